@@ -1,0 +1,51 @@
+"""One tree of errors a user can act on; the command line prints message and hint and exits with 1.
+
+::
+
+    SimcseError
+    ├── ConfigError         settings: unknown key, contradiction, bad value
+    ├── DataError           input files: place, found, needed
+    ├── OutputError         output files: exists, not writable, disk full
+    ├── CheckpointError     models: not found, corrupt, pooler refused
+    ├── TrainingError       a run that cannot go on: NaN loss, nothing to resume
+    └── MissingExtraError   an optional dependency is not installed
+"""
+
+
+class SimcseError(Exception):
+    """An error with a message (place, found, needed) and a hint (the command or flag that helps)."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(SimcseError):
+    """Settings are unknown, contradict each other or have an impossible value."""
+
+
+class DataError(SimcseError):
+    """An input file is missing, empty, in the wrong encoding or of the wrong shape."""
+
+
+class OutputError(SimcseError):
+    """An output file exists already or cannot be written."""
+
+
+class CheckpointError(SimcseError):
+    """A model cannot be found, read or used with the pooler asked for."""
+
+
+class TrainingError(SimcseError):
+    """A training run cannot start or go on."""
+
+
+class MissingExtraError(SimcseError):
+    """An optional dependency is needed; the message names the extra that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed",
+            hint=f"pip install 'simcse-cli[{extra}]'",
+        )

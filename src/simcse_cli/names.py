@@ -1,0 +1,112 @@
+"""The field's standard terms as string enums: each value is what the user types and what files record."""
+
+from enum import StrEnum
+
+
+class Pooler(StrEnum):
+    """How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
+
+    CLS = "cls"
+    CLS_BEFORE_POOLER = "cls_before_pooler"
+    AVG = "avg"
+    AVG_TOP2 = "avg_top2"
+    AVG_FIRST_LAST = "avg_first_last"
+    AVG_EMB_LAST = "avg_emb_last"
+
+
+class HeadUse(StrEnum):
+    """What becomes of the MLP head over [CLS] after training."""
+
+    TRAIN_ONLY = "train-only"
+    KEPT = "kept"
+    NONE = "none"
+
+
+class Similarity(StrEnum):
+    """Similarity of two embeddings in a contrastive loss."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+
+
+class DropoutMode(StrEnum):
+    """Dropout masks of the two views: drawn per view, drawn once and shared, or off."""
+
+    INDEPENDENT = "independent"
+    FIXED = "fixed"
+    NONE = "none"
+
+
+class Aggregation(StrEnum):
+    """How the subsets of one STS year become one score."""
+
+    ALL = "all"
+    MEAN = "mean"
+    WMEAN = "wmean"
+
+
+class Metric(StrEnum):
+    """Correlation between cosine similarity and gold score."""
+
+    SPEARMAN = "spearman"
+    PEARSON = "pearson"
+
+
+class Precision(StrEnum):
+    """Arithmetic of the encoder's matrix products."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    AUTO = "auto"
+
+
+class Device(StrEnum):
+    """Where the encoder runs."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    MPS = "mps"
+
+
+class OutputFormat(StrEnum):
+    """Rendering of a results table on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+
+
+class Objective(StrEnum):
+    """Training objectives; the registry holds one class for each."""
+
+    SIMCSE_UNSUP = "simcse-unsup"
+    SIMCSE_SUP = "simcse-sup"
+    NEXT_SENTENCE = "next-sentence"
+    QUICK_THOUGHTS = "quick-thoughts"
+    SBERT = "sbert"
+    CT = "ct"
+    IS_BERT = "is-bert"
+    DECLUTR = "declutr"
+    BARLOW_TWINS = "barlow-twins"
+    VICREG = "vicreg"
+
+
+class Augmentation(StrEnum):
+    """Text augmentations (``docs/data.md``, augmentations)."""
+
+    CROP = "crop"
+    CROP_PREFIX_CHARS = "crop-prefix-chars"
+    DELETE = "delete"
+    DELETE_ONE = "delete-one"
+    SYNONYM = "synonym"
+    MLM = "mlm"
+    SHUFFLE = "shuffle"
+    EDA = "eda"
+
+
+STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
+TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")

@@ -1,0 +1,61 @@
+"""What the core reports while it works: a protocol that the console implements, and a silent version."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+
+class ProgressTask(Protocol):
+    """One running piece of work."""
+
+    def advance(self, amount: float = 1) -> None:
+        """Count ``amount`` more units as done."""
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        """Correct the total or show short named values beside the bar."""
+
+
+class Progress(Protocol):
+    """Receives progress and remarks; nothing in the core prints."""
+
+    def task(self, description: str, total: float | None = None) -> AbstractContextManager[ProgressTask]:
+        """Open a task; ``total`` in any unit, None when unknown."""
+
+    def info(self, message: str) -> None:
+        """Tell the user something worth one line on stderr."""
+
+    def detail(self, message: str) -> None:
+        """Tell something shown only with ``-v``."""
+
+    def warn(self, message: str) -> None:
+        """Tell the user something is probably wrong."""
+
+
+class _SilentTask:
+    def advance(self, amount: float = 1) -> None:
+        """Ignore."""
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        """Ignore."""
+
+
+class SilentProgress:
+    """Progress that shows nothing; collects warnings in ``warnings`` so that callers can look at them."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
+        """Yield a task that ignores everything."""
+        yield _SilentTask()
+
+    def info(self, message: str) -> None:
+        """Ignore."""
+
+    def detail(self, message: str) -> None:
+        """Ignore."""
+
+    def warn(self, message: str) -> None:
+        """Keep the warning."""
+        self.warnings.append(message)
