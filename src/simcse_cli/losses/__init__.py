@@ -1,0 +1,1 @@
+"""Loss functions: tensors in, one scalar out; no models, no settings."""
