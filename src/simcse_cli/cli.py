@@ -1,0 +1,119 @@
+"""The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcse_cli import __version__
+from simcse_cli.console import configure_console, get_console
+from simcse_cli.errors import SimcseError
+
+COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
+HELP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"simcse {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Train, evaluate and use contrastive sentence embeddings.
+
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts.
+    """
+
+
+def _set_quiet(value: bool) -> bool:
+    if value:
+        configure_console(quiet=True)
+    return value
+
+
+def _set_verbose(value: bool) -> bool:
+    if value:
+        configure_console(verbose=True)
+    return value
+
+
+def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
+    """Make the keys of a YAML file the command's defaults; flags and environment still win over them."""
+    if value is not None and not ctx.resilient_parsing:
+        from simcse_cli.config import check_keys, read_recipe
+
+        values = read_recipe(str(value))
+        valid = [param.name for param in ctx.command.params if param.name not in _COMMON_NAMES]
+        ctx.default_map = check_keys(values, [name for name in valid if name is not None], place=str(value))
+    return value
+
+
+def _common(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", callback=_apply_config, is_eager=True, help="YAML file with settings."),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
+    ] = False,
+) -> None:
+    """Options that every command takes; `build` adds them to each."""
+
+
+_COMMON_NAMES = ("config", "quiet", "verbose", "help")
+
+
+def _add_common_options(command: Any) -> None:
+    """Give every leaf command the common options, whatever its module declares."""
+    if hasattr(command, "commands"):
+        for child in command.commands.values():
+            _add_common_options(child)
+        return
+    single = typer.Typer(add_completion=False)
+    single.command()(_common)
+    taken = {param.name for param in command.params}
+    for option in typer.main.get_command(single).params:
+        if option.name not in taken and option.name != "help":
+            option.expose_value = False
+            command.params.append(option)
+
+
+def build() -> Any:
+    """Return the whole command tree; importing a command module imports neither torch nor transformers."""
+    app = typer.Typer(
+        name="simcse",
+        no_args_is_help=True,
+        context_settings=HELP_SETTINGS,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in COMMANDS:
+        import_module(f"simcse_cli.commands.{name}").register(app)
+    command = typer.main.get_command(app)
+    _add_common_options(command)
+    return command
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
+    configure_console()
+    try:
+        build().main(args=None if args is None else list(args), prog_name="simcse")
+    except SimcseError as error:
+        get_console().error(error)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

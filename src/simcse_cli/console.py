@@ -1,0 +1,343 @@
+"""Everything the user sees: results to stdout, progress and remarks to stderr.
+
+On a terminal progress is a live bar and tables are drawn; elsewhere both become plain lines without colour
+(``NO_COLOR`` is honoured by Rich). Only this module prints.
+"""
+
+import csv
+import io
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from simcse_cli.errors import SimcseError
+from simcse_cli.files import STDIO, atomic_text
+from simcse_cli.names import OutputFormat
+from simcse_cli.progress import ProgressTask
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress as RichProgress
+
+MISSING = "–"
+PLAIN_INTERVAL_S = 15.0
+
+ColumnKind = Literal["text", "score", "number", "count", "seconds"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a report.
+
+    ``score`` is a fraction shown x100 with two decimals, ``number`` is shown with four significant digits,
+    ``count`` with thousands separators, ``seconds`` with one decimal. None is a dash in every kind.
+    """
+
+    key: str
+    label: str | None = None
+    kind: ColumnKind = "text"
+
+    @property
+    def heading(self) -> str:
+        """The label, or the key where there is none."""
+        return self.key if self.label is None else self.label
+
+    def show(self, value: Any) -> str:
+        """Return the cell as people read it."""
+        if value is None:
+            return MISSING
+        match self.kind:
+            case "score":
+                return f"{100 * value:.2f}"
+            case "number":
+                return f"{value:.4g}"
+            case "count":
+                return f"{value:,}"
+            case "seconds":
+                return f"{value:.1f}"
+            case _:
+                return str(value)
+
+
+@dataclass
+class Report:
+    """One table: what it shows, its columns and rows, and remarks under it."""
+
+    title: str
+    columns: list[Column]
+    rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    def cells(self) -> list[list[str]]:
+        """Return the rows as shown."""
+        return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
+
+
+def to_csv(report: Report) -> str:
+    """Return the report as CSV with full-precision values; a missing value is an empty cell."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([column.heading for column in report.columns])
+    for row in report.rows:
+        values = [row.get(column.key) for column in report.columns]
+        writer.writerow(["" if value is None else value for value in values])
+    return stream.getvalue()
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as a Markdown table, numbers right-aligned."""
+    lines = [
+        "| " + " | ".join(column.heading for column in report.columns) + " |",
+        "|" + "|".join("---" if column.kind == "text" else "---:" for column in report.columns) + "|",
+    ]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in report.cells()]
+    lines += [f"\n{note}" for note in report.notes]
+    return "\n".join(lines) + "\n"
+
+
+_LATEX_ESCAPES = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {MISSING: "--", "\\": r"\textbackslash{}"})
+
+
+def to_latex(report: Report) -> str:
+    """Return the report as a LaTeX tabular with booktabs rules."""
+    spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
+    heading = " & ".join(column.heading.translate(_LATEX_ESCAPES) for column in report.columns)
+    body = [" & ".join(cell.translate(_LATEX_ESCAPES) for cell in row) + r" \\" for row in report.cells()]
+    return "\n".join(
+        [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", heading + r" \\", r"\midrule", *body, r"\bottomrule"]
+        + [r"\end{tabular}"]
+        + [f"% {note}" for note in report.notes]
+        + [""]
+    )
+
+
+def _plain_table(report: Report) -> str:
+    rows = [[column.heading for column in report.columns], *report.cells()]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
+    lines = [report.title] if report.title else []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column.kind == "text" else cell.rjust(width)
+            for cell, width, column in zip(row, widths, report.columns, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines + report.notes) + "\n"
+
+
+class _PlainTask:
+    """A task off a terminal: a line at most every ``PLAIN_INTERVAL_S`` seconds and one at the end."""
+
+    def __init__(self, console: "Console", description: str, total: float | None) -> None:
+        self._console = console
+        self._description = description
+        self._total = total
+        self._done = 0.0
+        self._fields: dict[str, str] = {}
+        self._started = self._shown = time.monotonic()
+
+    def advance(self, amount: float = 1) -> None:
+        self._done += amount
+        if time.monotonic() - self._shown >= PLAIN_INTERVAL_S:
+            self.show()
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        self._total = self._total if total is None else total
+        self._fields |= fields
+
+    def show(self) -> None:
+        self._shown = time.monotonic()
+        share = f"/{self._total:,.0f}" if self._total else ""
+        values = "".join(f", {name} {value}" for name, value in self._fields.items())
+        self._console.info(
+            f"{self._description}: {self._done:,.0f}{share}{values} ({self._shown - self._started:.0f} s)"
+        )
+
+
+class _LiveTask:
+    def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
+        self._bar = bar
+        self._fields: dict[str, str] = {}
+        self._id = bar.add_task(description, total=total, values="")
+
+    def advance(self, amount: float = 1) -> None:
+        self._bar.advance(self._id, amount)
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        self._fields |= fields
+        values = "  ".join(f"{name} [bold]{value}[/]" for name, value in self._fields.items())
+        if total is not None:
+            self._bar.update(self._id, total=total)
+        self._bar.update(self._id, values=values)
+
+    def close(self) -> None:
+        self._bar.remove_task(self._id)
+
+
+class Console:
+    """The terminal as the commands use it; implements the ``Progress`` protocol of the core."""
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        self.quiet = quiet
+        self.verbose = verbose
+        self._bar: RichProgress | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def progress(self) -> "Console":
+        """The console itself, as the core's ``Progress``."""
+        return self
+
+    def _stderr(self) -> "RichConsole":
+        from rich.console import Console as RichConsole
+
+        return self._bar.console if self._bar is not None else RichConsole(stderr=True, highlight=False)
+
+    def _say(self, message: str, style: str = "", prefix: str = "") -> None:
+        from rich.text import Text
+
+        text = Text(prefix, style=style)
+        text.append(message, style="" if prefix else style)
+        self._stderr().print(text, soft_wrap=True)
+
+    def info(self, message: str) -> None:
+        """Show one line on stderr unless quiet."""
+        if not self.quiet:
+            self._say(message)
+
+    def detail(self, message: str) -> None:
+        """Show one line on stderr with ``-v``."""
+        if self.verbose and not self.quiet:
+            self._say(message, style="dim")
+
+    def warn(self, message: str) -> None:
+        """Show a warning on stderr once, however often it is raised."""
+        if not self.quiet and message not in self._warned:
+            self._warned.add(message)
+            self._say(message, style="bold yellow", prefix="warning: ")
+
+    def error(self, error: SimcseError) -> None:
+        """Show what went wrong and what helps."""
+        self._say(error.message, style="bold red", prefix="error: ")
+        if error.hint:
+            self._say(error.hint, style="bold", prefix="   fix: ")
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
+        """Show a live bar on a terminal, sparse lines elsewhere, nothing when quiet."""
+        from simcse_cli.progress import SilentProgress
+
+        if self.quiet:
+            with SilentProgress().task(description, total) as silent:
+                yield silent
+        elif self._stderr().is_terminal:
+            with self._live_bar() as bar:
+                live = _LiveTask(bar, description, total)
+                try:
+                    yield live
+                finally:
+                    live.close()
+        else:
+            plain = _PlainTask(self, description, total)
+            yield plain
+            plain.show()
+
+    @contextmanager
+    def _live_bar(self) -> "Iterator[RichProgress]":
+        if self._bar is not None:
+            yield self._bar
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+        with Progress(
+            *columns,
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[values]}"),
+            console=self._stderr(),
+            transient=True,
+        ) as bar:
+            self._bar = bar
+            try:
+                yield bar
+            finally:
+                self._bar = None
+
+    def print_data(self, text: str) -> None:
+        """Write text to stdout exactly as it is."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _show_tables(self, reports: Sequence[Report]) -> None:
+        from rich.console import Console as RichConsole
+        from rich.table import Table
+        from rich.text import Text
+
+        terminal = RichConsole(highlight=False)
+        if not terminal.is_terminal:
+            self.print_data("\n".join(_plain_table(report) for report in reports))
+            return
+        for report in reports:
+            table = Table(title=report.title, title_justify="left", title_style="bold", header_style="bold")
+            for column in report.columns:
+                table.add_column(Text(column.heading), justify="left" if column.kind == "text" else "right")
+            for row in report.cells():
+                table.add_row(*(Text(cell) for cell in row))
+            terminal.print(table)
+            for note in report.notes:
+                terminal.print(Text(note, style="dim"))
+
+    def emit(
+        self,
+        reports: Report | Sequence[Report],
+        payload: dict[str, Any],
+        fmt: OutputFormat = OutputFormat.TABLE,
+        *,
+        output: Path | None = None,
+        force: bool = False,
+    ) -> None:
+        """Show results in the format asked for; ``payload`` is the JSON object.
+
+        ``output`` gets the same text, or the JSON object when the format is ``table`` (tables are for people).
+
+        Raises:
+            OutputError: ``output`` exists without ``force`` or cannot be written.
+        """
+        reports = [reports] if isinstance(reports, Report) else list(reports)
+        renderers = {OutputFormat.CSV: to_csv, OutputFormat.MARKDOWN: to_markdown, OutputFormat.LATEX: to_latex}
+        if fmt in renderers:
+            text = "\n".join(renderers[fmt](report) for report in reports)
+        else:
+            text = json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        to_file = output is not None and str(output) != STDIO
+        if to_file:
+            assert output is not None
+            with atomic_text(output, force=force) as stream:
+                stream.write(text)
+        if fmt is OutputFormat.TABLE:
+            self._show_tables(reports)
+        elif not to_file:
+            self.print_data(text)
+        if to_file:
+            self.info(f"wrote {output}")
+
+
+_console = Console()
+
+
+def get_console() -> Console:
+    """Return the console that the global options ``-q`` and ``-v`` have configured."""
+    return _console
+
+
+def configure_console(*, quiet: bool = False, verbose: bool = False) -> Console:
+    """Make a fresh console the one that ``get_console`` returns, and quieten chatty libraries."""
+    global _console
+    _console = Console(quiet=quiet, verbose=verbose)
+    logging.getLogger("transformers").setLevel(logging.INFO if verbose else logging.ERROR)
+    return _console

@@ -1,0 +1,201 @@
+"""STS files in the SentEval layout, read exactly as the evaluation protocol reads them.
+
+Tokens are the white-space split of the file, re-joined with one space; pairs with a blank gold line are not
+annotated and are dropped (``docs/evaluation.md``, data).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import DataError
+from simcse_cli.files import iter_lines
+from simcse_cli.names import STS_TASKS
+
+Split = Literal["train", "dev", "test"]
+
+# Subset name -> annotated pairs, per SentEval task.
+STS_SUBSETS: dict[str, dict[str, int]] = {
+    "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
+    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "STS14": {
+        "deft-forum": 450,
+        "deft-news": 300,
+        "headlines": 750,
+        "images": 750,
+        "OnWN": 750,
+        "tweet-news": 750,
+    },
+    "STS15": {
+        "answers-forums": 375,
+        "answers-students": 750,
+        "belief": 375,
+        "headlines": 750,
+        "images": 750,
+    },
+    "STS16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+}
+_STSB_FILES = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
+_SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+STSB_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
+SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
+
+_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
+
+
+@dataclass(frozen=True)
+class StsSubset:
+    """Sentence pairs with gold similarity: row i of ``left``, ``right`` and ``gold`` belong together."""
+
+    left: list[str]
+    right: list[str]
+    gold: NDArray[np.float64]
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs."""
+        return len(self.left)
+
+
+@dataclass(frozen=True)
+class StsTask:
+    """One STS task; STS-B and SICK-R have a single subset named after the split."""
+
+    name: str
+    split: str
+    subsets: dict[str, StsSubset]
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs in all subsets."""
+        return sum(subset.n_pairs for subset in self.subsets.values())
+
+
+def resolve_senteval_dir(data_dir: Path | str) -> Path:
+    """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself.
+
+    Raises:
+        DataError: no STS or transfer folder is found below it.
+    """
+    root = Path(data_dir)
+    for candidate in (root / "downstream", root / "senteval" / "downstream", root / "data" / "downstream", root):
+        if (candidate / "STS").is_dir() or (candidate / "SICK").is_dir() or (candidate / "MR").is_dir():
+            return candidate
+    what = "does not exist" if not root.exists() else "has no downstream/STS folder"
+    raise DataError(
+        f"{root} {what}; need a SentEval data folder",
+        hint="give it with --data-dir or SIMCSE_DATA, or make a small one with `simcse prepare demo`",
+    )
+
+
+def _normalise(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _parse_gold(text: str, path: Path, line_no: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"{path}, line {line_no}: {text!r} is not a gold score", hint=_HINT) from None
+
+
+def _subset(pairs: Iterator[tuple[str, str, float]], path: Path) -> StsSubset:
+    rows = list(pairs)
+    if not rows:
+        raise DataError(f"{path} holds no annotated pair", hint=_HINT)
+    left, right, gold = zip(*rows, strict=True)
+    return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
+
+
+def _year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
+    pairs_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
+    pairs, golds = list(iter_lines(pairs_path)), list(iter_lines(gold_path))
+    if len(pairs) != len(golds):
+        raise DataError(
+            f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}; need one score a pair",
+            hint=_HINT,
+        )
+    for line_no, (line, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
+        if not gold.strip():
+            continue
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise DataError(f"{pairs_path}, line {line_no}: 1 column, need 2 (tab-separated)", hint=_HINT)
+        yield _normalise(columns[0]), _normalise(columns[1]), _parse_gold(gold, gold_path, line_no)
+
+
+def read_stsb_file(path: Path | str) -> StsSubset:
+    """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7.
+
+    Raises:
+        DataError: missing or empty file, too few columns, a gold score that is no number; names the line.
+    """
+    path = Path(path)
+
+    def pairs() -> Iterator[tuple[str, str, float]]:
+        for line_no, line in enumerate(iter_lines(path), start=1):
+            columns = line.split("\t")
+            if len(columns) < 7:
+                raise DataError(
+                    f"{path}, line {line_no}: {len(columns)} columns, need 7 "
+                    "(genre, file, year, id, score, sentence 1, sentence 2)",
+                    hint="give an STS-B file such as sts-dev.csv",
+                )
+            yield _normalise(columns[5]), _normalise(columns[6]), _parse_gold(columns[4], path, line_no)
+
+    return _subset(pairs(), path)
+
+
+def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
+    for line_no, line in enumerate(iter_lines(path), start=1):
+        if line_no == 1:
+            continue
+        columns = line.split("\t")
+        if len(columns) < 4:
+            raise DataError(f"{path}, line {line_no}: {len(columns)} columns, need at least 4", hint=_HINT)
+        yield _normalise(columns[1]), _normalise(columns[2]), _parse_gold(columns[3], path, line_no)
+
+
+def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
+    """Return one STS task of a SentEval folder.
+
+    Args:
+        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
+        task: one of ``STS12`` .. ``STS16``, ``STSBenchmark``, ``SICKRelatedness``.
+        split: ``train``, ``dev`` or ``test``; the STS years have a test set only.
+
+    Returns:
+        The task with its subsets in the protocol's order; the full STS12 has 3,108 pairs.
+
+    Raises:
+        DataError: a file is missing or malformed; names file and line.
+        ValueError: unknown task, or a split that the task does not have.
+    """
+    root = resolve_senteval_dir(data_dir)
+    if task == "STSBenchmark":
+        return StsTask(task, split, {split: read_stsb_file(root / "STS" / "STSBenchmark" / _STSB_FILES[split])})
+    if task == "SICKRelatedness":
+        path = root / "SICK" / _SICK_FILES[split]
+        return StsTask(task, split, {split: _subset(_sick_pairs(path), path)})
+    if task not in STS_SUBSETS:
+        raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
+    if split != "test":
+        raise ValueError(f"{task} has a test set only, not {split!r}")
+    folder = root / "STS" / f"{task}-en-test"
+    subsets = {name: _subset(_year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
+    return StsTask(task, split, subsets)
+
+
+def has_split(task: str, split: str) -> bool:
+    """Tell whether a task has the split; only STS-B and SICK-R have more than a test set."""
+    return split == "test" or task in ("STSBenchmark", "SICKRelatedness")
