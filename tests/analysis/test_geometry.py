@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+from simcse_cli.analysis.geometry import (
+    alignment,
+    cosine_rows,
+    describe_geometry,
+    mean_cosine,
+    uniformity,
+    unit_rows,
+)
+
+ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(203, 12)) + 0.4
+
+
+def direct_uniformity(vectors: np.ndarray, t: float) -> float:
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return float(np.log(np.exp(-t * pdist(units, "sqeuclidean")).mean()))
+
+
+def test_uniformity_of_antipodal_rows_is_minus_eight():
+    assert uniformity(ANTIPODAL) == pytest.approx(-8.0, abs=1e-12)
+
+
+def test_uniformity_of_orthogonal_rows_is_minus_two_t():
+    assert uniformity(np.eye(5), t=3.0) == pytest.approx(-6.0, abs=1e-12)
+
+
+def test_uniformity_of_equal_rows_is_zero():
+    assert uniformity(np.ones((4, 3))) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 64, 202, 203, 4096])
+def test_uniformity_in_blocks_equals_the_direct_formula(vectors, block_rows):
+    assert abs(uniformity(vectors, block_rows=block_rows) - direct_uniformity(vectors, 2.0)) < 1e-10
+
+
+def test_uniformity_does_not_underflow_at_a_large_t():
+    assert uniformity(ANTIPODAL, t=1000.0) == pytest.approx(-4000.0)
+
+
+def test_uniformity_ignores_order_and_norms(vectors):
+    shuffled = np.random.default_rng(0).permutation(vectors) * np.linspace(0.1, 9, len(vectors))[:, None]
+    assert uniformity(shuffled) == pytest.approx(uniformity(vectors), abs=1e-12)
+
+
+def test_uniformity_of_float32_rows_equals_their_float64_copy(vectors):
+    single = vectors.astype(np.float32)
+    assert uniformity(single) == uniformity(single.astype(np.float64))
+
+
+def test_uniformity_leaves_its_input_unchanged(vectors):
+    before = vectors.copy()
+    uniformity(vectors)
+    np.testing.assert_array_equal(vectors, before)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (0, 3), (4,)])
+def test_uniformity_needs_two_rows(shape):
+    with pytest.raises(ValueError, match="at least 2"):
+        uniformity(np.ones(shape))
+
+
+def test_unit_rows_keep_a_row_of_zeros():
+    np.testing.assert_allclose(unit_rows(np.array([[0.0, 0.0], [3.0, 4.0]])), [[0, 0], [0.6, 0.8]])
+
+
+def test_alignment_closed_forms():
+    east, north = np.array([[2.0, 0.0]]), np.array([[0.0, 5.0]])
+    assert alignment(east, east) == 0
+    assert alignment(east, north) == pytest.approx(2.0)
+    assert alignment(east, -east) == pytest.approx(4.0)
+
+
+def test_alignment_is_two_minus_two_mean_cosines(vectors):
+    left, right = vectors[:100], vectors[100:200]
+    assert alignment(left, right) == pytest.approx(2 - 2 * cosine_rows(left, right).mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 3)), ((0, 3), (0, 3))])
+def test_alignment_needs_matching_pairs(shapes):
+    with pytest.raises(ValueError, match="need the same"):
+        alignment(np.ones(shapes[0]), np.ones(shapes[1]))
+
+
+def test_cosine_of_a_zero_row_is_zero():
+    assert cosine_rows(np.zeros((1, 3)), np.ones((1, 3)))[0] == 0
+
+
+def test_mean_cosine_equals_the_double_loop(vectors):
+    units = [row / np.linalg.norm(row) for row in vectors[:20]]
+    oracle = np.mean([units[i] @ units[j] for i in range(20) for j in range(i)])
+    assert mean_cosine(vectors[:20]) == pytest.approx(oracle, abs=1e-12)
+
+
+def test_mean_cosine_of_antipodal_rows_is_minus_one():
+    assert mean_cosine(ANTIPODAL) == pytest.approx(-1.0)
+
+
+def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
+    left, right = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[1.0, 0], [0, 1], [-1, 0]])
+    geometry = describe_geometry(left, right, np.array([4.5, 4.2, 4.0]))
+    assert (geometry.n_positives, geometry.n_sentences) == (2, 6)
+    assert geometry.alignment == pytest.approx(1.0)
+
+
+def test_describe_geometry_without_positives_is_refused():
+    with pytest.raises(ValueError, match="above 4"):
+        describe_geometry(np.eye(2), np.eye(2), np.array([1.0, 4.0]))
