@@ -102,7 +102,7 @@ def _check_info_nce(
 def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor:
     """Return the normalised-temperature cross-entropy over both views, mean over 2N vectors, in nats.
 
-    Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR, Eq. 3) use it: each of the 2N vectors is
+    Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors is
     classified among the other 2N - 1 by cosine over temperature; its partner is right, the remaining 2(N - 1)
     are negatives.
 
@@ -129,7 +129,7 @@ def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:
     """Return the QuickThoughts loss over a batch of sentences in document order, mean over rows, in nats.
 
-    Source: Logeswaran and Lee 2018, Eq. 2, with the released code's two habits: scores are raw dot products
+    Source: Logeswaran and Lee 2018, with the released code's two habits: scores are raw dot products
     of the two encoders, and a sentence's score with itself is set to 0 (not to minus infinity), so it keeps
     its share ``exp(0)`` of the denominator. The target spreads evenly over the true neighbours of each row.
 

@@ -62,7 +62,7 @@ def mean_over_processes(row_values: Tensor) -> Tensor:
     process.
     """
     count = torch.tensor(float(row_values.numel()), device=row_values.device, dtype=row_values.dtype)
-    return n_processes() * row_values.sum() / sum_over_processes(count)
+    return n_processes() * row_values.sum() / sum_over_processes(count).clamp_min(1.0)
 
 
 def row_counts(rows: Tensor) -> list[int]:

@@ -1,0 +1,47 @@
+"""Cross-entropy losses: sentence pairs into classes (SBERT) and masked tokens into the vocabulary (MLM)."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simcse_cli.losses.gather import mean_over_processes
+
+IGNORED_LABEL = -100
+
+
+def pair_features(left: Tensor, right: Tensor) -> Tensor:
+    """Return ``[u, v, |u - v|]`` for each pair, ``(B, D)`` and ``(B, D)`` to ``(B, 3D)``.
+
+    Source: Reimers and Gurevych 2019, section 3, the best row of their Table 6; no ``u * v`` term.
+    """
+    return torch.cat([left, right, (left - right).abs()], dim=1)
+
+
+def classification(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the softmax cross-entropy, mean over the rows of all processes, in nats.
+
+    Args:
+        logits: ``(B, K)``, rows of this process.
+        labels: ``(B,)`` integers in ``0 .. K-1``; rows labelled -100 are left out.
+
+    Returns:
+        Scalar, this process's share of the mean. Equal logits: ``ln K``; no labelled row: 0.
+    """
+    kept = labels != IGNORED_LABEL
+    logits = logits[kept].to(torch.promote_types(logits.dtype, torch.float32))
+    return mean_over_processes(functional.cross_entropy(logits, labels[kept], reduction="none"))
+
+
+def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the masked language modelling loss, mean over masked tokens of all processes, in nats.
+
+    Source: Devlin et al. 2019; the auxiliary term of Gao et al. 2021 (Table D.2) and of DeCLUTR.
+
+    Args:
+        logits: ``(B, L, V)`` vocabulary scores.
+        labels: ``(B, L)`` token ids where a token was masked, -100 elsewhere.
+
+    Returns:
+        Scalar. Equal logits: ``ln V``; nothing masked: 0.
+    """
+    return classification(logits.flatten(0, 1), labels.flatten())

@@ -1,0 +1,52 @@
+"""Mutual information between token features and sentence features (IS-BERT)."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simcse_cli.losses.contrastive import similarity_matrix
+from simcse_cli.losses.gather import sum_over_processes
+from simcse_cli.names import Similarity
+
+
+def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: Tensor) -> Tensor:
+    """Return minus the Jensen-Shannon estimate of mutual information, in nats; at least ``-2 ln 2``.
+
+    Source: Zhang et al. 2020, as in the authors' code. With ``T = local . global`` (no scaling), M
+    tokens and N sentences: ``E+ = 1/M sum over (token, own sentence) of [ln 2 - softplus(-T)]``,
+    ``E- = 1/(M (N - 1)) sum over (token, other sentence) of [softplus(T) - ln 2]``, loss ``E- - E+``.
+
+    Args:
+        local_features: ``(M, D)``, the real tokens of this process's sentences.
+        global_features: ``(N, D)``, all sentences, already gathered over processes; N at least 2.
+        owners: ``(M,)`` integers, the row in ``global_features`` of each token's sentence.
+
+    Returns:
+        Scalar, this process's share: the mean of the shares over processes is the global loss. All features
+        zero: 0.
+
+    Raises:
+        ValueError: shapes do not match, or a single sentence, which leaves no negative pair.
+    """
+    if local_features.shape[1:] != global_features.shape[1:] or owners.shape != local_features.shape[:1]:
+        raise ValueError(
+            f"local_features {tuple(local_features.shape)}, global_features {tuple(global_features.shape)}, "
+            f"owners {tuple(owners.shape)}: need (M, D), (N, D) and (M,)"
+        )
+    n_sentences = len(global_features)
+    if n_sentences < 2:
+        raise ValueError("a batch of one sentence has no negative pair: need at least 2 sentences")
+    scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
+    own = functional.one_hot(owners, n_sentences).to(torch.bool)
+    n_tokens, scale = _token_share(scores)
+    positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~own, 0.0).sum() / n_tokens
+    negative = (functional.softplus(scores) - math.log(2)).masked_fill(own, 0.0).sum()
+    return scale * (negative / (n_tokens * (n_sentences - 1)) - positive)
+
+
+def _token_share(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the number of tokens on all processes, and the number of processes, as scalars."""
+    totals = sum_over_processes(scores.new_tensor([float(len(scores)), 1.0]))
+    return totals[0].clamp_min(1.0), totals[1]

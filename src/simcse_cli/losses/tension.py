@@ -1,0 +1,37 @@
+"""Contrastive Tension: do two encoders agree that a pair is one sentence twice?"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simcse_cli.losses.gather import mean_over_processes
+
+
+def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
+    """Return the binary cross-entropy of raw dot products, mean over the pairs of all processes, in nats.
+
+    Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
+    probability that pair i is one sentence twice is ``sigmoid(left_i . right_i)``.
+
+    Args:
+        left: ``(B, D)``, rows of the first encoder on this process.
+        right: ``(B, D)``, rows of the second encoder.
+        is_positive: ``(B,)``, 1 or true where both sides are the same sentence, else 0.
+
+    Returns:
+        Scalar. Orthogonal or zero vectors: ``ln 2``.
+
+    Raises:
+        ValueError: shapes do not match.
+    """
+    if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
+        raise ValueError(
+            f"left {tuple(left.shape)}, right {tuple(right.shape)}, is_positive {tuple(is_positive.shape)}: "
+            "need (B, D), (B, D) and (B,)"
+        )
+    dtype = torch.promote_types(left.dtype, torch.float32)
+    scores = (left.to(dtype) * right.to(dtype)).sum(dim=1)
+    losses = functional.binary_cross_entropy_with_logits(
+        scores, is_positive.to(scores.dtype), reduction="none"
+    )
+    return mean_over_processes(losses)

@@ -1,0 +1,145 @@
+"""Small networks on top of an encoder: MLP, projector, pair classifier, masked-LM head, CNN over tokens."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
+
+INITIALIZER_RANGE = 0.02
+
+
+def _initialise(linear: nn.Linear, std: float = INITIALIZER_RANGE) -> nn.Linear:
+    """Draw weights from N(0, std^2) and zero the bias, as BERT does for every layer it adds."""
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+class MlpHead(nn.Module):
+    """One ``D -> D`` linear layer and tanh: the head of SimCSE, and the shape of BERT's own pooler.
+
+    Args:
+        dim: width of the encoder.
+        std: standard deviation of the initial weights; the encoder's ``initializer_range``.
+    """
+
+    def __init__(self, dim: int, std: float = INITIALIZER_RANGE) -> None:
+        super().__init__()
+        self.dense = _initialise(nn.Linear(dim, dim), std)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map ``(B, D)`` to ``(B, D)`` in (-1, 1)."""
+        return torch.tanh(self.dense(hidden))
+
+
+class Projector(nn.Sequential):
+    """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
+
+    Barlow Twins has no biases; VICReg has them in the first two layers. PyTorch's default initialisation, as
+    in both official codes.
+
+    Args:
+        dim: width of the input.
+        width: P, of all three layers; 8192 in both papers.
+        bias: biases in the first two layers.
+        norm: builds the BatchNorm for a width; pass one synchronised over processes.
+    """
+
+    def __init__(
+        self, dim: int, width: int, *, bias: bool, norm: Callable[[int], nn.Module] = nn.BatchNorm1d
+    ) -> None:
+        super().__init__(
+            nn.Linear(dim, width, bias=bias),
+            norm(width),
+            nn.ReLU(),
+            nn.Linear(width, width, bias=bias),
+            norm(width),
+            nn.ReLU(),
+            nn.Linear(width, width, bias=False),
+        )
+
+
+class PairClassifier(nn.Linear):
+    """One linear layer over pair features, ``(B, 3D)`` to ``(B, K)``: the head of SBERT.
+
+    Args:
+        dim: D, width of one embedding.
+        n_classes: K; 3 for NLI.
+    """
+
+    def __init__(self, dim: int, n_classes: int = 3) -> None:
+        super().__init__(3 * dim, n_classes)
+
+
+class TokenCnn(nn.Module):
+    """Convolutions over token states, side by side: the local features of IS-BERT.
+
+    One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the released code
+    none). Padded positions count as zeros, so a sentence's features do not depend on its batch.
+
+    Args:
+        dim: width of the token states.
+        n_channels: output channels of each convolution.
+        kernel_sizes: odd widths in tokens.
+    """
+
+    def __init__(self, dim: int, n_channels: int = 256, kernel_sizes: tuple[int, ...] = (1, 3, 5)) -> None:
+        super().__init__()
+        self.dim = n_channels * len(kernel_sizes)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes
+        )
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
+        """Map ``(B, L, H)`` to local features ``(B, L, dim)``; values at padded positions mean nothing."""
+        channels = (tokens * attention_mask.unsqueeze(-1)).transpose(1, 2)  # (B, H, L)
+        features = torch.cat([convolution(channels) for convolution in self.convolutions], dim=1)
+        return features.transpose(1, 2)
+
+
+class MlmHead(nn.Module):
+    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``, tied to the input embedding.
+
+    Args:
+        config: configuration of the encoder.
+        embeddings: the encoder's input embedding, shared with the output layer.
+    """
+
+    def __init__(self, config: PretrainedConfig, embeddings: nn.Embedding) -> None:
+        super().__init__()
+        model = AutoModelForMaskedLM.from_config(config)  # type: ignore[no-untyped-call]
+        self.head = mlm_module(model)
+        decoder = self.head.get_submodule(_decoder_path(self.head))
+        decoder.weight = embeddings.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map token states of the last layer to vocabulary scores."""
+        scores: Tensor = self.head(tokens)
+        return scores
+
+    def load_pretrained(self, name_or_path: str) -> bool:
+        """Copy the pre-trained head of a checkpoint; return whether it has one."""
+        model, report = AutoModelForMaskedLM.from_pretrained(name_or_path, output_loading_info=True)
+        head = mlm_module(model)
+        prefix = next(name for name, module in model.named_children() if module is head)
+        if any(key.startswith(f"{prefix}.") and "decoder" not in key for key in report["missing_keys"]):
+            return False
+        decoder = f"{_decoder_path(self.head)}.weight"
+        state = {name: value for name, value in head.state_dict().items() if name != decoder}
+        self.head.load_state_dict(state, strict=False)
+        return True
+
+
+def mlm_module(model: PreTrainedModel) -> nn.Module:
+    """Return the part of a masked-LM model that follows its encoder."""
+    children = [child for child in model.children() if child is not model.base_model]
+    if len(children) != 1:
+        raise ValueError(f"{type(model).__name__}: need one module after the encoder, found {len(children)}")
+    return children[0]
+
+
+def _decoder_path(head: nn.Module) -> str:
+    """Return the dotted name of the last linear layer: the one that maps to the vocabulary."""
+    names = [name for name, module in head.named_modules() if isinstance(module, nn.Linear)]
+    return str(names[-1])
