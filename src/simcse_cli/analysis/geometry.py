@@ -47,7 +47,8 @@ def cosine_rows(left: Vectors, right: Vectors) -> NDArray[np.float64]:
     """
     if left.shape != right.shape:
         raise ValueError(f"left has shape {left.shape} and right {right.shape}, need the same")
-    return np.clip(np.einsum("nd,nd->n", unit_rows(left), unit_rows(right)), -1.0, 1.0)
+    cosines: NDArray[np.float64] = np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
+    return cosines.clip(-1.0, 1.0)
 
 
 def alignment(left: Vectors, right: Vectors) -> float:
@@ -126,7 +127,7 @@ def mean_cosine(vectors: Vectors) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
     Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit rows the
-    sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal rows, 1 for equal ones.
+    sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal rows, 1 for equal.
 
     Raises:
         ValueError: fewer than two rows.

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from scipy.stats import gaussian_kde
+
+from simcse_cli.analysis.densities import GRID, kernel_density, rating_groups
+
+
+def test_rating_groups_are_half_open_and_the_last_is_closed():
+    gold = np.array([0.0, 0.99, 1.0, 3.999, 4.0, 5.0])
+    groups = rating_groups(np.linspace(-1, 1, 6), gold)
+    assert [group.n_pairs for group in groups] == [2, 1, 0, 1, 2]
+    assert [group.label for group in groups] == ["[0,1)", "[1,2)", "[2,3)", "[3,4)", "[4,5]"]
+
+
+def test_rating_group_summary_of_known_cosines():
+    (group,) = rating_groups(np.array([0.0, 0.2, 0.4, 0.6, 0.8]), np.full(5, 2.0), edges=(0, 5))
+    assert group.summary() == pytest.approx(
+        {"mean": 0.4, "std": np.sqrt(0.08), "q25": 0.2, "median": 0.4, "q75": 0.6}
+    )
+
+
+def test_rating_group_without_pairs_has_no_summary():
+    empty = rating_groups(np.array([0.5]), np.array([4.5]))[0]
+    assert set(empty.summary().values()) == {None}
+    assert not empty.density().any()
+
+
+@pytest.mark.parametrize("edges", [(0,), (0, 0), (3, 1)])
+def test_rating_groups_refuse_edges_that_do_not_increase(edges):
+    with pytest.raises(ValueError, match="increas"):
+        rating_groups(np.zeros(1), np.zeros(1), edges=edges)
+
+
+def test_rating_groups_refuse_unequal_lengths():
+    with pytest.raises(ValueError, match="2 cosines but 1 ratings"):
+        rating_groups(np.zeros(2), np.zeros(1))
+
+
+def test_kernel_density_equals_scipy_away_from_the_bounds():
+    values = np.random.default_rng(2).normal(0.1, 0.1, size=300)
+    oracle = gaussian_kde(values, bw_method=300**-0.2 * values.std() / values.std(ddof=1))(GRID)
+    np.testing.assert_allclose(kernel_density(values, GRID), oracle, atol=1e-9)
+
+
+@pytest.mark.parametrize("values", [np.ones(5), np.linspace(-1, 1, 9), np.array([0.3])])
+def test_kernel_density_integrates_to_one_between_the_bounds(values):
+    assert np.trapezoid(kernel_density(values, GRID), GRID) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_kernel_density_needs_values():
+    with pytest.raises(ValueError, match="at least one"):
+        kernel_density(np.array([]), GRID)

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from simcse_cli.analysis.spectrum import (
+    describe_spectrum,
+    effective_rank,
+    isotropy,
+    prepare_rows,
+    singular_values,
+)
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(60, 7)) * np.linspace(1, 4, 7)
+
+
+def test_singular_values_are_roots_of_the_gram_eigenvalues(vectors):
+    oracle = np.sqrt(np.linalg.eigvalsh(vectors.T @ vectors))[::-1]
+    np.testing.assert_allclose(singular_values(vectors), oracle, rtol=1e-10)
+
+
+def test_singular_values_of_fewer_rows_than_columns():
+    assert singular_values(np.eye(2, 5)).tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_singular_values_need_rows():
+    with pytest.raises(ValueError, match="N > 0"):
+        singular_values(np.ones((0, 3)))
+
+
+def test_effective_rank_of_equal_values_is_their_number():
+    assert effective_rank(np.full(6, 2.5)) == pytest.approx(6.0)
+
+
+def test_effective_rank_of_one_direction_is_one():
+    assert effective_rank(np.array([3.0, 0.0, 0.0])) == pytest.approx(1.0)
+
+
+def test_effective_rank_of_zeros_is_refused():
+    with pytest.raises(ValueError, match="zero"):
+        effective_rank(np.zeros(3))
+
+
+def test_isotropy_of_a_cross_polytope_is_one():
+    assert isotropy(np.concatenate([np.eye(4), -np.eye(4)])) == pytest.approx(1.0)
+
+
+def test_isotropy_of_equal_rows_is_exp_minus_two():
+    assert isotropy(np.tile([0.6, 0.8], (9, 1))) == pytest.approx(np.exp(-2))
+
+
+def test_isotropy_ignores_rotation(vectors):
+    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(7, 7)))
+    assert isotropy(vectors @ rotation) == pytest.approx(isotropy(vectors))
+
+
+def test_isotropy_of_long_rows_does_not_overflow():
+    assert isotropy(1000.0 * np.eye(3)) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_prepare_rows_centres_after_scaling(vectors):
+    prepared = prepare_rows(vectors, normalize=True, center=True)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(prepared, units - units.mean(axis=0))
+
+
+def test_describe_spectrum_of_raw_rows_keeps_their_scale(vectors):
+    raw = describe_spectrum(vectors, normalize=False)
+    np.testing.assert_allclose(raw.singular_values, singular_values(vectors))
+    assert raw.relative[0] == 1
+    assert (np.diff(raw.relative) <= 0).all()
