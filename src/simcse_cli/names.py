@@ -108,5 +108,43 @@ class Augmentation(StrEnum):
     EDA = "eda"
 
 
+class Postprocess(StrEnum):
+    """Maps fitted on sentence vectors and applied to them (``docs/postprocess.md``)."""
+
+    WHITENING = "whitening"
+    FLOW = "flow"
+    ALL_BUT_THE_TOP = "all-but-the-top"
+    SIF = "sif"
+
+
+class TransferProtocol(StrEnum):
+    """Configurations of the transfer protocol (``docs/evaluation.md``, transfer)."""
+
+    DEFAULT = "default"
+    FAST = "fast"
+
+
+class Probe(StrEnum):
+    """Classifiers on frozen vectors: the original protocol's, or scikit-learn's cross-validated one."""
+
+    SENTEVAL = "senteval"
+    SKLEARN = "sklearn"
+
+
+class StsProtocol(StrEnum):
+    """Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
+
+    SIMCSE = "simcse"
+    HILL = "hill"
+    INFERSENT = "infersent"
+    SENTEVAL = "senteval"
+    SBERT = "sbert"
+    IS_BERT = "is-bert"
+    BERT_FLOW = "bert-flow"
+    BERT_WHITENING = "bert-whitening"
+    WIETING = "wieting"
+    DECLUTR = "declutr"
+
+
 STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")

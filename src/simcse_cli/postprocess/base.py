@@ -1,0 +1,118 @@
+"""What every post-processor is: fitted on vectors, then a pure map of vectors.
+
+The shape is scikit-learn's: ``fit`` returns self, ``transform`` changes nothing, learned values end in ``_``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.names import Postprocess
+from simcse_cli.progress import Progress
+
+FloatArray = NDArray[np.floating[Any]]
+Float64Array = NDArray[np.float64]
+
+_BLOCK_ROWS = 16_384
+
+
+class PostProcessor(ABC):
+    """A map of sentence vectors learned from vectors alone, without labels."""
+
+    name: ClassVar[Postprocess]
+    n_features_in_: int
+
+    @abstractmethod
+    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+        """Learn from ``vectors``.
+
+        Args:
+            vectors: ``(N, D)``, or ``(N, 2, D)`` where row i holds both sides of pair i.
+            progress: told about long work.
+
+        Raises:
+            ValueError: fewer than two vectors, or values that are not finite.
+        """
+
+    @abstractmethod
+    def transform(self, vectors: FloatArray) -> FloatArray:
+        """Return the processed vectors, ``(N, D)`` to ``(N, K)``, in the dtype of the input.
+
+        Raises:
+            ValueError: not fitted, or ``D`` is not the dimension of the fit vectors.
+        """
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the constructor arguments as JSON values."""
+
+    @abstractmethod
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the learned arrays by name."""
+
+    @abstractmethod
+    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Become fitted from what ``state`` returned.
+
+        Raises:
+            KeyError: an array is missing.
+            ValueError: the shapes do not belong together.
+        """
+
+    def check_input(self, vectors: FloatArray) -> None:
+        """Raise ``ValueError`` unless the processor is fitted and ``vectors`` is ``(N, n_features_in_)``."""
+        if not hasattr(self, "n_features_in_"):
+            raise ValueError(f"{self.name} is not fitted; call fit first")
+        if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}"
+            )
+
+
+def fit_matrix(vectors: FloatArray) -> FloatArray:
+    """Return the fit vectors as ``(N, D)``: the sides of pairs become rows.
+
+    Raises:
+        ValueError: not two- or three-dimensional, fewer than two rows, or a value that is not finite.
+    """
+    if vectors.ndim not in (2, 3):
+        raise ValueError(f"need vectors of shape (N, D) or (N, 2, D), got {vectors.shape}")
+    matrix = vectors.reshape(-1, vectors.shape[-1])
+    if len(matrix) < 2:
+        raise ValueError(f"need at least two vectors to fit on, got {len(matrix)}")
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        if not np.isfinite(matrix[start : start + _BLOCK_ROWS]).all():
+            raise ValueError("the fit vectors hold NaN or infinite values")
+    return matrix
+
+
+def mean_of(matrix: FloatArray) -> Float64Array:
+    """Return the mean row, ``(D,)``, summed in float64."""
+    return np.asarray(matrix.mean(axis=0, dtype=np.float64))
+
+
+def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
+    """Return the mean of ``(x - centre)(x - centre)^T`` over the rows, ``(D, D)``, in float64.
+
+    With the mean as ``centre`` this is the covariance that divides by N. Works in blocks, so that no float64
+    copy of the whole matrix is made.
+    """
+    total = np.zeros((matrix.shape[1], matrix.shape[1]))
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        block = matrix[start : start + _BLOCK_ROWS].astype(np.float64) - centre
+        total += block.T @ block
+    return total / len(matrix)
+
+
+def principal_directions(moment: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the eigenvalues of a symmetric matrix, largest first, and the eigenvectors as columns.
+
+    Each column's largest entry in size is positive, so that the signs are the same on every machine.
+    """
+    values, columns = np.linalg.eigh(moment)
+    values, columns = values[::-1], columns[:, ::-1]
+    rows = np.abs(columns).argmax(axis=0)
+    signs = np.sign(columns[rows, np.arange(columns.shape[1])])
+    return np.maximum(values, 0.0), columns * signs

@@ -1,0 +1,116 @@
+"""Removal of dominant directions: all-but-the-top (centred) and SIF's common component (uncentred)."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.names import Postprocess
+from simcse_cli.postprocess.base import (
+    Float64Array,
+    FloatArray,
+    PostProcessor,
+    fit_matrix,
+    mean_of,
+    principal_directions,
+    second_moment,
+)
+from simcse_cli.progress import Progress
+
+
+class _DirectionRemoval(PostProcessor):
+    """Subtract a centre, then the projection on a few orthonormal directions; float64 inside.
+
+    Attributes:
+        mean_: ``(D,)``, the centre.
+        directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
+    """
+
+    def __init__(self, n_directions: int | None) -> None:
+        if n_directions is not None and n_directions < 1:
+            raise ValueError(f"n_directions is {n_directions}, need at least 1")
+        self.n_directions = n_directions
+
+    @abstractmethod
+    def _centre_of(self, matrix: FloatArray) -> Float64Array:
+        """Return what is subtracted before the directions are looked for."""
+
+    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+        """Learn centre and directions; see the base class.
+
+        Raises:
+            ValueError: also when as many directions as dimensions would be removed.
+        """
+        matrix = fit_matrix(vectors)
+        dim = matrix.shape[1]
+        n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
+        if n_removed >= dim:
+            raise ValueError(f"cannot remove {n_removed} directions from vectors of {dim} dimensions")
+        self.mean_ = self._centre_of(matrix)
+        _, directions = principal_directions(second_moment(matrix, self.mean_))
+        self.directions_: Float64Array = directions[:, :n_removed]
+        self.n_features_in_ = dim
+        return self
+
+    def transform(self, vectors: FloatArray) -> FloatArray:
+        """Return ``c - U U^T c`` with ``c = x - mean``; see the base class."""
+        self.check_input(vectors)
+        centred = vectors.astype(np.float64) - self.mean_
+        removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
+        return removed.astype(vectors.dtype, copy=False)
+
+    def settings(self) -> dict[str, Any]:
+        """Return ``n_directions``."""
+        return {"n_directions": self.n_directions}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return centre and directions."""
+        return {"mean": self.mean_, "directions": self.directions_}
+
+    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Become fitted; see the base class."""
+        mean, directions = arrays["mean"], arrays["directions"]
+        if directions.ndim != 2 or mean.shape != directions.shape[:1]:
+            raise ValueError(f"mean {mean.shape} and directions {directions.shape} do not fit together")
+        self.mean_, self.directions_ = mean, directions
+        self.n_features_in_ = len(mean)
+        return self
+
+
+class AllButTheTop(_DirectionRemoval):
+    """Subtract the mean and the leading principal directions of the centred vectors; ``(N, D)`` stays.
+
+    Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define it for
+    word vectors; on sentence vectors it is an extension. Some public code projects ``x`` instead of ``c``.
+
+    Args:
+        n_directions: how many; None is the usual advice, D / 100 rounded, at least one.
+    """
+
+    name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP
+
+    def __init__(self, n_directions: int | None = None) -> None:
+        super().__init__(n_directions)
+
+    def _centre_of(self, matrix: FloatArray) -> Float64Array:
+        return mean_of(matrix)
+
+
+class CommonComponentRemoval(_DirectionRemoval):
+    """Subtract the projection on the first right singular vectors of the fit matrix; ``(N, D)`` stays.
+
+    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits on the very
+    sentences that are scored, which needs the whole test set at once: fit it on the target.
+
+    Args:
+        n_directions: 1 in the paper.
+    """
+
+    name: ClassVar[Postprocess] = Postprocess.SIF
+
+    def __init__(self, n_directions: int = 1) -> None:
+        super().__init__(n_directions)
+
+    def _centre_of(self, matrix: FloatArray) -> Float64Array:
+        return np.zeros(matrix.shape[1])

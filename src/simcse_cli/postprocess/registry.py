@@ -1,0 +1,134 @@
+"""Post-processors by name, and their files: ``.safetensors`` arrays with a JSON record in the header."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcse_cli import __version__
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files import atomic_path, require_file
+from simcse_cli.names import Postprocess
+from simcse_cli.postprocess.base import FloatArray, PostProcessor
+from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
+from simcse_cli.postprocess.flow import BertFlow
+from simcse_cli.postprocess.whitening import Whitening
+
+CLASSES: dict[Postprocess, type[PostProcessor]] = {
+    kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
+}
+SUFFIX = ".safetensors"
+
+_RECORD_KEY = "simcse_postprocess"
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """Where a post-processor comes from: the encoder and the sentences it was fitted on."""
+
+    encoder: str
+    encoder_digest: str
+    source: str
+    n_vectors: int
+
+
+@dataclass(frozen=True)
+class FittedPostProcessor:
+    """A fitted post-processor with its record; maps the vectors of the encoder it was fitted on."""
+
+    processor: PostProcessor
+    record: FitRecord
+
+    def apply(self, vectors: FloatArray) -> FloatArray:
+        """Return the processed vectors; see ``PostProcessor.transform``."""
+        return self.processor.transform(vectors)
+
+    def describe(self) -> dict[str, Any]:
+        """Return name, settings and record as JSON values, for results and side files."""
+        return {
+            "name": str(self.processor.name),
+            "settings": self.processor.settings(),
+            "fit": asdict(self.record),
+            "version": __version__,
+        }
+
+
+def create(name: Postprocess, **settings: Any) -> PostProcessor:
+    """Return an unfitted post-processor.
+
+    Raises:
+        ConfigError: a setting that it does not have, or an impossible value.
+    """
+    try:
+        return CLASSES[name](**settings)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"post-processing {name}: {error}", hint="see docs/postprocess.md for its settings"
+        ) from error
+
+
+def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) -> None:
+    """Write a fitted post-processor, complete or not at all.
+
+    Raises:
+        OutputError: the file exists (without ``force``) or cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in fitted.processor.state().items()}
+    with atomic_path(path, force=force) as temporary:
+        save_file(arrays, temporary, metadata={_RECORD_KEY: json.dumps(fitted.describe())})
+
+
+def load(path: Path | str) -> FittedPostProcessor:
+    """Read what ``save`` wrote; nothing in the file is executed.
+
+    Raises:
+        DataError: no such file.
+        CheckpointError: not a post-processor file, or damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = require_file(path, hint=_HOW_TO_SAVE)
+    try:
+        with safe_open(path, framework="numpy") as stream:
+            described = json.loads((stream.metadata() or {})[_RECORD_KEY])
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+        processor = CLASSES[Postprocess(described["name"])](**described["settings"]).load_state(arrays)
+        return FittedPostProcessor(processor, FitRecord(**described["fit"]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is not a saved post-processor ({type(error).__name__}: {error})", hint=_HOW_TO_SAVE
+        ) from error
+
+
+def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
+    """Refuse vectors of another encoder than the one the post-processor was fitted on.
+
+    Args:
+        fitted: the post-processor.
+        dim: dimension of the encoder's vectors.
+        digest: of the encoder's weights and pooler.
+        place: how the message calls the post-processor, for example its file.
+
+    Raises:
+        CheckpointError: another dimension, other weights or another pooler.
+    """
+    record, needed = fitted.record, fitted.processor.n_features_in_
+    if dim != needed:
+        found = f"this encoder gives {dim} dimensions, need {needed}"
+    elif digest != record.encoder_digest:
+        found = "this encoder has other weights or another pooler"
+    else:
+        return
+    raise CheckpointError(
+        f"{place} was fitted on the vectors of {record.encoder}: {found}", hint=_HOW_TO_SAVE
+    )
+
+
+_HOW_TO_SAVE = (
+    "fit one on this encoder: simcse eval sts --model NAME --postprocess whitening --fit nli "
+    "--save-postprocess FILE.safetensors"
+)

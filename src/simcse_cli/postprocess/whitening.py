@@ -1,0 +1,99 @@
+"""Whitening: a linear map after which the fit vectors have the identity as covariance."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.names import Postprocess
+from simcse_cli.postprocess.base import (
+    Float64Array,
+    FloatArray,
+    PostProcessor,
+    fit_matrix,
+    mean_of,
+    principal_directions,
+    second_moment,
+)
+from simcse_cli.progress import Progress
+
+
+class Whitening(PostProcessor):
+    """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
+
+    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by
+    N), ``x' = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the transformed fit vectors
+    is the K x K identity. One departure: the authors divide by any eigenvalue, however small; here a
+    direction in which the fit vectors do not vary is left out, because new vectors would be blown up along
+    it.
+
+    Args:
+        k: keep this many leading directions; None keeps all. The paper also reports 256 (base) and 384
+            (large).
+        eigenvalue_floor: directions with an eigenvalue of at most this share of the largest are left out, so
+            ``K`` can be smaller than ``k`` when there are few fit vectors.
+
+    Attributes:
+        mean_: ``(D,)``.
+        projection_: ``(D, K)``, the matrix W of the paper.
+        eigenvalues_: ``(D,)``, all of them, largest first.
+    """
+
+    name: ClassVar[Postprocess] = Postprocess.WHITENING
+
+    def __init__(self, k: int | None = None, *, eigenvalue_floor: float = 1e-10) -> None:
+        if k is not None and k < 1:
+            raise ValueError(f"k is {k}, need at least 1")
+        if eigenvalue_floor < 0:
+            raise ValueError(f"eigenvalue_floor is {eigenvalue_floor}, need 0 or more")
+        self.k = k
+        self.eigenvalue_floor = eigenvalue_floor
+
+    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+        """Learn mean and projection; see the base class.
+
+        Raises:
+            ValueError: also when ``k`` exceeds the dimension or the fit vectors are all the same.
+        """
+        matrix = fit_matrix(vectors)
+        dim = matrix.shape[1]
+        if self.k is not None and self.k > dim:
+            raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
+        self.mean_: Float64Array = mean_of(matrix)
+        self.eigenvalues_, directions = principal_directions(second_moment(matrix, self.mean_))
+        n_kept = min(
+            self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum())
+        )
+        if n_kept == 0:
+            raise ValueError("the fit vectors are all the same; nothing to whiten")
+        if progress is not None and n_kept < (self.k or dim):
+            progress.warn(
+                f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
+                "not vary in the others; fit on more sentences"
+            )
+        self.projection_: Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
+        self.n_features_in_ = dim
+        return self
+
+    def transform(self, vectors: FloatArray) -> FloatArray:
+        """Return ``(x - mu) W``; see the base class."""
+        self.check_input(vectors)
+        whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
+        return whitened.astype(vectors.dtype, copy=False)
+
+    def settings(self) -> dict[str, Any]:
+        """Return ``k`` and ``eigenvalue_floor``."""
+        return {"k": self.k, "eigenvalue_floor": self.eigenvalue_floor}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return mean, projection and eigenvalues."""
+        return {"mean": self.mean_, "projection": self.projection_, "eigenvalues": self.eigenvalues_}
+
+    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Become fitted; see the base class."""
+        mean, projection = arrays["mean"], arrays["projection"]
+        if projection.ndim != 2 or mean.shape != projection.shape[:1]:
+            raise ValueError(f"mean {mean.shape} and projection {projection.shape} do not fit together")
+        self.mean_, self.projection_, self.eigenvalues_ = mean, projection, arrays["eigenvalues"]
+        self.n_features_in_ = len(mean)
+        return self

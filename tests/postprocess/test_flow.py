@@ -1,0 +1,127 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from simcse_cli.postprocess.flow import BertFlow
+from simcse_cli.postprocess.flow_layers import ActNorm, CouplingNet, FlowStep, MultiLevelFlow
+
+
+def curved(n_rows: int, dim: int = 16, seed: int = 0) -> np.ndarray:
+    mixing = np.random.default_rng(100).standard_normal((dim, dim))
+    base = np.random.default_rng(seed).standard_normal((n_rows, dim)) @ mixing
+    return (3 + base + 0.3 * np.roll(base, 1, axis=1) ** 2).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trained() -> BertFlow:
+    return BertFlow(epochs=4).fit(curved(512))
+
+
+def double_flow(trained: BertFlow) -> MultiLevelFlow:
+    copy = MultiLevelFlow(16, levels=3, depth=3, width=32, seed=0)
+    copy.load_state_dict(trained.flow_.state_dict())
+    return copy.double()
+
+
+def test_actnorm_starts_with_mean_zero_and_variance_one():
+    batch = 4 + 3 * torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    normed, _ = ActNorm(5)(batch)
+    torch.testing.assert_close(normed.mean(dim=0), torch.zeros(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(normed.square().mean(dim=0), torch.ones(5), atol=1e-4, rtol=0)
+
+
+def test_actnorm_keeps_its_start_for_later_batches():
+    norm = ActNorm(2)
+    norm(torch.tensor([[0.0, 2.0], [2.0, 6.0]]))
+    mapped, log_det = norm(torch.tensor([[3.0, 8.0]]))
+    torch.testing.assert_close(mapped, torch.tensor([[2.0, 2.0]]), atol=1e-5, rtol=0)
+    assert log_det.item() == pytest.approx(-math.log(2), abs=1e-5)
+
+
+def test_fresh_flow_step_only_normalises_and_reverses():
+    batch = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 4.0, 7.0, 0.0]])
+    step = FlowStep(4, 8, torch.Generator())
+    mapped, _ = step(batch)
+    torch.testing.assert_close(mapped, step.norm(batch)[0].flip(-1))
+
+
+def test_coupling_net_has_the_layers_of_the_definition():
+    net = CouplingNet(384, 32, torch.Generator())
+    shapes = {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
+    assert shapes["first.weight"] == (32, 384)
+    assert shapes["second.weight"] == (32, 32)
+    assert shapes["last.weight"] == (384, 32)
+    assert {"first.bias", "second.bias"}.isdisjoint(shapes)
+
+
+def test_flow_levels_halve_the_channels():
+    flow = MultiLevelFlow(768, levels=3, depth=3, width=32, seed=0)
+    widths = [[len(step.norm.bias) for step in level] for level in flow.levels]
+    assert widths == [[768] * 3, [384] * 3, [192] * 3]
+
+
+def test_latent_lists_the_channels_in_the_order_they_leave():
+    flow = MultiLevelFlow(8, levels=3, depth=1, width=2, seed=0)
+    batch = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    latent, _ = flow(batch)
+    after_first, _ = flow.levels[0][0](batch)
+    torch.testing.assert_close(latent[:, :4], after_first[:, 4:])
+    after_second, _ = flow.levels[1][0](after_first[:, :4])
+    torch.testing.assert_close(latent[:, 4:6], after_second[:, 2:])
+
+
+def test_flow_inverts(trained):
+    vectors = curved(100, seed=5)
+    back = trained.inverse_transform(trained.transform(vectors))
+    np.testing.assert_allclose(back, vectors, atol=1e-4)
+
+
+def test_flow_log_determinant_equals_slogdet_of_its_jacobian(trained):
+    flow = double_flow(trained)
+    point = torch.from_numpy(curved(1, seed=9)[0]).double()
+    jacobian = torch.autograd.functional.jacobian(lambda x: flow(x[None])[0][0], point)
+    _, log_det = flow(point[None])
+    assert abs(log_det.item()) > 0.1
+    assert log_det.item() == pytest.approx(torch.linalg.slogdet(jacobian).logabsdet.item(), abs=1e-8)
+
+
+def test_flow_loss_is_the_negative_log_likelihood_in_bits_per_dimension(trained):
+    batch = torch.from_numpy(curved(7, seed=2))
+    latent, log_det = trained.flow_(batch)
+    normal = torch.distributions.Normal(0.0, 1.0)
+    expected = [-(normal.log_prob(row).sum() + log_det) / (16 * math.log(2)) for row in latent]
+    assert trained._loss(batch).item() == pytest.approx(torch.stack(expected).mean().item(), rel=1e-5)
+
+
+def test_flow_of_standard_normal_draws_costs_their_entropy():
+    vectors = np.random.default_rng(0).standard_normal((4096, 8)).astype(np.float32)
+    flow = BertFlow(batch_size=512).fit(vectors)
+    assert np.mean(flow.losses_) == pytest.approx(0.5 * math.log2(2 * math.pi * math.e), abs=0.05)
+
+
+def test_flow_training_raises_the_likelihood_of_unseen_vectors(trained):
+    fresh = BertFlow(epochs=1, learning_rate=1e-12).fit(curved(512))
+    unseen = torch.from_numpy(curved(256, seed=7))
+    assert trained._loss(unseen).item() < fresh._loss(unseen).item() - 0.01
+
+
+def test_flow_with_one_seed_gives_one_result():
+    first, second = (BertFlow(seed=3).fit(curved(64)).transform(curved(8)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_flow_counts_a_pair_as_one_example():
+    assert len(BertFlow().fit(curved(128).reshape(64, 2, 16)).losses_) == 2
+    assert len(BertFlow().fit(curved(128)).losses_) == 4
+
+
+def test_flow_refuses_a_dimension_that_cannot_be_halved():
+    with pytest.raises(ValueError, match="divisible by 8, got 12"):
+        BertFlow().fit(curved(8, dim=12))
+
+
+def test_flow_refuses_impossible_settings():
+    with pytest.raises(ValueError, match="batch_size"):
+        BertFlow(batch_size=1)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError
+from simcse_cli.names import Postprocess
+from simcse_cli.postprocess import registry
+from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor
+
+RECORD = FitRecord(encoder="tiny", encoder_digest="abc", source="nli", n_vectors=40)
+
+
+def fitted(name: Postprocess, dim: int = 16, **settings: object) -> FittedPostProcessor:
+    vectors = np.random.default_rng(0).standard_normal((40, dim)).astype(np.float32)
+    return FittedPostProcessor(registry.create(name, **settings).fit(vectors), RECORD)
+
+
+def test_registry_holds_every_name():
+    assert set(registry.CLASSES) == set(Postprocess)
+
+
+@pytest.mark.parametrize("name", list(Postprocess))
+def test_saved_post_processor_gives_the_same_vectors(name, tmp_path):
+    original = fitted(name)
+    registry.save(original, tmp_path / "p.safetensors")
+    loaded = registry.load(tmp_path / "p.safetensors")
+    vectors = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.apply(vectors), original.apply(vectors))
+    assert loaded.record == RECORD
+    assert loaded.describe() == original.describe()
+
+
+def test_create_passes_settings_on():
+    assert registry.create(Postprocess.WHITENING, k=3).settings()["k"] == 3
+
+
+@pytest.mark.parametrize("settings", [{"k": 0}, {"depth": 3}])
+def test_create_refuses_impossible_settings(settings):
+    with pytest.raises(ConfigError, match="post-processing whitening"):
+        registry.create(Postprocess.WHITENING, **settings)
+
+
+def test_save_does_not_overwrite_without_force(tmp_path):
+    path = tmp_path / "p.safetensors"
+    registry.save(fitted(Postprocess.WHITENING), path)
+    with pytest.raises(OutputError, match="exists already"):
+        registry.save(fitted(Postprocess.WHITENING), path)
+    registry.save(fitted(Postprocess.SIF), path, force=True)
+    assert registry.load(path).processor.name is Postprocess.SIF
+
+
+def test_load_names_a_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"nothing\.safetensors does not exist"):
+        registry.load(tmp_path / "nothing.safetensors")
+
+
+@pytest.mark.parametrize("content", [b"not safetensors", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_load_refuses_another_file(content, tmp_path):
+    path = tmp_path / "p.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="not a saved post-processor") as caught:
+        registry.load(path)
+    assert "--save-postprocess" in (caught.value.hint or "")
+
+
+def test_load_refuses_a_truncated_file(tmp_path):
+    path = tmp_path / "p.safetensors"
+    registry.save(fitted(Postprocess.FLOW), path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="not a saved post-processor"):
+        registry.load(path)
+
+
+@pytest.mark.parametrize(
+    ("dim", "digest", "message"), [(8, "abc", "gives 8 dimensions, need 16"), (16, "abd", "other weights")]
+)
+def test_check_encoder_refuses_another_encoder(dim, digest, message):
+    with pytest.raises(CheckpointError, match=message):
+        registry.check_encoder(fitted(Postprocess.WHITENING), dim=dim, digest=digest, place="w.safetensors")
+
+
+def test_check_encoder_accepts_the_encoder_it_was_fitted_on():
+    registry.check_encoder(fitted(Postprocess.WHITENING), dim=16, digest="abc", place="w.safetensors")
