@@ -1,0 +1,251 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts, similarity_matrix, unit_rows
+from simcse_cli.names import Similarity
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    a_list, b_list = a.tolist(), b.tolist()
+    dot = sum(x * y for x, y in zip(a_list, b_list, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a_list)) / math.sqrt(sum(y * y for y in b_list))
+
+
+def dot(a: torch.Tensor, b: torch.Tensor) -> float:
+    return sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True))
+
+
+def info_nce_oracle(anchors, positives, temperature, negatives=None, alpha=1.0, similarity=cosine):
+    total = 0.0
+    for i in range(len(anchors)):
+        denominator = 0.0
+        for j in range(len(anchors)):
+            denominator += math.exp(similarity(anchors[i], positives[j]) / temperature)
+            if negatives is not None:
+                weight = alpha if i == j else 1.0
+                denominator += weight * math.exp(similarity(anchors[i], negatives[j]) / temperature)
+        total -= math.log(math.exp(similarity(anchors[i], positives[i]) / temperature) / denominator)
+    return total / len(anchors)
+
+
+class TestInfoNce:
+    @pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0])
+    def test_info_nce_of_orthogonal_pairs_is_closed_form(self, temperature):
+        pairs = torch.eye(6, dtype=torch.float64)
+        expected = math.log(1 + 5 * math.exp(-1 / temperature))
+        assert info_nce(pairs, pairs, temperature=temperature).item() == pytest.approx(expected, abs=1e-12)
+
+    @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+    def test_info_nce_of_equal_embeddings_counts_the_choices(self, alpha):
+        same = torch.ones(5, 3, dtype=torch.float64)
+        assert info_nce(same, same, temperature=0.05).item() == pytest.approx(math.log(5))
+        loss = info_nce(same, same, temperature=0.05, hard_negatives=same, hard_negative_alpha=alpha)
+        assert loss.item() == pytest.approx(math.log(2 * 5 - 1 + alpha))
+
+    @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
+    @pytest.mark.parametrize(("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)])
+    def test_info_nce_equals_double_loop(self, alpha, similarity, oracle):
+        a, p, n = normal(6, 4), normal(6, 4, seed=1), normal(6, 4, seed=2)
+        loss = info_nce(
+            a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=alpha, similarity=similarity
+        )
+        assert loss.item() == pytest.approx(info_nce_oracle(a, p, 0.3, n, alpha, oracle), rel=1e-12)
+        plain = info_nce(a, p, temperature=0.3, similarity=similarity)
+        assert plain.item() == pytest.approx(info_nce_oracle(a, p, 0.3, None, 1.0, oracle), rel=1e-12)
+
+    def test_info_nce_equals_the_original_formula(self):
+        # The original: broadcast cosine, a log-weight on the diagonal of the hard-negative block.
+        a, p, n = normal(5, 8), normal(5, 8, seed=1), normal(5, 8, seed=2)
+        log_alpha = 0.7
+        logits = cosine_similarity(a.unsqueeze(1), p.unsqueeze(0), dim=-1) / 0.05
+        hard = cosine_similarity(a.unsqueeze(1), n.unsqueeze(0), dim=-1) / 0.05
+        weights = torch.tensor([[0.0] * (5 + i) + [log_alpha] + [0.0] * (5 - i - 1) for i in range(5)])
+        expected = torch.nn.CrossEntropyLoss()(torch.cat([logits, hard], 1) + weights, torch.arange(5))
+        loss = info_nce(a, p, temperature=0.05, hard_negatives=n, hard_negative_alpha=math.exp(log_alpha))
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+    def test_info_nce_weights_each_of_several_own_negatives(self):
+        same = torch.ones(4, 3, dtype=torch.float64)
+        loss = info_nce(
+            same, same, temperature=1.0, hard_negatives=same.repeat(2, 1), hard_negative_alpha=2.0
+        )
+        assert loss.item() == pytest.approx(math.log(4 + 2 * (3 + 2.0)))
+
+    def test_info_nce_ignores_order_and_norm(self):
+        a, p, n = normal(7, 4), normal(7, 4, seed=1), normal(7, 4, seed=2)
+        loss = info_nce(a, p, temperature=0.05, hard_negatives=n, hard_negative_alpha=2.0)
+        order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
+        moved = info_nce(
+            a[order] * 3, p[order], temperature=0.05, hard_negatives=n[order] * 0.1, hard_negative_alpha=2.0
+        )
+        assert moved.item() == pytest.approx(loss.item(), rel=1e-12)
+
+    def test_info_nce_symmetric_is_the_mean_of_both_directions(self):
+        a, p = normal(6, 4), normal(6, 4, seed=1)
+        loss = info_nce(a, p, temperature=0.2, symmetric=True)
+        expected = (info_nce_oracle(a, p, 0.2) + info_nce_oracle(p, a, 0.2)) / 2
+        assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+    def test_info_nce_gradient_is_right(self):
+        a, p, n = (normal(4, 3, seed=s).requires_grad_() for s in range(3))
+
+        def loss(a, p, n):
+            return info_nce(a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=2.0, symmetric=True)
+
+        assert torch.autograd.gradcheck(loss, (a, p, n))
+
+    def test_info_nce_of_one_pair_is_zero(self):
+        assert info_nce(normal(1, 4), normal(1, 4, seed=1), temperature=0.05).item() == 0.0
+
+    def test_info_nce_of_zero_vectors_is_uniform_with_finite_gradient(self):
+        zeros = torch.zeros(4, 3, requires_grad=True)
+        positives = normal(4, 3).float().requires_grad_()
+        loss = info_nce(zeros, positives, temperature=0.05)
+        loss.backward()
+        assert loss.item() == pytest.approx(math.log(4))
+        assert torch.isfinite(zeros.grad).all()
+        assert torch.isfinite(positives.grad).all()
+
+    def test_info_nce_keeps_full_precision_under_autocast(self):
+        a, p = normal(8, 16).float(), normal(8, 16, seed=1).float()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = info_nce(a, p, temperature=0.05)
+        assert inside.item() == pytest.approx(info_nce(a, p, temperature=0.05).item(), rel=1e-6)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"temperature": 0.0}, "temperature 0.0"),
+            ({"hard_negative_alpha": 0.0}, "hard_negative_alpha 0.0"),
+            ({"hard_negatives": torch.ones(3, 4)}, "hard_negatives"),
+            ({"hard_negatives": torch.ones(0, 4)}, "hard_negatives"),
+        ],
+    )
+    def test_info_nce_refuses_bad_arguments(self, change, message):
+        arguments = {"temperature": 0.05, "hard_negatives": torch.ones(2, 4), **change}
+        with pytest.raises(ValueError, match=message):
+            info_nce(torch.ones(2, 4), torch.ones(2, 4), **arguments)
+
+    def test_info_nce_refuses_unequal_shapes(self):
+        with pytest.raises(ValueError, match=r"anchors \(2, 4\), positives \(3, 4\)"):
+            info_nce(torch.ones(2, 4), torch.ones(3, 4), temperature=0.05)
+
+
+class TestNtXent:
+    def test_nt_xent_of_orthogonal_pairs_is_closed_form(self):
+        pairs = torch.eye(5, dtype=torch.float64)
+        expected = math.log(1 + 2 * 4 * math.exp(-1 / 0.5))
+        assert nt_xent(pairs, pairs, temperature=0.5).item() == pytest.approx(expected, rel=1e-12)
+
+    def test_nt_xent_equals_double_loop(self):
+        a, p = normal(5, 4), normal(5, 4, seed=1)
+        views, total = torch.cat([a, p]), 0.0
+        for i in range(10):
+            partner = i + 5 if i < 5 else i - 5
+            others = sum(math.exp(cosine(views[i], views[j]) / 0.2) for j in range(10) if j != i)
+            total -= math.log(math.exp(cosine(views[i], views[partner]) / 0.2) / others)
+        assert nt_xent(a, p, temperature=0.2).item() == pytest.approx(total / 10, rel=1e-12)
+
+    def test_nt_xent_does_not_mind_which_view_is_first(self):
+        a, p = normal(5, 4), normal(5, 4, seed=1)
+        assert nt_xent(a, p, temperature=0.1).item() == pytest.approx(nt_xent(p, a, temperature=0.1).item())
+
+    @pytest.mark.parametrize("n_rows", [1, 6])
+    def test_nt_xent_of_equal_embeddings_counts_the_choices(self, n_rows):
+        same = torch.ones(n_rows, 3, dtype=torch.float64)
+        loss = nt_xent(same, same, temperature=0.05).item()
+        assert loss == pytest.approx(math.log(2 * n_rows - 1), abs=1e-12)
+
+    def test_nt_xent_gradient_is_right(self):
+        a, p = (normal(3, 3, seed=s).requires_grad_() for s in range(2))
+        assert torch.autograd.gradcheck(lambda a, p: nt_xent(a, p, temperature=0.3), (a, p))
+
+    def test_nt_xent_of_zero_vectors_is_finite(self):
+        zeros = torch.zeros(3, 4, requires_grad=True)
+        nt_xent(zeros, zeros, temperature=0.05).backward()
+        assert torch.isfinite(zeros.grad).all()
+
+
+def neighbours_of_a_line(n: int) -> torch.Tensor:
+    positions = torch.arange(n)
+    return (positions[:, None] - positions[None, :]).abs() == 1
+
+
+class TestQuickThoughts:
+    def test_quick_thoughts_of_zero_vectors_is_ln_n(self):
+        zeros = torch.zeros(6, 4, dtype=torch.float64)
+        loss = quick_thoughts(zeros, zeros, neighbours_of_a_line(6))
+        assert loss.item() == pytest.approx(math.log(6), rel=1e-12)
+
+    def test_quick_thoughts_equals_double_loop(self):
+        u, v = normal(5, 3), normal(5, 3, seed=1)
+        near = neighbours_of_a_line(5)
+        near[2, 3] = near[3, 2] = False  # a document ends after the third sentence
+        total = 0.0
+        for i in range(5):
+            scores = [0.0 if j == i else dot(u[i], v[j]) for j in range(5)]
+            targets = [j for j in range(5) if near[i, j]]
+            log_z = math.log(sum(math.exp(s) for s in scores))
+            total -= sum(scores[j] - log_z for j in targets) / len(targets)
+        assert quick_thoughts(u, v, near).item() == pytest.approx(total / 5, rel=1e-12)
+
+    def test_quick_thoughts_equals_the_original_formula(self):
+        # The original: targets are a band matrix divided by its row sums, diagonal scores multiplied away.
+        u, v = normal(6, 3), normal(6, 3, seed=1)
+        scores = (u @ v.T) * (1 - torch.eye(6, dtype=torch.float64))
+        targets = torch.diag(torch.ones(5, dtype=torch.float64), 1) + torch.diag(
+            torch.ones(5, dtype=torch.float64), -1
+        )
+        targets /= targets.sum(1, keepdim=True)
+        expected = torch.nn.functional.cross_entropy(scores, targets)
+        assert quick_thoughts(u, v, neighbours_of_a_line(6)).item() == pytest.approx(
+            expected.item(), rel=1e-12
+        )
+
+    def test_quick_thoughts_leaves_out_rows_without_neighbour(self):
+        u, v = normal(4, 3), normal(4, 3, seed=1)
+        near = neighbours_of_a_line(4)
+        near[3, :] = near[:, 3] = False
+        rows = quick_thoughts(u, v, near) * 3
+        alone = torch.zeros(4, 4, dtype=torch.bool)
+        parts = 0.0
+        for i in range(3):
+            one = alone.clone()
+            one[i] = near[i]
+            parts += quick_thoughts(u, v, one).item()
+        assert rows.item() == pytest.approx(parts, rel=1e-12)
+
+    def test_quick_thoughts_without_any_neighbour_is_zero_with_zero_gradient(self):
+        u = normal(3, 3).requires_grad_()
+        loss = quick_thoughts(u, u, torch.zeros(3, 3, dtype=torch.bool))
+        loss.backward()
+        assert loss.item() == 0.0
+        assert u.grad.abs().max() == 0.0
+
+    def test_quick_thoughts_gradient_is_right(self):
+        u, v = (normal(4, 3, seed=s).requires_grad_() for s in range(2))
+        near = neighbours_of_a_line(4)
+        assert torch.autograd.gradcheck(lambda u, v: quick_thoughts(u, v, near), (u, v))
+
+    def test_quick_thoughts_refuses_a_wrong_neighbour_matrix(self):
+        with pytest.raises(ValueError, match=r"neighbours \(3, 3\)"):
+            quick_thoughts(torch.ones(2, 4), torch.ones(2, 4), torch.ones(3, 3, dtype=torch.bool))
+
+
+def test_similarity_matrix_is_every_cosine():
+    a, b = normal(3, 5), normal(4, 5, seed=1)
+    expected = [[cosine(x, y) for y in b] for x in a]
+    np.testing.assert_allclose(similarity_matrix(a, b).numpy(), expected, rtol=1e-12)
+
+
+def test_unit_rows_keeps_zero_rows_and_tiny_directions():
+    rows = torch.tensor([[0.0, 0.0], [3e-20, 4e-20], [3.0, 4.0]], dtype=torch.float64)
+    assert unit_rows(rows).numpy() == pytest.approx(np.array([[0, 0], [0.6, 0.8], [0.6, 0.8]]))
