@@ -159,7 +159,7 @@ def resolve_columns(record: Record, columns: Sequence[str], place: str) -> tuple
     missing = [column for column, name in zip(columns, found, strict=True) if name is None]
     if missing:
         raise DataError(
-            f"{place}: the columns are {', '.join(record)}, need {', '.join(columns)}; missing: {', '.join(missing)}",
+            f"{place}: the columns are {', '.join(record)}; missing is {', '.join(missing)}",
             hint="rename the columns, or build the file with `simcse prepare`; see `simcse prepare --help`",
         )
     return tuple(name for name in found if name is not None)

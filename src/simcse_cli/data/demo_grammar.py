@@ -1,0 +1,220 @@
+"""A small grammar with controlled meaning: a scene has five parts, each with several ways to say it.
+
+Two sentences of one scene mean the same whatever their words, and how much two scenes differ is known
+exactly. That gives graded pairs and inference labels without annotators; the language is deliberately plain.
+"""
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One action in the forms the sentence patterns need."""
+
+    present: str
+    gerund: str
+    participle: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action with interchangeable verbs and the things it can be done to."""
+
+    verbs: tuple[Verb, ...]
+    objects: tuple[str, ...]
+
+
+AGENTS: dict[str, tuple[str, ...]] = {
+    "man": ("a man", "a guy"),
+    "woman": ("a woman", "a lady"),
+    "child": ("a child", "a little kid"),
+    "old man": ("an old man", "an elderly man"),
+    "doctor": ("a doctor", "a physician"),
+    "teacher": ("a teacher", "a schoolteacher"),
+    "farmer": ("a farmer", "a grower"),
+    "cook": ("a cook", "a chef"),
+    "student": ("a student", "a pupil"),
+    "soldier": ("a soldier", "a trooper"),
+    "sailor": ("a sailor", "a seaman"),
+    "artist": ("an artist", "a painter"),
+    "lawyer": ("a lawyer", "an attorney"),
+    "robot": ("a robot", "a machine"),
+}
+
+OBJECTS: dict[str, tuple[str, ...]] = {
+    "guitar": ("a guitar", "an acoustic guitar"),
+    "drum": ("a drum", "a big drum"),
+    "song": ("a song", "a tune"),
+    "violin": ("a violin", "a fiddle"),
+    "onion": ("an onion", "a large onion"),
+    "bread": ("some bread", "a loaf of bread"),
+    "meat": ("some meat", "a piece of meat"),
+    "soup": ("some soup", "a pot of soup"),
+    "car": ("a car", "an automobile"),
+    "bicycle": ("a bicycle", "a bike"),
+    "boat": ("a boat", "a small ship"),
+    "wall": ("a wall", "a brick wall"),
+    "fence": ("a fence", "a wooden fence"),
+    "letter": ("a letter", "a handwritten letter"),
+    "book": ("a book", "a novel"),
+    "newspaper": ("a newspaper", "the daily paper"),
+    "ball": ("a ball", "a football"),
+    "horse": ("a horse", "a pony"),
+    "dog": ("a dog", "a hound"),
+    "tree": ("a tree", "a tall tree"),
+    "flower": ("a flower", "a fresh flower"),
+}
+
+ACTIONS: dict[str, Action] = {
+    "play": Action((Verb("plays", "playing", "played"), Verb("performs on", "performing on", "performed on")),
+                   ("guitar", "drum", "violin")),
+    "write": Action((Verb("writes", "writing", "written"), Verb("composes", "composing", "composed")),
+                    ("song", "letter", "book")),
+    "cut": Action((Verb("cuts", "cutting", "cut"), Verb("slices", "slicing", "sliced")),
+                  ("onion", "bread", "meat")),
+    "cook": Action((Verb("cooks", "cooking", "cooked"), Verb("prepares", "preparing", "prepared")),
+                   ("soup", "meat", "onion")),
+    "repair": Action((Verb("repairs", "repairing", "repaired"), Verb("fixes", "fixing", "fixed")),
+                     ("car", "bicycle", "boat", "fence", "wall")),
+    "paint": Action((Verb("paints", "painting", "painted"), Verb("draws", "drawing", "drawn")),
+                    ("wall", "boat", "horse", "tree", "flower")),
+    "read": Action((Verb("reads", "reading", "read"), Verb("studies", "studying", "studied")),
+                   ("book", "newspaper", "letter")),
+    "throw": Action((Verb("throws", "throwing", "thrown"), Verb("tosses", "tossing", "tossed")),
+                    ("ball", "book", "bread")),
+    "wash": Action((Verb("washes", "washing", "washed"), Verb("cleans", "cleaning", "cleaned")),
+                   ("car", "dog", "horse", "bicycle")),
+    "buy": Action((Verb("buys", "buying", "bought"), Verb("purchases", "purchasing", "purchased")),
+                  ("newspaper", "flower", "guitar", "boat", "bread")),
+}  # fmt: skip
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "park": ("in the park", "in a public garden"),
+    "kitchen": ("in the kitchen", "in a small kitchen"),
+    "beach": ("on the beach", "by the sea"),
+    "street": ("on the street", "on the road"),
+    "forest": ("in the forest", "in the woods"),
+    "market": ("at the market", "at a market stall"),
+    "station": ("at the station", "on the train platform"),
+    "garden": ("behind the house", "in the backyard"),
+    "school": ("at the school", "in a classroom"),
+    "bridge": ("under the bridge", "below a bridge"),
+}
+
+TIMES: dict[str, tuple[str, ...]] = {
+    "morning": ("in the morning", "before noon"),
+    "evening": ("in the evening", "at dusk"),
+    "night": ("at night", "after midnight"),
+    "lunch": ("after lunch", "in the afternoon"),
+    "rain": ("in the rain", "during a shower"),
+    "winter": ("in winter", "during the cold months"),
+}
+
+COMPANY = (
+    "with a friend",
+    "while it snows",
+    "for the first time",
+    "to earn some money",
+    "to please a neighbour",
+    "because the radio is broken",
+    "before leaving town",
+    "for a school project",
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who does what to which thing, where and when; each part is a key of the tables above.
+
+    Attributes:
+        agent: key of ``AGENTS``.
+        action: key of ``ACTIONS``.
+        thing: key of ``OBJECTS``, one that the action allows.
+        place: key of ``PLACES``, or None where the sentence does not say.
+        time: key of ``TIMES``, or None.
+    """
+
+    agent: str
+    action: str
+    thing: str
+    place: str | None
+    time: str | None
+
+
+WEIGHTS = {"agent": 1.0, "action": 1.5, "thing": 1.25, "place": 0.75, "time": 0.5}
+"""What each part of a scene adds to the similarity of two scenes; the sum is 5."""
+
+PARTS = tuple(field.name for field in fields(Scene))
+
+
+def similarity(first: Scene, second: Scene) -> float:
+    """Return the gold score of two scenes, in [0, 5]: the summed weights of their equal parts."""
+    return sum(weight for part, weight in WEIGHTS.items() if getattr(first, part) == getattr(second, part))
+
+
+def draw_scene(rng: Random) -> Scene:
+    """Return a random scene with all five parts."""
+    action = rng.choice(tuple(ACTIONS))
+    return Scene(
+        agent=rng.choice(tuple(AGENTS)),
+        action=action,
+        thing=rng.choice(ACTIONS[action].objects),
+        place=rng.choice(tuple(PLACES)),
+        time=rng.choice(tuple(TIMES)),
+    )
+
+
+def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
+    """Return the scene with each of ``parts`` changed.
+
+    A new action keeps the thing where it can; where the action cannot be done to it, the thing changes too.
+    """
+    tables = {"agent": AGENTS, "place": PLACES, "time": TIMES}
+    changes = {
+        part: _another(tuple(tables[part]), getattr(scene, part), rng) for part in tables if part in parts
+    }
+    action = scene.action
+    if "action" in parts:
+        keeping_thing = tuple(name for name in ACTIONS if scene.thing in ACTIONS[name].objects)
+        choices = tuple(ACTIONS) if "thing" in parts or keeping_thing == (action,) else keeping_thing
+        action = _another(choices, action, rng)
+    things = ACTIONS[action].objects
+    changes_thing = "thing" in parts or scene.thing not in things
+    thing = _another(things, scene.thing, rng) if changes_thing else scene.thing
+    return replace(scene, action=action, thing=thing, **changes)
+
+
+def _another(choices: tuple[str, ...], current: str | None, rng: Random) -> str:
+    return rng.choice([choice for choice in choices if choice != current])
+
+
+def word(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
+    """Return one of the ways to say a scene, or that it is not so.
+
+    Args:
+        scene: what to say.
+        rng: chooses the words and the pattern.
+        negated: say that the agent does not do it.
+        extra: a remark that the scene does not contain, put at the end.
+    """
+    agent, thing = rng.choice(AGENTS[scene.agent]), rng.choice(OBJECTS[scene.thing])
+    verb = rng.choice(ACTIONS[scene.action].verbs)
+    where = rng.choice(PLACES[scene.place]) if scene.place else ""
+    when = rng.choice(TIMES[scene.time]) if scene.time else ""
+    if negated:
+        patterns = [
+            f"{agent} is not {verb.gerund} {thing} {where} {when}",
+            f"nobody is {verb.gerund} {thing} {where}",
+        ]
+    else:
+        patterns = [
+            f"{agent} is {verb.gerund} {thing} {where} {when}",
+            f"{agent} {verb.present} {thing} {where} {when}",
+            f"{when} {agent} is {verb.gerund} {thing} {where}",
+            f"{thing} is being {verb.participle} by {agent} {where} {when}",
+            f"there is {agent} {verb.gerund} {thing} {where} {when}",
+            f"{where} {agent} {verb.present} {thing} {when}",
+        ]
+    text = " ".join(f"{rng.choice(patterns)} {extra}".split())
+    return text[0].upper() + text[1:] + "."

@@ -1,0 +1,62 @@
+"""The manifest beside a prepared file: what went in, what came out, what was dropped and why.
+
+It holds no date and no machine name, so the same inputs, settings and seed give the same manifest.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from simcse_cli import __version__
+from simcse_cli.files import STDIO, sha256_file, write_json
+
+MANIFEST_SUFFIX = ".manifest.json"
+
+
+def manifest_path(output: Path | str) -> Path:
+    """Return where the manifest of an output file lies."""
+    return Path(f"{output}{MANIFEST_SUFFIX}")
+
+
+def describe_file(path: Path | str, **facts: Any) -> dict[str, Any]:
+    """Return a file's name, size and SHA-256; stdin, stdout and Hub datasets have neither size nor digest."""
+    if str(path) == STDIO or not Path(path).is_file():
+        return {"path": str(path), "bytes": None, "sha256": None, **facts}
+    return {"path": str(path), "bytes": Path(path).stat().st_size, "sha256": sha256_file(path), **facts}
+
+
+def build_manifest(
+    kind: str,
+    *,
+    inputs: Sequence[Path | str],
+    outputs: Iterable[tuple[Path | str, int]],
+    settings: dict[str, Any],
+    seed: int | None,
+    **results: Any,
+) -> dict[str, Any]:
+    """Return the manifest as JSON values.
+
+    Args:
+        kind: the sub-command of ``simcse prepare``.
+        inputs: paths as the user gave them.
+        outputs: each written file with its number of rows.
+        settings: the options that shaped the output.
+        seed: None where nothing is random.
+        **results: counts, lint findings and other results of the run.
+    """
+    return {
+        "kind": kind,
+        "simcse_version": __version__,
+        "seed": seed,
+        "settings": settings,
+        "inputs": [describe_file(path) for path in inputs],
+        "outputs": [describe_file(path, rows=rows) for path, rows in outputs],
+        **results,
+    }
+
+
+def write_manifest(output: Path | str, manifest: dict[str, Any]) -> Path:
+    """Write the manifest beside ``output`` and return its path."""
+    path = manifest_path(output)
+    write_json(path, manifest)
+    return path
