@@ -114,6 +114,6 @@ def main(args: Sequence[str] | None = None) -> None:
         build().main(args=None if args is None else list(args), prog_name="simcse")
     except SimcseError as error:
         get_console().error(error)
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

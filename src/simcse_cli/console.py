@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 MISSING = "–"
 PLAIN_INTERVAL_S = 15.0
 
-ColumnKind = Literal["text", "score", "number", "count", "seconds"]
+ColumnKind = Literal["text", "score", "difference", "number", "count", "seconds"]
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a report.
 
-    ``score`` is a fraction shown x100 with two decimals, ``number`` is shown with four significant digits,
-    ``count`` with thousands separators, ``seconds`` with one decimal. None is a dash in every kind.
+    ``score`` is a fraction shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
+    shown with four significant digits, ``count`` with thousands separators, ``seconds`` with one decimal.
+    None is a dash in every kind.
     """
 
     key: str
@@ -55,6 +56,8 @@ class Column:
         match self.kind:
             case "score":
                 return f"{100 * value:.2f}"
+            case "difference":
+                return f"{100 * value:+.2f}"
             case "number":
                 return f"{value:.4g}"
             case "count":

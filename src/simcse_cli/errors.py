@@ -8,12 +8,15 @@
     ├── OutputError         output files: exists, not writable, disk full
     ├── CheckpointError     models: not found, corrupt, pooler refused
     ├── TrainingError       a run that cannot go on: NaN loss, nothing to resume
+    ├── ToleranceError      `compare --check`: scores too far from the reference (exit code 3)
     └── MissingExtraError   an optional dependency is not installed
 """
 
 
 class SimcseError(Exception):
     """An error with a message (place, found, needed) and a hint (the command or flag that helps)."""
+
+    exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -39,6 +42,12 @@ class CheckpointError(SimcseError):
 
 class TrainingError(SimcseError):
     """A training run cannot start or go on."""
+
+
+class ToleranceError(SimcseError):
+    """A comparison asked for with ``--check`` found scores outside the tolerance."""
+
+    exit_code = 3
 
 
 class MissingExtraError(SimcseError):

@@ -113,7 +113,8 @@ def _shares(strata: Sequence[PairedSample], aggregation: Aggregation) -> np.ndar
     sizes = np.array([stratum.gold.size for stratum in strata], dtype=np.float64)
     if aggregation is Aggregation.MEAN:
         sizes[:] = 1.0
-    return np.divide(sizes, sizes.sum())
+    shares: np.ndarray = sizes / sizes.sum()
+    return shares
 
 
 def _differences(
@@ -123,7 +124,8 @@ def _differences(
     correlation = ResampledCorrelation(sample.candidate, sample.baseline, gold=sample.gold, metric=metric)
     blocks = resample_counts(sample.gold.size, n_resamples, rng)
     candidate, baseline = np.hstack([correlation.observed()[:, None], *map(correlation, blocks)])
-    return np.subtract(candidate, baseline)
+    differences: np.ndarray = candidate - baseline
+    return differences
 
 
 def _test(observed: float, resampled: np.ndarray, n_pairs: int) -> PairedTest:

@@ -71,7 +71,8 @@ class _Plain:
 
     def centred(self, counts: np.ndarray) -> np.ndarray:
         means = (counts * self._values).sum(axis=0) / counts.sum(axis=0)
-        return np.subtract(self._values, means)
+        centred: np.ndarray = self._values - means
+        return centred
 
 
 class _Ranked:
