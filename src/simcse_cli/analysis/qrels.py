@@ -1,0 +1,97 @@
+"""Relevance judgements: which corpus sentences answer which query.
+
+Three layouts, told apart by the number of columns (tabs, or any white space where there is no tab):
+
+- 2, ``group<TAB>sentence``: sentences of one group are relevant to each other, such as captions of one image;
+  queries and corpus sentences are matched by their text;
+- 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
+- 4, ``query-id iteration corpus-id relevance`` (TREC).
+
+Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is relevant.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcse_cli.analysis.retrieval import RowSet, rows_of_text
+from simcse_cli.errors import DataError
+from simcse_cli.files import iter_lines
+
+_HINT = "the layouts are described in docs/analysis.md, retrieval"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Sentences and the id of each."""
+
+    ids: list[str]
+    sentences: list[str]
+
+    @classmethod
+    def numbered(cls, sentences: Sequence[str]) -> "Texts":
+        """Return the sentences with their line numbers from 1 as ids."""
+        return cls([str(number) for number in range(1, len(sentences) + 1)], list(sentences))
+
+
+def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowSet]:
+    """Return, for each query, the corpus rows that are relevant to it; none where nothing is judged.
+
+    Raises:
+        DataError: an unreadable line, or no query has a relevant sentence in the corpus; names the file.
+    """
+    rows = list(_cells(path))
+    if not rows:
+        raise DataError(f"{path} holds no judgements", hint=_HINT)
+    n_columns = len(rows[0][1])
+    for line_no, cells in rows:
+        if len(cells) != n_columns or n_columns not in (2, 3, 4):
+            needed = "2, 3 or 4" if n_columns not in (2, 3, 4) else str(n_columns)
+            raise DataError(f"{path}, line {line_no}: {len(cells)} columns, need {needed}", hint=_HINT)
+    if n_columns == 2:
+        relevant = _by_group([cells for _, cells in rows], queries, corpus)
+    else:
+        relevant = _by_id(path, rows, queries, corpus)
+    if not any(relevant):
+        raise DataError(f"{path}: none of the {len(queries.ids)} queries has a relevant sentence", hint=_HINT)
+    return relevant
+
+
+def _cells(path: Path | str) -> Iterator[tuple[int, list[str]]]:
+    for line_no, line in enumerate(iter_lines(path), start=1):
+        if line.strip():
+            yield line_no, line.split("\t") if "\t" in line else line.split()
+
+
+def _by_group(rows: list[list[str]], queries: Texts, corpus: Texts) -> list[RowSet]:
+    groups_of: defaultdict[str, set[str]] = defaultdict(set)
+    members: defaultdict[str, set[int]] = defaultdict(set)
+    rows_by_text = rows_of_text(corpus.sentences)
+    for group, sentence in rows:
+        groups_of[sentence].add(group)
+        members[group] |= rows_by_text.get(sentence, frozenset())
+    return [
+        frozenset().union(*(members[group] for group in groups_of.get(sentence, ())))
+        for sentence in queries.sentences
+    ]
+
+
+def _by_id(
+    path: Path | str, rows: list[tuple[int, list[str]]], queries: Texts, corpus: Texts
+) -> list[RowSet]:
+    corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
+    relevant: defaultdict[str, set[int]] = defaultdict(set)
+    for position, (line_no, cells) in enumerate(rows):
+        query, document, relevance = cells[0], cells[-2], cells[-1]
+        try:
+            is_relevant = float(relevance) > 0
+        except ValueError:
+            if position == 0:
+                continue  # a header
+            raise DataError(
+                f"{path}, line {line_no}: relevance {relevance!r} is not a number", hint=_HINT
+            ) from None
+        if is_relevant and document in corpus_rows:
+            relevant[query].add(corpus_rows[document])
+    return [frozenset(relevant.get(identifier, ())) for identifier in queries.ids]

@@ -1,0 +1,245 @@
+"""A set of sentences with their vectors, searched by cosine: exactly, or through a FAISS index.
+
+One file holds everything (safetensors layout, nothing executable in it): the sentences, what made the
+vectors, and either the unit vectors or the serialised FAISS index.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.analysis.geometry import Vectors
+from simcse_cli.errors import DataError, MissingExtraError
+from simcse_cli.files import atomic_path, require_file
+
+FORMAT = "simcse-index-1"
+DEFAULT_FACTORY = "HNSW32"
+QUERY_BLOCK = 256
+CORPUS_BLOCK = 16_384
+HNSW_EFFORT = 256
+IVF_PROBES = 32
+
+Scores = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+
+class Backend(StrEnum):
+    """How the nearest vectors are found."""
+
+    EXACT = "exact"
+    FAISS = "faiss"
+
+
+class _Searcher(Protocol):
+    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+        """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return what a file must hold to rebuild the searcher."""
+
+
+class ExactSearcher:
+    """Every query against every vector, in blocks; the result is the true ranking."""
+
+    def __init__(self, units: Scores) -> None:
+        self._units = units
+
+    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+        """Return the ``k`` nearest of all vectors; memory is that of one tile beside the result."""
+        k = min(k, len(self._units))
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        rows = np.empty((len(queries), k), dtype=np.int64)
+        for start in range(0, len(queries), QUERY_BLOCK):
+            block = slice(start, start + QUERY_BLOCK)
+            scores[block], rows[block] = self._search_block(queries[block], k)
+        return scores, rows
+
+    def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+        best = np.empty((len(queries), 0), dtype=np.float32)
+        best_rows = np.empty((len(queries), 0), dtype=np.int64)
+        for start in range(0, len(self._units), CORPUS_BLOCK):
+            tile = queries @ self._units[start : start + CORPUS_BLOCK].T
+            kept = _largest(tile, k)
+            best = np.concatenate([best, np.take_along_axis(tile, kept, axis=1)], axis=1)
+            best_rows = np.concatenate([best_rows, kept + start], axis=1)
+            kept = _largest(best, k)
+            best = np.take_along_axis(best, kept, axis=1)
+            best_rows = np.take_along_axis(best_rows, kept, axis=1)
+        order = np.lexsort((best_rows, -best), axis=1)
+        return np.take_along_axis(best, order, axis=1), np.take_along_axis(best_rows, order, axis=1)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the unit vectors."""
+        return {"vectors": np.ascontiguousarray(self._units)}
+
+
+class FaissSearcher:
+    """A FAISS index over the unit vectors, by inner product; approximate unless its factory says ``Flat``."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        if hasattr(index, "hnsw"):
+            index.hnsw.efSearch = HNSW_EFFORT
+        if hasattr(index, "nprobe"):
+            index.nprobe = min(IVF_PROBES, index.nlist)
+
+    @classmethod
+    def build(cls, units: Scores, factory: str = DEFAULT_FACTORY) -> Self:
+        """Return an index built (and trained, where the kind needs it) from a FAISS factory string.
+
+        Raises:
+            MissingExtraError: FAISS is not installed.
+            DataError: FAISS refuses the factory string or the number of vectors; says what it said.
+        """
+        faiss = _import_faiss()
+        try:
+            index = faiss.index_factory(units.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+            index.train(units)
+            index.add(units)
+        except RuntimeError as error:
+            reason = str(error).split("Error: ")[-1].strip()
+            raise DataError(
+                f"FAISS cannot build {factory!r} over {len(units)} vectors: {reason}",
+                hint="use --backend exact, or a factory such as Flat, HNSW32 or IVF64,Flat",
+            ) from error
+        return cls(index)
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the index that :meth:`tensors` has serialised."""
+        return cls(_import_faiss().deserialize_index(tensors["faiss"]))
+
+    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+        """Return what FAISS finds; places it leaves empty have score -inf and row -1."""
+        scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
+        return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the serialised index."""
+        return {"faiss": _import_faiss().serialize_index(self._index)}
+
+
+class SearchIndex:
+    """Sentences, a searcher over their vectors, and a record of what made the vectors."""
+
+    def __init__(self, sentences: Sequence[str], searcher: _Searcher, info: Mapping[str, str]) -> None:
+        self.sentences = sentences
+        self.info = dict(info)
+        self._searcher = searcher
+
+    @classmethod
+    def build(
+        cls,
+        vectors: Vectors,
+        sentences: Sequence[str],
+        *,
+        backend: Backend = Backend.EXACT,
+        factory: str = DEFAULT_FACTORY,
+        info: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
+
+        Args:
+            vectors: may be memory-mapped; a zero row stays zero and has cosine 0 with everything.
+            sentences: N strings.
+            backend: exact search, or a FAISS index.
+            factory: FAISS factory string, ignored by exact search.
+            info: what made the vectors (``model``, ``digest``, ``pooler``), stored with the index.
+
+        Raises:
+            DataError: there are not as many vectors as sentences, or there are none.
+            MissingExtraError: FAISS is asked for and not installed.
+        """
+        if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
+            raise DataError(
+                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row a sentence",
+                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
+            )
+        units = unit_rows_float32(vectors)
+        searcher = ExactSearcher(units) if backend is Backend.EXACT else FaissSearcher.build(units, factory)
+        return cls(sentences, searcher, dict(info or {}))
+
+    def search(self, queries: Vectors, k: int) -> tuple[Scores, Rows]:
+        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
+        return self._searcher.search(unit_rows_float32(queries), k)
+
+    def save(self, path: Path | str, *, force: bool = False) -> None:
+        """Write the index as one file, complete or not at all.
+
+        Raises:
+            OutputError: it exists (without ``force``) or cannot be written.
+        """
+        from safetensors.numpy import save_file
+
+        encoded = [sentence.encode() for sentence in self.sentences]
+        tensors = self._searcher.tensors() | {
+            "text": np.frombuffer(b"".join(encoded) or b"\n", dtype=np.uint8),
+            "text_ends": np.cumsum([len(text) for text in encoded], dtype=np.int64),
+        }
+        with atomic_path(path, force=force) as temporary:
+            save_file(tensors, temporary, metadata=self.info | {"format": FORMAT})
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Return an index written by :meth:`save`.
+
+        Raises:
+            DataError: the file is missing or is no index.
+            MissingExtraError: it holds a FAISS index and FAISS is not installed.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = require_file(path, hint="write one with `simcse encode FILE -o VECTORS.npy --index FILE`")
+        try:
+            with safe_open(path, framework="np") as stream:
+                info = stream.metadata() or {}
+                tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise DataError(f"{path} is not a search index ({error})") from error
+        if info.pop("format", None) != FORMAT:
+            raise DataError(f"{path} is a safetensors file but not a search index ({FORMAT})")
+        searcher: _Searcher
+        if "faiss" in tensors:
+            searcher = FaissSearcher.from_tensors(tensors)
+        else:
+            searcher = ExactSearcher(tensors["vectors"])
+        sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
+        return cls(sentences, searcher, info)
+
+
+def unit_rows_float32(vectors: Vectors) -> Scores:
+    """Return ``(N, D)`` rows scaled to length 1 in float32, block by block; a zero row stays zero."""
+    units = np.empty(vectors.shape, dtype=np.float32)
+    for start in range(0, len(vectors), CORPUS_BLOCK):
+        block = vectors[start : start + CORPUS_BLOCK].astype(np.float32)
+        norms = np.linalg.norm(block, axis=1, keepdims=True)
+        np.divide(block, norms, out=units[start : start + CORPUS_BLOCK], where=norms > 0)
+        units[start : start + CORPUS_BLOCK][norms[:, 0] == 0] = 0
+    return units
+
+
+def _largest(scores: Scores, k: int) -> Rows:
+    """Return the columns of the ``k`` largest entries of each row, in no order."""
+    if scores.shape[1] <= k:
+        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    columns: Rows = np.argpartition(scores, -k, axis=1)[:, -k:]
+    return columns
+
+
+def _split_text(text: bytes, ends: NDArray[np.int64]) -> Iterator[str]:
+    start = 0
+    for end in ends.tolist():
+        yield text[start:end].decode()
+        start = end
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss-cpu", "faiss", "a FAISS index") from error
+    return faiss

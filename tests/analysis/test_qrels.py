@@ -1,0 +1,52 @@
+import pytest
+
+from simcse_cli.analysis.qrels import Texts, read_relevance
+from simcse_cli.errors import DataError
+
+CORPUS = Texts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
+QUERIES = Texts(["q1", "q2"], ["a dog", "a tiger"])
+
+
+def write(tmp_path, text):
+    path = tmp_path / "qrels.txt"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1 0 d2 1\nq1 0 d3 0\nq2 0 d3 2\n",
+        "query-id\tcorpus-id\tscore\nq1\td2\t1\nq2\td3\t1\n",
+        "q1\td2\t1\n\nq2\td3\t1\nq9\td1\t1\nq1\td9\t1\n",
+    ],
+)
+def test_relevance_by_id(tmp_path, text):
+    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [frozenset({1}), frozenset({2})]
+
+
+def test_relevance_by_group_matches_texts(tmp_path):
+    text = "image_id\tcaption\n7\ta dog\n7\ta hound\n8\ta cat\n9\ta hound\n"
+    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [frozenset({0, 1}), frozenset()]
+
+
+def test_numbered_texts_count_from_one():
+    assert Texts.numbered(["x", "y"]).ids == ["1", "2"]
+
+
+def test_relevance_without_any_match_is_refused(tmp_path):
+    with pytest.raises(DataError, match="none of the 2 queries"):
+        read_relevance(write(tmp_path, "q7 0 d1 1\n"), QUERIES, CORPUS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("q1 0 d2 1\nq1 0 d2\n", "line 2: 3 columns, need 4"),
+        ("one\n", "line 1: 1 columns, need 2, 3 or 4"),
+        ("q1 d1 1\nq1 d2 much\n", "line 2: relevance 'much'"),
+    ],
+)
+def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read_relevance(write(tmp_path, text), QUERIES, CORPUS)

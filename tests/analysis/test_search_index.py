@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from simcse_cli.analysis import search_index
+from simcse_cli.analysis.search_index import Backend, SearchIndex, unit_rows_float32
+from simcse_cli.errors import DataError, MissingExtraError, OutputError
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(8).normal(size=(230, 16)).astype(np.float32)
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    return [f"sentence {row} – é" for row in range(229)] + [""]
+
+
+def full_ranking(queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray:
+    queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.argsort(-(queries @ units.T), axis=1)[:, :k]
+
+
+@pytest.mark.parametrize(("query_block", "corpus_block"), [(1, 7), (3, 64), (256, 16_384)])
+def test_exact_search_in_blocks_is_the_full_ranking(vectors, texts, monkeypatch, query_block, corpus_block):
+    monkeypatch.setattr(search_index, "QUERY_BLOCK", query_block)
+    monkeypatch.setattr(search_index, "CORPUS_BLOCK", corpus_block)
+    queries = np.random.default_rng(1).normal(size=(5, 16))
+    scores, rows = SearchIndex.build(vectors, texts).search(queries, 9)
+    np.testing.assert_array_equal(rows, full_ranking(queries, vectors, 9))
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_exact_search_returns_everything_when_k_is_larger(vectors, texts):
+    scores, rows = SearchIndex.build(vectors, texts).search(vectors[:1], 1000)
+    assert sorted(rows[0]) == list(range(230))
+    assert scores[0, 0] == pytest.approx(1.0)
+
+
+def test_a_zero_vector_has_cosine_zero(vectors, texts):
+    vectors[4] = 0
+    scores, rows = SearchIndex.build(vectors, texts).search(vectors[:1], 230)
+    assert scores[0, list(rows[0]).index(4)] == 0
+
+
+def test_unit_rows_float32_equal_the_direct_division(vectors, monkeypatch):
+    monkeypatch.setattr(search_index, "CORPUS_BLOCK", 50)
+    np.testing.assert_allclose(
+        unit_rows_float32(vectors), vectors / np.linalg.norm(vectors, axis=1, keepdims=True), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, backend):
+    if backend is Backend.FAISS:
+        pytest.importorskip("faiss")
+    index = SearchIndex.build(vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"})
+    index.save(tmp_path / "words.index")
+    loaded = SearchIndex.load(tmp_path / "words.index")
+    assert loaded.sentences == texts
+    assert loaded.info == {"model": "tiny", "pooler": "cls"}
+    for before, after in zip(index.search(vectors[:3], 5), loaded.search(vectors[:3], 5), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF4,Flat"])
+def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
+    pytest.importorskip("faiss")
+    approximate = SearchIndex.build(vectors, texts, backend=Backend.FAISS, factory=factory)
+    np.testing.assert_array_equal(
+        approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3)
+    )
+
+
+def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
+    pytest.importorskip("faiss")
+    with pytest.raises(DataError, match="Nonsense") as raised:
+        SearchIndex.build(vectors, texts, backend=Backend.FAISS, factory="Nonsense")
+    assert "--backend exact" in raised.value.hint
+
+
+def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(MissingExtraError) as raised:
+        SearchIndex.build(vectors, texts, backend=Backend.FAISS)
+    assert "simcse-cli[faiss]" in raised.value.hint
+
+
+def test_build_refuses_another_number_of_sentences(vectors):
+    with pytest.raises(DataError, match=r"\(230, 16\) vectors for 1 sentences"):
+        SearchIndex.build(vectors, ["one"])
+
+
+def test_save_keeps_an_existing_file(vectors, texts, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        SearchIndex.build(vectors, texts).save(tmp_path / "taken")
+
+
+def test_load_refuses_a_file_that_is_no_index(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello, this is just some text")
+    with pytest.raises(DataError, match="not a search index"):
+        SearchIndex.load(tmp_path / "notes.txt")
