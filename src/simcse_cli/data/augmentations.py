@@ -1,0 +1,280 @@
+"""Text augmentations: operators on a list of units, and the callable that applies one of them to a sentence.
+
+Each operator takes units (words, or graphemes), a rate where it has one, and a ``random.Random``; it returns
+new units and never an empty list. ``docs/augmentation.md`` gives the sources and marks as toolkit defaults
+what the papers leave open.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from simcse_cli.data.eda import eda_clean, eda_words
+from simcse_cli.data.synonyms import replace_with_synonyms
+from simcse_cli.data.text_units import Unit, join_units, split_graphemes, split_units, split_words
+from simcse_cli.data.wordnet import WordNet, find_wordnet
+from simcse_cli.errors import ConfigError
+from simcse_cli.names import Augmentation
+
+DEFAULT_RATES = {
+    Augmentation.CROP: 0.1,
+    Augmentation.CROP_PREFIX_CHARS: 0.1,
+    Augmentation.DELETE: 0.1,
+    Augmentation.MLM: 0.15,
+    Augmentation.SHUFFLE: 0.1,
+    Augmentation.EDA: 0.1,
+}
+"""The rate used when none is given; ``delete-one`` takes none, ``synonym`` without one replaces one word."""
+
+WORDNET_METHODS = frozenset({Augmentation.SYNONYM, Augmentation.EDA})
+CHAR_METHODS = frozenset(
+    {Augmentation.CROP, Augmentation.DELETE, Augmentation.DELETE_ONE, Augmentation.SHUFFLE}
+)
+MAX_RATE_SYNONYMS = 10
+
+_ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
+
+
+def n_kept(n_units: int, rate: float) -> int:
+    """Return how many of ``n_units`` crop and deletion keep: ``max(1, floor((1 - rate) n))``.
+
+    With two or more units and any rate above 0 at least one goes. 10 units at 0.1: 9; 19 at 0.1: 17.
+    """
+    return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
+
+
+def n_chosen(n_units: int, rate: float) -> int:
+    """Return how many of ``n_units`` masking changes: ``max(1, round(rate n))``, halves to even."""
+    return min(n_units, max(1, round(rate * n_units)))
+
+
+def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
+    """Keep one continuous span of ``n_kept`` units, every start equally likely. Source: Gao et al. 2021."""
+    kept = n_kept(len(units), rate)
+    start = rng.randrange(len(units) - kept + 1)
+    return list(units[start : start + kept])
+
+
+def delete(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
+    """Keep ``n_kept`` units in order, every choice of positions equally likely. Source: Gao et al. 2021."""
+    n_units = len(units)
+    dropped = set(rng.sample(range(n_units), n_units - n_kept(n_units, rate)))
+    return [unit for position, unit in enumerate(units) if position not in dropped]
+
+
+def delete_one(units: Sequence[str], rng: random.Random) -> list[str]:
+    """Drop one unit, chosen uniformly; a single unit stays. Source: Gao et al. 2021."""
+    if len(units) < 2:
+        return list(units)
+    position = rng.randrange(len(units))
+    return [*units[:position], *units[position + 1 :]]
+
+
+def shuffle(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
+    """Choose ``round(rate n)`` positions uniformly and permute what stands there; fewer than 2: unchanged.
+
+    Source: Farina and Pappadopulo 2024, who apply it to sub-words: see :func:`shuffle_token_ids`. All
+    permutations are equally likely, the identity included, so the units may come back as they were.
+    """
+    shuffled = list(units)
+    for target, source in _shuffled_positions(range(len(units)), rate, rng):
+        shuffled[target] = units[source]
+    return shuffled
+
+
+def shuffle_token_ids(
+    token_ids: Sequence[int], special_mask: Sequence[int], rate: float, rng: random.Random
+) -> list[int]:
+    """Shuffle the sub-words of one sentence before padding; special tokens stay where they are.
+
+    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690): a fraction of the input tokens is permuted, in
+    both branches independently. The count is ``round(rate L)`` with L the tokens that are not special;
+    below 2 nothing changes.
+
+    Args:
+        token_ids: ``(L,)`` ids with special tokens.
+        special_mask: ``(L,)``; non-zero marks a special token (the tokenizer's ``special_tokens_mask``).
+        rate: fraction of the ordinary tokens, in (0, 1].
+        rng: source of randomness.
+
+    Returns:
+        ``(L,)`` the same ids, reordered.
+    """
+    shuffled = list(token_ids)
+    ordinary = [position for position, special in enumerate(special_mask) if not special]
+    for target, source in _shuffled_positions(ordinary, rate, rng):
+        shuffled[target] = token_ids[source]
+    return shuffled
+
+
+def _shuffled_positions(positions: Sequence[int], rate: float, rng: random.Random) -> list[tuple[int, int]]:
+    count = round(rate * len(positions))
+    if count < 2:
+        return []
+    chosen = sorted(rng.sample(positions, count))
+    return list(zip(chosen, rng.sample(chosen, count), strict=True))
+
+
+def crop_prefix_chars(text: str, rate: float) -> str:
+    """Keep the first ``n_kept`` characters: the crop of the reproducibility report, not the paper's.
+
+    Nothing is random and words are cut; it exists so that the report's row can be repeated. Characters are
+    graphemes.
+    """
+    graphemes = split_graphemes(text)
+    return "".join(graphemes[: n_kept(len(graphemes), rate)])
+
+
+def n_synonyms(n_words: int, rate: float | None) -> int:
+    """Return how many words get a synonym: one, or with a rate nlpaug's ``ceil(rate n)``, from 1 to 10."""
+    if rate is None:
+        return 1
+    return max(1, min(MAX_RATE_SYNONYMS, math.ceil(rate * n_words - _ROUNDING_SLACK)))
+
+
+def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
+    """Return the key of one augmented sentence: no two (seed, line, copy, side) share one.
+
+    Everything random about a sentence follows from its key, so neither the number of workers nor the batch
+    can change it.
+
+    Args:
+        seed: 0 or more.
+        line: position in the input, 0 to 2**64 - 1; in training the number of the example drawn.
+        copy: 0 to 2**31 - 1.
+        side: 0 for the positive, 1 for the anchor.
+    """
+    return (((seed << 64) | line) << 32) | (copy << 1) | side
+
+
+def check_rate(method: Augmentation, rate: float | None) -> float | None:
+    """Return the rate to use: ``rate``, or the default of ``method`` when None.
+
+    Raises:
+        ConfigError: outside (0, 1], or given to a method that takes none.
+    """
+    if rate is None:
+        return DEFAULT_RATES.get(method)
+    if method is Augmentation.DELETE_ONE:
+        raise ConfigError(
+            f"{method} takes no rate, found {rate}", hint="use `delete` to drop a share of the words"
+        )
+    if not 0 < rate <= 1:
+        raise ConfigError(
+            f"rate {rate} of {method}: need a fraction above 0 and at most 1",
+            hint=f"for 10% write {method}:0.1",
+        )
+    return rate
+
+
+def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
+    """Return method and rate of ``METHOD:RATE`` or ``METHOD``; ``delete:0.1`` gives ``(DELETE, 0.1)``.
+
+    Raises:
+        ConfigError: unknown method, not a number, or a rate that the method cannot take.
+    """
+    name, colon, number = text.partition(":")
+    try:
+        method = Augmentation(name.strip().lower())
+    except ValueError:
+        known = ", ".join(Augmentation)
+        raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
+    if not colon:
+        return method, check_rate(method, None)
+    try:
+        rate = float(number)
+    except ValueError:
+        raise ConfigError(
+            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
+        ) from None
+    return method, check_rate(method, rate)
+
+
+@dataclass(frozen=True)
+class Augmenter:
+    """Applies one augmentation to single sentences; has no state between calls and can be sent to workers.
+
+    Made by :func:`make_augmenter`. Whatever the operator does, no text with something in it becomes empty.
+
+    Args:
+        operator: text and randomness to text.
+    """
+
+    operator: Callable[[str, random.Random], str]
+
+    def __call__(self, text: str, key: int) -> str:
+        """Return the augmented ``text``; one text and key (:func:`sentence_key`) give one result."""
+        return self.operator(text, random.Random(key)) or text
+
+
+def make_augmenter(
+    method: Augmentation,
+    rate: float | None = None,
+    *,
+    unit: Unit | str = Unit.WORD,
+    wordnet_dir: Path | str | None = None,
+) -> Augmenter:
+    """Return the callable ``(text, key) -> text`` of one augmentation.
+
+    Args:
+        method: any but ``mlm``, which needs a model: see :class:`simcse_cli.data.mlm_fill.MlmFiller`.
+        rate: fraction in (0, 1]; None is the default of the method.
+        unit: what crop, delete, delete-one and shuffle count: words, or graphemes (text without spaces).
+        wordnet_dir: WordNet files for synonym and eda; None looks in the usual places.
+
+    Raises:
+        ConfigError: rate, unit and method do not go together.
+        DataError: no WordNet found.
+    """
+    unit, rate = Unit(unit), check_rate(method, rate)
+    check_unit(method, unit)
+    if method is Augmentation.SYNONYM:
+        return Augmenter(partial(_synonym_text, rate=rate, wordnet=find_wordnet(wordnet_dir)))
+    if method is Augmentation.DELETE_ONE:
+        return Augmenter(partial(_on_units, operator=delete_one, unit=unit))
+    if rate is None or method is Augmentation.MLM:
+        raise ConfigError(
+            f"{method} needs a masked language model and is no operator on words alone",
+            hint="write a file with `simcse augment INPUT -o FILE --method mlm --model NAME` and train on it",
+        )
+    if method is Augmentation.EDA:
+        return Augmenter(partial(_eda_text, alpha=rate, wordnet=find_wordnet(wordnet_dir)))
+    if method is Augmentation.CROP_PREFIX_CHARS:
+        return Augmenter(partial(_prefix_text, rate=rate))
+    operator = {Augmentation.CROP: crop, Augmentation.DELETE: delete, Augmentation.SHUFFLE: shuffle}[method]
+    return Augmenter(partial(_on_units, operator=partial(operator, rate=rate), unit=unit))
+
+
+def check_unit(method: Augmentation, unit: Unit) -> None:
+    """Refuse characters as the unit of a method that works on words.
+
+    Raises:
+        ConfigError: ``unit`` is ``char`` and the method looks words up or has its own unit.
+    """
+    if unit is Unit.CHAR and method not in CHAR_METHODS:
+        raise ConfigError(
+            f"{method} works on whole words, found unit char",
+            hint=f"use --unit word, or one of: {', '.join(sorted(CHAR_METHODS))}",
+        )
+
+
+def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: Unit) -> str:
+    units = split_units(text, unit)
+    return join_units(operator(units, rng=rng), unit) if units else text
+
+
+def _synonym_text(text: str, rng: random.Random, *, rate: float | None, wordnet: WordNet) -> str:
+    words = split_words(text)
+    return " ".join(replace_with_synonyms(words, n_synonyms(len(words), rate), rng, wordnet))
+
+
+def _eda_text(text: str, rng: random.Random, *, alpha: float, wordnet: WordNet) -> str:
+    words = eda_clean(text)
+    return " ".join(eda_words(words, alpha, rng, wordnet)) if words else text
+
+
+def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return crop_prefix_chars(text, rate)

@@ -1,0 +1,251 @@
+"""Reader of the official WordNet database files: index, data and exception lists, with base forms.
+
+File formats: wndb(5WN) and morphy(7WN) of WordNet 3.0. Nothing is downloaded; :func:`find_wordnet` looks
+where the files usually are.
+"""
+
+import functools
+import importlib.metadata
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from simcse_cli.errors import DataError
+
+INSTALL_HINT = (
+    "install the files (Debian, Ubuntu: apt install wordnet-base), or unpack WNdb-3.0.tar.gz of "
+    "wordnet.princeton.edu and name its folder with --wordnet-dir"
+)
+_STANDARD_PLACES = (
+    "/usr/share/wordnet",
+    "/usr/local/WordNet-3.0/dict",
+    "/usr/local/share/wordnet/dict",
+    "/opt/homebrew/opt/wordnet/dict",
+    "/usr/local/opt/wordnet/dict",
+    "/usr/share/nltk_data/corpora/wordnet",
+    "/usr/local/share/nltk_data/corpora/wordnet",
+)
+_CACHED_WORDS = 1 << 16
+
+
+class Pos(StrEnum):
+    """Part of speech; the value is WordNet's letter."""
+
+    NOUN = "n"
+    VERB = "v"
+    ADJECTIVE = "a"
+    ADVERB = "r"
+
+
+_FILE_ENDING = {Pos.NOUN: "noun", Pos.VERB: "verb", Pos.ADJECTIVE: "adj", Pos.ADVERB: "adv"}
+_REQUIRED_FILES = tuple(f"{kind}.{ending}" for kind in ("index", "data") for ending in _FILE_ENDING.values())
+# Sense keys of cntlist.rev number the parts of speech; 5 is an adjective satellite.
+_SENSE_KEY_POS = {"1": Pos.NOUN, "2": Pos.VERB, "3": Pos.ADJECTIVE, "4": Pos.ADVERB, "5": Pos.ADJECTIVE}
+
+# morphy(7WN): ending of an inflected form, ending of its base form.
+_DETACHMENT_RULES: dict[Pos, tuple[tuple[str, str], ...]] = {
+    Pos.NOUN: (
+        *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z")),
+        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+    ),
+    Pos.VERB: (
+        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
+        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    ),
+    Pos.ADJECTIVE: (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    Pos.ADVERB: (),
+}
+
+
+class WordNet:
+    """The database in one folder; files are opened when first needed, and again in each worker.
+
+    Args:
+        directory: holds ``index.*`` and ``data.*``; ``*.exc`` and ``cntlist.rev`` are used where present.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        # Caches belong to the instance, so that they vanish with it.
+        self._cached_synsets = functools.lru_cache(_CACHED_WORDS)(self._read_synsets)
+        self._cached_base_forms = functools.lru_cache(_CACHED_WORDS)(self._find_base_forms)
+
+    def __reduce__(self) -> tuple[type["WordNet"], tuple[Path]]:
+        return type(self), (self.directory,)
+
+    def synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
+        """Return the synsets of a base form, most frequent sense first, each as its words.
+
+        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among them.
+        An unknown lemma has none. ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine,
+        motorcar.
+        """
+        return self._cached_synsets(lemma, pos)
+
+    def has(self, lemma: str, pos: Pos) -> bool:
+        """Return whether ``lemma`` is a base form of that part of speech."""
+        return lemma.replace(" ", "_") in self._index[pos]
+
+    def base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
+        """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
+
+        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)`` is dog.
+        """
+        return self._cached_base_forms(word, pos)
+
+    def all_synsets(self, word: str) -> list[tuple[str, ...]]:
+        """Return all synsets of all base forms of ``word``: noun, verb, adjective, adverb."""
+        return [
+            synset
+            for pos in Pos
+            for lemma in self.base_forms(word, pos)
+            for synset in self.synsets(lemma, pos)
+        ]
+
+    def frequency(self, lemma: str, pos: Pos) -> int:
+        """Return how often ``lemma`` occurs as ``pos`` in WordNet's sense-tagged texts; 0 if unknown."""
+        return self._tag_counts.get((lemma.replace(" ", "_"), pos), 0)
+
+    def irregular_forms(self, lemma: str, pos: Pos) -> tuple[str, ...]:
+        """Return the forms of ``lemma`` that the exception list names: ``ran`` and ``running`` for run."""
+        return self._irregular[pos].get(lemma, ())
+
+    def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
+        forms = [word, *self._exceptions[pos].get(word, ())]
+        if word not in self._exceptions[pos]:
+            forms += [
+                word.removesuffix(ending) + base
+                for ending, base in _DETACHMENT_RULES[pos]
+                if word.endswith(ending)
+            ]
+        return tuple(form for form in dict.fromkeys(forms) if self.has(form, pos))
+
+    def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
+        entry = self._index[pos].get(lemma.replace(" ", "_"))
+        if entry is None:
+            return ()
+        # synset_cnt stands second; the offsets are the last synset_cnt fields.
+        fields = entry.split()
+        return tuple(self._synset_words(pos, int(offset)) for offset in fields[-int(fields[1]) :])
+
+    def _synset_words(self, pos: Pos, offset: int) -> tuple[str, ...]:
+        data = self._data[pos]
+        fields = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace").split(" ")
+        if not fields[0].isdigit() or int(fields[0]) != offset:
+            raise DataError(
+                f"{self.directory / f'data.{_FILE_ENDING[pos]}'}, byte {offset}: no synset starts here, "
+                f"but index.{_FILE_ENDING[pos]} says so: different releases, or edited files",
+                hint=INSTALL_HINT,
+            )
+        n_words = int(fields[3], 16)
+        words = fields[4 : 4 + 2 * n_words : 2]
+        return tuple(_without_marker(word).replace("_", " ") for word in words)
+
+    @functools.cached_property
+    def _index(self) -> dict[Pos, dict[str, str]]:
+        return {pos: dict(self._index_entries(ending)) for pos, ending in _FILE_ENDING.items()}
+
+    def _index_entries(self, ending: str) -> Iterator[tuple[str, str]]:
+        for line in self._lines(f"index.{ending}"):
+            if not line.startswith(" "):  # the licence is indented
+                lemma, _, entry = line.partition(" ")
+                yield lemma, entry
+
+    @functools.cached_property
+    def _data(self) -> dict[Pos, mmap.mmap]:
+        return {pos: _map_file(self.directory / f"data.{ending}") for pos, ending in _FILE_ENDING.items()}
+
+    @functools.cached_property
+    def _exceptions(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
+        return {
+            pos: {
+                form: tuple(bases) for form, *bases in map(str.split, self._lines(f"{ending}.exc")) if bases
+            }
+            for pos, ending in _FILE_ENDING.items()
+        }
+
+    @functools.cached_property
+    def _irregular(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
+        inverse: dict[Pos, dict[str, tuple[str, ...]]] = {pos: {} for pos in Pos}
+        for pos, exceptions in self._exceptions.items():
+            for form, bases in exceptions.items():
+                for base in bases:
+                    inverse[pos][base] = (*inverse[pos].get(base, ()), form)
+        return inverse
+
+    @functools.cached_property
+    def _tag_counts(self) -> dict[tuple[str, Pos], int]:
+        counts: dict[tuple[str, Pos], int] = {}
+        for line in self._lines("cntlist.rev"):
+            sense_key, _, count = line.split()
+            lemma, _, sense = sense_key.partition("%")
+            key = (lemma, _SENSE_KEY_POS[sense[0]])
+            counts[key] = counts.get(key, 0) + int(count)
+        return counts
+
+    def _lines(self, name: str) -> Iterator[str]:
+        path = self.directory / name
+        if path.exists():
+            yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _without_marker(word: str) -> str:
+    """Return an adjective without the marker of its position: ``galore(ip)`` is galore."""
+    return word.partition("(")[0] if word.endswith(")") else word
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    with path.open("rb") as stream:
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def find_wordnet(directory: Path | str | None = None) -> WordNet:
+    """Return the WordNet database in ``directory``, or the first one found where it usually is.
+
+    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the
+    official package's folders, the data folders of NLTK, and installed Python packages that carry the files.
+
+    Raises:
+        DataError: nothing found, or ``directory`` lacks a file; names it.
+    """
+    if directory is not None:
+        return WordNet(_checked_folder(Path(directory)))
+    for place in _usual_places():
+        if not _missing_files(place):
+            return WordNet(place)
+    raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
+
+
+def _checked_folder(directory: Path) -> Path:
+    for place in (directory, directory / "dict", directory / "corpora" / "wordnet"):
+        if not _missing_files(place):
+            return place
+    if not directory.is_dir():
+        raise DataError(f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT)
+    missing = ", ".join(_missing_files(directory))
+    raise DataError(
+        f"{directory} is no complete WordNet database: {missing} missing or empty", hint=INSTALL_HINT
+    )
+
+
+def _missing_files(directory: Path) -> list[str]:
+    paths = [directory / name for name in _REQUIRED_FILES]
+    return [path.name for path in paths if not path.is_file() or path.stat().st_size == 0]
+
+
+def _usual_places() -> Iterator[Path]:
+    if "WNSEARCHDIR" in os.environ:
+        yield Path(os.environ["WNSEARCHDIR"])
+    if "WNHOME" in os.environ:
+        yield Path(os.environ["WNHOME"]) / "dict"
+    yield from map(Path, _STANDARD_PLACES)
+    nltk_folders = [Path(entry) for entry in os.environ.get("NLTK_DATA", "").split(os.pathsep) if entry]
+    for folder in (*nltk_folders, Path.home() / "nltk_data", Path(sys.prefix) / "nltk_data"):
+        yield folder / "corpora" / "wordnet"
+    for distribution in importlib.metadata.distributions():
+        for file in distribution.files or ():
+            if file.name == "index.noun":
+                yield Path(str(distribution.locate_file(file))).parent
