@@ -1,0 +1,118 @@
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from simcse_cli.models.heads import MlmHead, MlpHead, PairClassifier, Projector, TokenCnn
+
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "vocab_size": 30,
+}
+
+
+def test_mlp_head_is_a_linear_layer_and_tanh():
+    head, hidden = MlpHead(4), torch.randn(3, 4)
+    torch.testing.assert_close(head(hidden), torch.tanh(hidden @ head.dense.weight.T))
+
+
+def test_mlp_head_starts_as_bert_starts_new_layers():
+    torch.manual_seed(0)
+    head = MlpHead(256, std=0.05)
+    assert head.dense.bias.abs().max() == 0
+    assert head.dense.weight.std().item() == pytest.approx(0.05, rel=0.05)
+
+
+@pytest.mark.parametrize(("bias", "n_biases"), [(False, 0), (True, 2)])
+def test_projector_has_the_layers_of_its_paper(bias, n_biases):
+    projector = Projector(6, 10, bias=bias)
+    linears = [layer for layer in projector if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in linears] == [(6, 10), (10, 10), (10, 10)]
+    assert sum(layer.bias is not None for layer in linears) == n_biases
+    assert [type(layer).__name__ for layer in projector] == [
+        *("Linear", "BatchNorm1d", "ReLU"),
+        *("Linear", "BatchNorm1d", "ReLU", "Linear"),
+    ]
+
+
+def test_projector_uses_the_norm_it_is_given():
+    assert isinstance(Projector(4, 6, bias=True, norm=nn.LayerNorm)[1], nn.LayerNorm)
+
+
+def test_pair_classifier_maps_three_vectors_to_classes():
+    assert PairClassifier(4)(torch.zeros(2, 12)).shape == (2, 3)
+
+
+class TestTokenCnn:
+    def test_token_cnn_equals_a_loop_over_neighbours(self):
+        cnn, tokens = TokenCnn(4, n_channels=2), torch.randn(1, 6, 4)
+        features = cnn(tokens, torch.ones(1, 6, dtype=torch.long))
+        assert features.shape == (1, 6, 6)
+        for k, convolution in zip((1, 3, 5), cnn.convolutions, strict=True):
+            for t in range(6):
+                expected = convolution.bias.clone()
+                for offset in range(k):
+                    position = t + offset - k // 2
+                    if 0 <= position < 6:
+                        expected = expected + convolution.weight[:, :, offset] @ tokens[0, position]
+                columns = slice((k // 2) * 2, (k // 2) * 2 + 2)
+                torch.testing.assert_close(features[0, t, columns], expected)
+
+    def test_token_cnn_does_not_see_padding(self):
+        cnn, tokens = TokenCnn(4, n_channels=2), torch.randn(1, 6, 4)
+        short = cnn(tokens[:, :4], torch.ones(1, 4))
+        padded = cnn(tokens, torch.tensor([[1.0, 1, 1, 1, 0, 0]]))
+        torch.testing.assert_close(padded[:, :4], short)
+
+
+class TestMlmHead:
+    @pytest.mark.parametrize(
+        ("config", "model_class"),
+        [
+            (BertConfig(**SIZES), BertForMaskedLM),
+            (RobertaConfig(**SIZES, pad_token_id=1), RobertaForMaskedLM),
+        ],
+    )
+    def test_mlm_head_from_a_checkpoint_gives_its_scores(self, tmp_path, config, model_class):
+        model = model_class(config).eval()
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        model.save_pretrained(tmp_path)
+        encoder = model.base_model
+        head = MlmHead(config, encoder.get_input_embeddings())
+        assert head.load_pretrained(str(tmp_path))
+        ids = torch.tensor([[4, 7, 9]])
+        expected = model(ids).logits
+        torch.testing.assert_close(head(encoder(ids).last_hidden_state), expected)
+
+    def test_mlm_head_shares_the_input_embedding(self):
+        encoder = BertModel(BertConfig(**SIZES))
+        head = MlmHead(encoder.config, encoder.get_input_embeddings())
+        parameters = {id(parameter) for parameter in head.parameters()}
+        assert id(encoder.get_input_embeddings().weight) in parameters
+
+    def test_mlm_head_reports_a_checkpoint_without_one(self, tmp_path):
+        encoder = BertModel(BertConfig(**SIZES))
+        encoder.save_pretrained(tmp_path)
+        head = MlmHead(encoder.config, encoder.get_input_embeddings())
+        before = {name: value.clone() for name, value in head.state_dict().items()}
+        assert not head.load_pretrained(str(tmp_path))
+        for name, value in head.state_dict().items():
+            torch.testing.assert_close(value, before[name])
+
+    def test_mlm_head_refuses_an_architecture_without_one_module(self):
+        config = DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=30)
+        encoder = DistilBertModel(config)
+        with pytest.raises(ValueError, match="DistilBertForMaskedLM"):
+            MlmHead(config, encoder.get_input_embeddings())
