@@ -1,0 +1,77 @@
+import json
+
+import numpy as np
+import pytest
+
+from simcse_cli.analysis.trace import Trace, pareto_front, read_trace
+from simcse_cli.errors import DataError
+
+
+def write_run(folder, rows):
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_read_trace_keeps_measured_steps_in_order(tmp_path):
+    rows = [
+        {"step": 0, "alignment": 0.2, "uniformity": -1.0, "dev_score": 0.5},
+        {"step": 5, "loss": 1.0},
+        {"step": 20, "alignment": 0.4, "uniformity": -3.0, "dev_score": None},
+        {"step": 10, "alignment": 0.3, "uniformity": -2.0, "dev_score": 0.7},
+    ]
+    trace = read_trace(write_run(tmp_path / "run", rows), "mine")
+    assert trace.steps.tolist() == [0, 10, 20]
+    assert trace.points.tolist() == [[-1.0, 0.2], [-2.0, 0.3], [-3.0, 0.4]]
+    assert trace.best == 1
+    assert np.isnan(trace.dev_score[2])
+
+
+def test_read_trace_of_a_repeated_step_keeps_the_last(tmp_path):
+    rows = [
+        {"step": step, "alignment": value, "uniformity": -1} for step, value in [(0, 1), (10, 2), (10, 3)]
+    ]
+    trace = read_trace(write_run(tmp_path / "run", rows) / "metrics.jsonl", "mine")
+    assert trace.alignment.tolist() == [1, 3]
+    assert trace.best is None
+
+
+def test_trace_until_includes_the_step():
+    steps = np.arange(0, 50, 10)
+    trace = Trace("t", steps, steps / 1.0, steps / 2.0, steps / 3.0)
+    assert trace.until(20).steps.tolist() == [0, 10, 20]
+
+
+def test_read_trace_without_measurements_says_how_to_get_them(tmp_path):
+    run = write_run(tmp_path / "run", [{"step": 1, "loss": 2.0}])
+    with pytest.raises(DataError, match="at 0 steps, need 2") as raised:
+        read_trace(run, "mine")
+    assert "--eval-every" in raised.value.hint
+
+
+def test_read_trace_of_a_missing_run_names_it(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere has no metrics\.jsonl"):
+        read_trace(tmp_path / "nowhere", "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{broken\n", "line 1: not valid"), ("[1]\n", "line 1: need one")]
+)
+def test_read_trace_names_a_bad_line(tmp_path, text, message):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_trace(path, "mine")
+
+
+def test_pareto_front_of_known_points():
+    points = np.array([[0, 3], [1, 1], [3, 0], [2, 2], [1, 1], [0, 4]], dtype=float)
+    assert pareto_front(points).tolist() == [True, True, True, False, True, False]
+
+
+def test_pareto_front_equals_the_double_loop():
+    points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
+    oracle = [
+        not any((other <= point).all() and (other < point).any() for other in points) for point in points
+    ]
+    assert pareto_front(points).tolist() == oracle
