@@ -1,0 +1,135 @@
+"""InferSent, a BiLSTM over word vectors with max pooling; nothing in a pickled checkpoint is executed."""
+
+import pickle
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from simcse_cli.errors import CheckpointError
+from simcse_cli.files import require_file, sha256_file
+from simcse_cli.models.word_vectors import WordVectors
+from simcse_cli.progress import Progress, SilentProgress
+
+Version = Literal[1, 2]
+
+MARKERS: dict[Version, tuple[str, str]] = {1: ("<s>", "</s>"), 2: ("<p>", "</p>")}
+"""Words put before and after each sentence: version 1 goes with GloVe, version 2 with fastText."""
+
+_BATCH_SENTENCES = 64
+_CHECKPOINT_HINT = (
+    "need the state dict of an InferSent BiLSTM: infersent1.pkl, infersent2.pkl, or the same as safetensors"
+)
+
+_VECTORS_HINT = "version 1 goes with glove.840B.300d.txt, version 2 with crawl-300d-2M.vec"
+
+
+class BiLstmMax:
+    """InferSent sentence vectors, ``(N, 2 * hidden)`` float32.
+
+    Source: Conneau et al. 2017 and facebookresearch/InferSent. White-space tokens between the two markers;
+    words without a vector are passed over; each dimension is the maximum over the tokens of the BiLSTM's
+    output. In version 1 the padding takes part in the maximum as zeros, so that no value is negative. There
+    the original makes an exception of the longest sentences of each batch, which have no padding; here every
+    sentence is treated alike, so that its vector does not depend on its batch.
+
+    Args:
+        checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
+        vectors: the word vectors that it was trained on.
+        version: 1 or 2; None takes 2 if the vectors have that version's markers and else 1.
+
+    Raises:
+        DataError: no such file.
+        CheckpointError: not such a checkpoint, or word vectors of another dimension or without the markers.
+    """
+
+    def __init__(
+        self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None
+    ) -> None:
+        self._path = require_file(checkpoint)
+        self.name = self._path.name
+        self.vectors = vectors
+        self.version = version or (2 if all(marker in vectors for marker in MARKERS[2]) else 1)
+        self.lstm = _lstm_from(_read_state(self._path), self._path)
+        self.dim = 2 * self.lstm.hidden_size
+        if self.lstm.input_size != vectors.dim:
+            raise CheckpointError(
+                f"{vectors.path} has {vectors.dim} dimensions, {checkpoint} needs {self.lstm.input_size}",
+                hint=_VECTORS_HINT,
+            )
+        missing = [marker for marker in MARKERS[self.version] if marker not in vectors]
+        if missing:
+            raise CheckpointError(
+                f"{vectors.path} has no vector for {' and '.join(missing)}; InferSent {self.version} needs it",
+                hint=_VECTORS_HINT,
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over checkpoint, word vectors and version."""
+        parts = (sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
+        return sha256("".join(parts).encode()).hexdigest()
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+        """Return one vector per sentence."""
+        begin, end = MARKERS[self.version]
+        tokens = [[t for t in (begin, *sentence.split(), end) if t in self.vectors] for sentence in sentences]
+        self.vectors.load([token for row in tokens for token in row])
+        order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
+        rows = np.empty((len(tokens), self.dim), dtype=np.float32)
+        with (
+            (progress or SilentProgress()).task("encoding", total=len(tokens)) as task,
+            torch.inference_mode(),
+        ):
+            for start in range(0, len(order), _BATCH_SENTENCES):
+                batch = order[start : start + _BATCH_SENTENCES]
+                rows[batch] = self._encode_batch([tokens[i] for i in batch]).numpy()
+                task.advance(len(batch))
+        return rows
+
+    def _encode_batch(self, batch: list[list[str]]) -> Tensor:
+        """Return ``(B, 2 * hidden)`` for sentences sorted from long to short."""
+        lengths = torch.tensor([len(tokens) for tokens in batch])
+        padded = torch.zeros(len(batch), int(lengths[0]), self.vectors.dim)
+        for row, tokens in zip(padded, batch, strict=True):
+            row[: len(tokens)] = torch.from_numpy(np.stack([self.vectors[token] for token in tokens]))
+        packed, _ = self.lstm(pack_padded_sequence(padded, lengths, batch_first=True))
+        hidden, _ = pad_packed_sequence(packed, batch_first=True, padding_value=float("-inf"))
+        maximum: Tensor = hidden.amax(dim=1)
+        return maximum.clamp(min=0) if self.version == 1 else maximum
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{path} cannot be read safely ({reason})", hint=_CHECKPOINT_HINT) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise CheckpointError(f"{path} holds no state dict", hint=_CHECKPOINT_HINT)
+    return state
+
+
+def _lstm_from(state: dict[str, Tensor], path: Path) -> nn.LSTM:
+    weights = {name.removeprefix("enc_lstm."): value for name, value in state.items() if "enc_lstm." in name}
+    if "weight_ih_l0" not in weights or weights["weight_ih_l0"].ndim != 2:
+        raise CheckpointError(f"{path} holds no enc_lstm.weight_ih_l0", hint=_CHECKPOINT_HINT)
+    n_gates, n_inputs = weights["weight_ih_l0"].shape
+    lstm = nn.LSTM(n_inputs, n_gates // 4, batch_first=True, bidirectional=True)
+    try:
+        lstm.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} is not a one-layer BiLSTM", hint=_CHECKPOINT_HINT) from error
+    return lstm.eval()

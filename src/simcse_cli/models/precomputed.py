@@ -1,0 +1,115 @@
+"""Vectors computed elsewhere as a sentence encoder: any model, also one behind an API, can take a row."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import DataError
+from simcse_cli.files import iter_lines, require_file, sha256_file
+from simcse_cli.progress import Progress
+
+_FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
+
+
+def read_matrix(path: Path | str) -> NDArray[Any]:
+    """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk.
+
+    Raises:
+        DataError: missing or damaged file, several arrays, or another shape or type.
+    """
+    path = require_file(path)
+    arrays = _read_arrays(path)
+    if len(arrays) != 1:
+        raise DataError(
+            f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one", hint=_FORMATS_HINT
+        )
+    ((_, matrix),) = arrays.items()
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise DataError(
+            f"{path}: shape {matrix.shape} of {matrix.dtype}, need (sentences, dimensions) of numbers",
+            hint=_FORMATS_HINT,
+        )
+    return matrix
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        match path.suffix:
+            case ".npy":
+                return {path.name: np.load(path, mmap_mode="r", allow_pickle=False)}
+            case ".npz":
+                with np.load(path, allow_pickle=False) as archive:
+                    return dict(archive)
+            case ".safetensors":
+                return load_file(path)
+    except (OSError, ValueError, EOFError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({error})", hint=_FORMATS_HINT) from error
+    raise DataError(f"{path}: unknown ending {path.suffix or '(none)'}", hint=_FORMATS_HINT)
+
+
+class PrecomputedVectors:
+    """Looks sentences up in a list that was encoded elsewhere.
+
+    Sentences match when their white-space tokens are the same. Of a sentence that stands twice the first row
+    counts.
+
+    Args:
+        embeddings: ``.npy``, ``.npz`` or ``.safetensors`` with an array ``(N, D)``.
+        sentences: text file; line i belongs to row i.
+
+    Raises:
+        DataError: unreadable files, or another number of rows than of lines.
+    """
+
+    def __init__(self, embeddings: Path | str, sentences: Path | str) -> None:
+        self._files = (require_file(embeddings), require_file(sentences))
+        self.name = Path(embeddings).name
+        self._matrix = read_matrix(embeddings)
+        self._rows: dict[str, int] = {}
+        n_lines = 0
+        for n_lines, line in enumerate(iter_lines(sentences), start=1):
+            self._rows.setdefault(_key(line), n_lines - 1)
+        if n_lines != len(self._matrix):
+            raise DataError(
+                f"{embeddings} holds {len(self._matrix):,} vectors for the {n_lines:,} lines of {sentences}",
+                hint=_HOW_TO_LIST,
+            )
+        self.dim = int(self._matrix.shape[1])
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the embeddings file."""
+        return sha256_file(self._files[0])
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+        """Return the vectors of the sentences, ``(len(sentences), D)``.
+
+        Raises:
+            DataError: a sentence is not in the list, or its vector is not finite.
+        """
+        missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
+        if missing:
+            raise DataError(
+                f"{self._files[1]} lacks {len(set(missing)):,} sentences, the first is {missing[0]!r}",
+                hint=_HOW_TO_LIST,
+            )
+        rows = np.array([self._rows[_key(sentence)] for sentence in sentences], dtype=np.intp)
+        vectors = np.asarray(self._matrix[rows], dtype=np.float32)
+        broken = ~np.isfinite(vectors).all(axis=1)
+        if broken.any():
+            raise DataError(f"{self._files[0]}, row {int(rows[broken][0])}: a value is not finite")
+        return vectors
+
+
+def _key(sentence: str) -> str:
+    return " ".join(sentence.split())
+
+
+_HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"

@@ -1,0 +1,226 @@
+"""Averages of GloVe, word2vec or fastText vectors as sentence vectors, plain or weighted by SIF.
+
+A vectors file of several gigabytes is scanned once for the place of each word; numbers are parsed only for
+the words that the sentences use.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import DataError
+from simcse_cli.files import iter_lines, require_file, sha256_file
+from simcse_cli.progress import Progress, SilentProgress
+
+Float32Array = NDArray[np.float32]
+
+SIF_A = 1e-3
+
+_PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
+_TEXT_HINT = (
+    "need a text file with one word and its numbers per line, as GloVe, fastText (.vec) and word2vec "
+    "(save_word2vec_format with binary=False) write it"
+)
+
+
+class WordVectors:
+    """The vectors of a text file, looked up by word; a word that stands twice has its last vector.
+
+    A first line of two integers is the header of word2vec and fastText; the other lines are a word, spaces
+    and ``D`` numbers. Words with spaces in them, of which GloVe has a few, are passed over by white-space
+    look-up.
+
+    Args:
+        path: the unpacked file.
+        progress: told how many words were found.
+
+    Raises:
+        DataError: missing, packed, binary or empty file, or a line with another number of values.
+    """
+
+    def __init__(self, path: Path | str, *, progress: Progress | None = None) -> None:
+        self.path = require_file(path)
+        if self.path.suffix in _PACKED:
+            raise DataError(
+                f"{self.path} is packed, need the text file", hint=f"{_PACKED[self.path.suffix]} {self.path}"
+            )
+        self._vectors: dict[str, Float32Array] = {}
+        with (progress or SilentProgress()).task(f"scanning {self.path.name}") as task:
+            self.dim, self._places = self._scan()
+            task.update(words=f"{len(self._places):,}")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._places
+
+    def __getitem__(self, word: str) -> Float32Array:
+        """Return the vector of a word, ``(D,)``.
+
+        Raises:
+            KeyError: the word is not in the file.
+            DataError: its line does not hold numbers.
+        """
+        if word not in self._vectors:
+            self.load([word])
+        return self._vectors[word]
+
+    def load(self, words: Sequence[str]) -> None:
+        """Read the vectors of ``words`` in the order of the file, which is faster than one by one."""
+        new = sorted((self._places[word], word) for word in set(words) - self._vectors.keys())
+        with self.path.open("rb") as stream:
+            for place, word in new:
+                stream.seek(place)
+                self._vectors[word] = self._parse(stream.readline(), word)
+
+    def _parse(self, line: bytes, word: str) -> Float32Array:
+        values = line.split()[-self.dim :]
+        try:
+            vector = np.array(values, dtype=np.float32)
+        except ValueError as error:
+            raise DataError(f"{self.path}, word {word!r}: {error}", hint=_TEXT_HINT) from error
+        if not np.isfinite(vector).all():
+            raise DataError(f"{self.path}, word {word!r}: a value is not finite", hint=_TEXT_HINT)
+        return vector
+
+    def _scan(self) -> tuple[int, dict[str, int]]:
+        """Return the dimension and the byte at which the line of each word starts."""
+        places: dict[str, int] = {}
+        dim = 0
+        for number, place, line in self._lines():
+            n_values = line.count(b" ")
+            if number == 1 and _is_header(line):
+                dim = int(line.split()[1])
+                continue
+            dim = dim or n_values
+            word = line.partition(b" ")[0]
+            if n_values != dim or not dim:
+                self._check_spaced_word(line, number, dim)
+                continue
+            places[self._decode(word, number)] = place
+        if not places:
+            raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
+        return dim, places
+
+    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield number, first byte and stripped content of each line."""
+        place = 0
+        with self.path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                yield number, place, line.rstrip()
+                place += len(line)
+
+    def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
+        """Accept a line whose word has spaces in it.
+
+        Raises:
+            DataError: it has fewer values than the first line, or what stands before them is a number too.
+        """
+        fields = line.split(b" ")
+        extra = fields[1 : len(fields) - dim]
+        if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
+            raise DataError(
+                f"{self.path}, line {number}: {len(fields) - 1} values, need {dim or 1}", hint=_TEXT_HINT
+            )
+
+    def _decode(self, word: bytes, number: int) -> str:
+        if b"\0" in word:
+            raise DataError(f"{self.path}, line {number}: a NUL byte; this is a binary file", hint=_TEXT_HINT)
+        return word.decode("utf-8", errors="replace")
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_header(line: bytes) -> bool:
+    fields = line.split()
+    return len(fields) == 2 and all(field.isdigit() for field in fields)
+
+
+def read_word_frequencies(path: Path | str) -> dict[str, float]:
+    """Return the share of each word in a corpus from a file of ``word count`` lines; shares add up to 1.
+
+    Raises:
+        DataError: missing or empty file, or a line that is not a word and a positive count.
+    """
+    counts: dict[str, float] = {}
+    for number, line in enumerate(iter_lines(path), start=1):
+        fields = line.split()
+        if len(fields) != 2 or not _is_number(fields[1].encode()) or not 0 < float(fields[1]) < np.inf:
+            raise DataError(
+                f"{path}, line {number}: {line[:40]!r}, need a word and its count",
+                hint="SIF's own file is enwiki_vocab_min200.txt of PrincetonML/SIF",
+            )
+        counts[fields[0]] = float(fields[1])
+    total = sum(counts.values())
+    return {word: count / total for word, count in counts.items()}
+
+
+class WordAverage:
+    """Sentence vectors as means of word vectors over white-space tokens, ``(N, D)`` float32.
+
+    Plain: the bag-of-words example of SentEval (Conneau and Kiela 2018), case kept. With ``frequencies``: the
+    weighted mean of SIF (Arora et al. 2017, algorithm 1, first step), looked up in lower case,
+    ``v_s = (1 / |s|) sum_w a / (a + p(w)) v_w``; a word without a frequency weighs 1. SIF's second step is
+    ``postprocess.directions.CommonComponentRemoval``.
+
+    Tokens without a vector are passed over and not counted in ``|s|`` (the SIF paper does not say). A
+    sentence without any known token is the zero vector; its cosine with anything counts as 0.
+
+    Args:
+        vectors: the word vectors.
+        frequencies: share of each word in a corpus, or None for the plain mean.
+        a: the smoothing constant of SIF.
+    """
+
+    def __init__(
+        self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None, *, a: float = SIF_A
+    ) -> None:
+        if a <= 0:
+            raise ValueError(f"a is {a}, need a number above 0")
+        self.vectors = vectors
+        self.frequencies = frequencies
+        self.a = a
+        self.dim = vectors.dim
+        self.name = vectors.path.name if frequencies is None else f"{vectors.path.name} (SIF)"
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the vectors file and the frequencies."""
+        weights = "" if self.frequencies is None else json.dumps([self.a, *sorted(self.frequencies.items())])
+        return sha256((sha256_file(self.vectors.path) + weights).encode()).hexdigest()
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> Float32Array:
+        """Return one vector per sentence; warns when sentences have no known word."""
+        known = [self._known_tokens(sentence) for sentence in sentences]
+        self.vectors.load([token for tokens in known for token in tokens])
+        rows = np.zeros((len(sentences), self.dim), dtype=np.float32)
+        for row, tokens in zip(rows, known, strict=True):
+            if tokens:
+                row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(tokens)
+        n_empty = sum(not tokens for tokens in known)
+        if n_empty and progress is not None:
+            progress.warn(
+                f"{n_empty:,} of {len(sentences):,} sentences have no word in {self.name}: zero vectors"
+            )
+        return rows
+
+    def _known_tokens(self, sentence: str) -> list[str]:
+        text = sentence if self.frequencies is None else sentence.lower()
+        return [token for token in text.split() if token in self.vectors]
+
+    def _weight(self, token: str) -> np.float32:
+        if self.frequencies is None:
+            return np.float32(1)
+        return np.float32(self.a / (self.a + self.frequencies.get(token, 0.0)))
