@@ -39,18 +39,6 @@ def unit_rows(vectors: Vectors) -> NDArray[np.float64]:
     return units
 
 
-def cosine_rows(left: Vectors, right: Vectors) -> NDArray[np.float64]:
-    """Return the cosine of row i of ``left`` and row i of ``right``, ``(N,)`` in [-1, 1]; 0 for a zero row.
-
-    Raises:
-        ValueError: the two shapes differ.
-    """
-    if left.shape != right.shape:
-        raise ValueError(f"left has shape {left.shape} and right {right.shape}, need the same")
-    cosines: NDArray[np.float64] = np.einsum("nd,nd->n", unit_rows(left), unit_rows(right))
-    return cosines.clip(-1.0, 1.0)
-
-
 def alignment(left: Vectors, right: Vectors) -> float:
     """Return the mean squared distance of positive pairs on the unit sphere.
 

@@ -98,7 +98,6 @@ def pareto_front(points: Floats) -> NDArray[np.bool_]:
     Args:
         points: ``(N, 2)``.
     """
-    at_most = (points[None, :, :] <= points[:, None, :]).all(axis=2)
-    lower = (points[None, :, :] < points[:, None, :]).any(axis=2)
-    front: NDArray[np.bool_] = ~(at_most & lower).any(axis=1)
-    return front
+    at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
+    lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
+    return np.asarray(~np.any(at_most & lower, axis=1))
