@@ -1,0 +1,77 @@
+"""Gradients of a large batch in the memory of a small one (GradCache, Gao et al. 2021, arXiv 2101.06983)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Chunk = TypeVar("Chunk")
+Representations = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """State of PyTorch's generators on the CPU and on one CUDA device."""
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "RandomState":
+        """Return the present state."""
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), cuda)
+
+    def restore(self, device: torch.device) -> None:
+        """Make it the present state again, so that the next dropout masks repeat."""
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)
+
+
+def cached_backward(
+    chunks: Sequence[Chunk],
+    encode: Callable[[Chunk], Representations],
+    loss: Callable[[Representations], Tensor],
+    *,
+    device: torch.device,
+    backward: Callable[[Tensor], object] = Tensor.backward,
+) -> Tensor:
+    """Add the gradient of ``loss`` over all chunks to the parameters; return the loss, detached.
+
+    Three passes: encode every chunk without a graph, remembering the random state before each; compute the
+    loss on all representations and its gradient towards them (and towards the parameters the loss uses
+    itself); encode every chunk again from its random state, so with the same dropout masks, and send its rows
+    of that gradient back. The result is the gradient of encoding the chunks one by one with all graphs kept;
+    memory is that of the largest chunk plus the representations.
+
+    Args:
+        chunks: parts of the batch, of any sizes.
+        encode: chunk to tensors whose rows follow the chunk's rows.
+        loss: all rows of each tensor, chunks in order, to a scalar.
+        device: where the encoder draws its dropout masks.
+        backward: starts the backward pass of the loss; a gradient scaler's goes here.
+    """
+    states, parts = [], []
+    with torch.no_grad():
+        for chunk in chunks:
+            states.append(RandomState.of(device))
+            parts.append(encode(chunk))
+    leaves = tuple(torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True))
+    value = loss(leaves)
+    backward(value)
+    after = RandomState.of(device)
+    starts = [0] * len(leaves)
+    for chunk, state, part in zip(chunks, states, parts, strict=True):
+        state.restore(device)
+        outputs = encode(chunk)
+        gradients = [
+            leaf.grad[start : start + len(rows)] if leaf.grad is not None else torch.zeros_like(rows)
+            for leaf, start, rows in zip(leaves, starts, part, strict=True)
+        ]
+        torch.autograd.backward(outputs, gradients)
+        starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
+    after.restore(device)
+    return value.detach()
