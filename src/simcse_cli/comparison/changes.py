@@ -1,0 +1,113 @@
+"""What changed between two entries: their settings, and the pairs that one ranks better than the other."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.pair_scores import PairScores, SubsetPairs, same_pairs
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting with its two values; None where one run does not have it."""
+
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One scored pair of an evaluation set; the sentences are empty where they were not saved."""
+
+    task: str
+    subset: str
+    index: int
+    gold: float
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class PairChange:
+    """A pair whose rank moved towards its gold rank or away from it.
+
+    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as
+    a share of its pairs: 0 is the right place, 1 the wrong end. ``gain`` is above 0 when ``after`` is better.
+    """
+
+    pair: Pair
+    cosine_before: float
+    cosine_after: float
+    error_before: float
+    error_after: float
+
+    @property
+    def gain(self) -> float:
+        """Rank error before less rank error after."""
+        return self.error_before - self.error_after
+
+
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[SettingChange]:
+    """Return the settings that differ, in the order of ``before``, those only in ``after`` last."""
+    keys = dict.fromkeys([*before, *after])
+    return [
+        SettingChange(key, before.get(key), after.get(key))
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[PairChange]:
+    """Return the ``n`` pairs whose rank error moved most, the largest gain first and the largest loss last.
+
+    Tasks that the two do not share with the same gold scores are passed over.
+    """
+    changes = [
+        change
+        for task in before
+        if same_pairs(before, after, task)
+        for change in _task_changes(task, before[task], after[task])
+    ]
+    most = sorted(changes, key=lambda change: -abs(change.gain))[:n]
+    return sorted(most, key=lambda change: -change.gain)
+
+
+def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Return ``(n,)`` distances of mean ranks, divided by ``n - 1``, in [0, 1]; 0 for a single pair.
+
+    The two orders reversed, ``[1, 2, 3]`` against ``[3, 2, 1]``, give ``[1, 0, 1]``.
+    """
+    difference = np.abs(_mean_ranks(cosine) - _mean_ranks(gold))
+    errors: np.ndarray = difference / max(1, gold.size - 1)
+    return errors
+
+
+def _mean_ranks(values: np.ndarray) -> np.ndarray:
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+    return ranks
+
+
+def _task_changes(
+    task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
+) -> Iterator[PairChange]:
+    gold = np.concatenate([pairs.gold for pairs in before.values()])
+    cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
+    cosine_after = np.concatenate([after[subset].cosine for subset in before])
+    error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
+    moved = np.stack([cosine_before, cosine_after, error_before, error_after], axis=1).tolist()
+    for pair, values in zip(_pairs(task, before, after), moved, strict=True):
+        yield PairChange(pair, *values)
+
+
+def _pairs(task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]) -> Iterator[Pair]:
+    """Yield the pairs with their sentences, from whichever file has them."""
+    for subset, pairs in before.items():
+        empty = ("",) * pairs.gold.size
+        left = pairs.left or after[subset].left or empty
+        right = pairs.right or after[subset].right or empty
+        for index, gold in enumerate(pairs.gold.tolist()):
+            yield Pair(task, subset, index, gold, left[index], right[index])
