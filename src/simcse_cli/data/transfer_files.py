@@ -1,0 +1,207 @@
+"""Transfer tasks in the SentEval file formats, read and ordered exactly as the evaluation protocol does.
+
+Folds and batches are drawn by position, so the order of the rows is part of the protocol: every split is
+sorted by number of words (first sentence, then second) and then by label, ties in file order. Words are the
+white-space split of the line, re-joined with one space. The ``cat -v`` artefacts of MR and SUBJ (``M-C``,
+``M-i``) and the lines that are empty after stripping (CR, MPQA) are part of the published sets and are kept.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.senteval import resolve_senteval_dir
+from simcse_cli.errors import DataError
+from simcse_cli.files import iter_lines, require_file
+from simcse_cli.names import TRANSFER_TASKS
+
+Part = Literal["all", "train", "dev", "test"]
+
+# Task -> part -> rows of the published set.
+TRANSFER_ROWS: dict[str, dict[Part, int]] = {
+    "MR": {"all": 10662},
+    "CR": {"all": 3775},
+    "SUBJ": {"all": 10000},
+    "MPQA": {"all": 10606},
+    "SST2": {"train": 67349, "dev": 872, "test": 1821},
+    "TREC": {"train": 5452, "test": 500},
+    "MRPC": {"train": 4076, "test": 1725},
+}
+
+# Positive (label 1) and negative (label 0) file of the two-class tasks without a fixed split.
+_POLARITY_FILES = {
+    "MR": ("rt-polarity.pos", "rt-polarity.neg"),
+    "CR": ("custrev.pos", "custrev.neg"),
+    "SUBJ": ("subj.objective", "subj.subjective"),
+    "MPQA": ("mpqa.pos", "mpqa.neg"),
+}
+_SPLIT_FILES: dict[str, dict[Part, str]] = {
+    "SST2": {"train": "sentiment-train", "dev": "sentiment-dev", "test": "sentiment-test"},
+    "TREC": {"train": "train_5500.label", "test": "TREC_10.label"},
+    "MRPC": {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"},
+}
+_FOLDERS = {"SST2": "SST/binary"}
+TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
+
+# One example: first sentence, second sentence (empty in the single-sentence tasks), label.
+_Row = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class TransferTask:
+    """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
+
+    ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split, in the order
+    of the protocol; MR, CR, SUBJ and MPQA have the one part ``all``.
+    """
+
+    name: str
+    left: list[str]
+    right: list[str]
+    labels: NDArray[np.int64]
+    parts: dict[Part, range]
+    n_classes: int
+
+    @property
+    def sentences(self) -> list[str]:
+        """Every sentence of the task: the first ones, then the second ones."""
+        return self.left + self.right
+
+    def rows(self, part: Part) -> NDArray[np.int64]:
+        """Return the row numbers of one part."""
+        return np.asarray(self.parts[part], dtype=np.int64)
+
+    def size_remarks(self) -> list[str]:
+        """Return a sentence for every part whose size differs from the published set."""
+        expected = TRANSFER_ROWS[self.name]
+        return [
+            f"{self.name} {part} has {len(rows):,} rows, the published set {expected[part]:,}: "
+            "scores do not compare with published ones"
+            for part, rows in self.parts.items()
+            if len(rows) != expected[part]
+        ]
+
+
+def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
+    """Return the files of a task by role (``pos``/``neg`` or ``train``/``dev``/``test``), existing or not."""
+    root = resolve_senteval_dir(data_dir)
+    folder = root / _FOLDERS.get(task, task)
+    if task in _POLARITY_FILES:
+        return dict(zip(("pos", "neg"), (folder / name for name in _POLARITY_FILES[task]), strict=True))
+    return {part: folder / name for part, name in _SPLIT_FILES[task].items()}
+
+
+def missing_transfer_files(
+    data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
+) -> dict[str, list[Path]]:
+    """Return the files that are not there, by task; a complete task does not appear."""
+    missing = {
+        task: [path for path in transfer_files(data_dir, task).values() if not path.is_file()]
+        for task in tasks
+    }
+    return {task: paths for task, paths in missing.items() if paths}
+
+
+def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
+    """Return one transfer task of a SentEval folder.
+
+    Args:
+        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
+        task: one of ``MR CR SUBJ MPQA SST2 TREC MRPC``.
+
+    Returns:
+        The task, ordered as the protocol orders it; the published MR has 10,662 rows, 5,331 of each label.
+
+    Raises:
+        DataError: a file is missing or malformed; names file and line.
+        ValueError: unknown task.
+    """
+    if task not in TRANSFER_ROWS:
+        raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
+    files = transfer_files(data_dir, task)
+    if task in _POLARITY_FILES:
+        rows = [*_polarity_rows(files["pos"], 1), *_polarity_rows(files["neg"], 0)]
+        return _assemble(task, {"all": rows}, n_classes=2)
+    read = _READERS[task]
+    parts = {part: list(read(files[part])) for part in _SPLIT_FILES[task]}
+    for part, rows in parts.items():
+        if not rows:
+            raise DataError(f"{files[part]} holds no example", hint=_HINT)
+    return _assemble(task, parts, n_classes=len(TREC_CLASSES) if task == "TREC" else 2)
+
+
+def _assemble(task: str, parts: dict[Part, list[_Row]], *, n_classes: int) -> TransferTask:
+    ordered: list[_Row] = []
+    ranges: dict[Part, range] = {}
+    for part, rows in parts.items():
+        start = len(ordered)
+        ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
+        ranges[part] = range(start, len(ordered))
+    left, right, labels = zip(*ordered, strict=True)
+    return TransferTask(
+        name=task,
+        left=list(left),
+        right=list(right) if task == "MRPC" else [],
+        labels=np.array(labels, dtype=np.int64),
+        parts=ranges,
+        n_classes=n_classes,
+    )
+
+
+def _normalise(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
+    """Yield the lines as ``str.splitlines`` gives them: the protocol also breaks at form feeds and U+0085."""
+    for line in require_file(path, hint=_HINT).read_text(encoding="latin-1").splitlines():
+        yield _normalise(line), "", label
+
+
+def _trec_rows(path: Path) -> Iterator[_Row]:
+    """Yield the questions of lines such as ``NUM:dist How far is it ?``; the coarse class is the label."""
+    for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
+        kind, _, rest = line.strip().partition(":")
+        if kind not in TREC_CLASSES:
+            raise DataError(
+                f"{path}, line {line_no}: class {kind!r}, need one of {', '.join(TREC_CLASSES)}", hint=_HINT
+            )
+        yield _normalise(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
+
+
+def _sst2_rows(path: Path) -> Iterator[_Row]:
+    for line_no, line in enumerate(iter_lines(path), start=1):
+        sentence, tab, label = line.strip().partition("\t")
+        if not tab or label not in ("0", "1"):
+            raise DataError(
+                f"{path}, line {line_no}: need a sentence, a tab and the label 0 or 1", hint=_HINT
+            )
+        yield _normalise(sentence), "", int(label)
+
+
+def _mrpc_rows(path: Path) -> Iterator[_Row]:
+    """Yield the pairs; columns are label, two ids, two sentences; the first line is a header."""
+    for line_no, line in enumerate(iter_lines(path), start=1):
+        if line_no == 1:
+            continue
+        columns = line.strip().split("\t")
+        if len(columns) < 5 or columns[0] not in ("0", "1"):
+            raise DataError(
+                f"{path}, line {line_no}: {len(columns)} columns, need 5 "
+                "(label 0 or 1, two ids, two sentences)",
+                hint=_HINT,
+            )
+        yield _normalise(columns[3]), _normalise(columns[4]), int(columns[0])
+
+
+_READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {
+    "TREC": _trec_rows,
+    "SST2": _sst2_rows,
+    "MRPC": _mrpc_rows,
+}

@@ -1,0 +1,100 @@
+"""Sentence vectors and finished task results on disk, so that no evaluation does its work twice.
+
+Everything lies in one folder per encoder, named by the digest of what determines its vectors (weights,
+pooler, post-processing, precision). Vectors are keyed by their sentences and results by their settings and
+data, so a changed file or setting never meets an old entry.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import DataError
+from simcse_cli.evaluation.types import Encode
+from simcse_cli.files import atomic_path, read_json, write_json
+
+
+def default_cache_dir() -> Path:
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if chosen := os.environ.get("SIMCSE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+
+
+def digest_of(*parts: Any) -> str:
+    """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode()
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()[:16]
+
+
+class EvaluationCache:
+    """Vectors and results of one encoder.
+
+    Args:
+        folder: the cache; None keeps nothing.
+        encoder_key: text that changes whenever the vectors of a sentence do.
+    """
+
+    def __init__(self, folder: Path | None, encoder_key: str) -> None:
+        self._folder = None if folder is None else folder / digest_of(encoder_key)
+
+    def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
+        """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once.
+
+        An entry that cannot be read is computed again and replaced.
+        """
+        distinct = list(dict.fromkeys(sentences))
+        position = {sentence: i for i, sentence in enumerate(distinct)}
+        path = self._path(f"{name}-{digest_of(distinct)}.npy")
+        vectors = _load_vectors(path, len(distinct))
+        if vectors is None:
+            vectors = np.asarray(encode(distinct), dtype=np.float32)
+            if path is not None:
+                with atomic_path(path, force=True) as temporary, temporary.open("wb") as stream:
+                    np.save(stream, vectors)
+        return vectors[[position[sentence] for sentence in sentences]]
+
+    def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result kept under ``key``, or None."""
+        path = self._path(f"{name}-{digest_of(dict(key))}.json")
+        if path is None or not path.is_file():
+            return None
+        try:
+            result = read_json(path)
+        except DataError:
+            return None
+        return result if isinstance(result, dict) else None
+
+    def save_result(self, name: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Keep a finished result."""
+        path = self._path(f"{name}-{digest_of(dict(key))}.json")
+        if path is not None:
+            write_json(path, dict(result))
+
+    def clear(self) -> None:
+        """Forget everything about this encoder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / name
+
+
+def _load_vectors(path: Path | None, n_rows: int) -> NDArray[np.float32] | None:
+    if path is None or not path.is_file():
+        return None
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return vectors if vectors.ndim == 2 and len(vectors) == n_rows else None

@@ -1,0 +1,88 @@
+"""Splits of the transfer protocol: stratified folds, the hold-out of the final fit, and the order of batches.
+
+All draws come from ``numpy.random.RandomState``, whose streams are frozen by NumPy's compatibility policy,
+so the folds are the same on every version.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to train on and rows to score, both in ascending order."""
+
+    train: Rows
+    test: Rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training rows and the rows that decide when to stop.
+
+    ``n_drawn`` rows were permuted to draw the split; the same random stream then orders the batches, so
+    models share their batch order exactly when both ``n_drawn`` and the number of training rows agree.
+    """
+
+    train: Rows
+    dev: Rows
+    n_drawn: int = 0
+
+    @property
+    def stream(self) -> tuple[int, int]:
+        """What determines the batch order for a given seed."""
+        return len(self.train), self.n_drawn
+
+
+def stratified_folds(labels: Rows, n_folds: int, *, seed: int) -> list[Fold]:
+    """Return folds with nearly equal class shares, the same as scikit-learn's shuffled ``StratifiedKFold``.
+
+    The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
+    class by class in order of first appearance, the fold numbers are shuffled over the examples of the class.
+
+    Args:
+        labels: ``(N,)`` classes.
+        n_folds: at least 2; every class needs as many examples.
+        seed: of the shuffles.
+
+    Raises:
+        ValueError: a class has fewer examples than folds.
+    """
+    _, first_row, codes, counts = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    if counts.min() < n_folds:
+        raise ValueError(f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds")
+    appearance = np.argsort(np.argsort(first_row))
+    codes = appearance[codes]
+    dealt = np.sort(codes)
+    rng = np.random.RandomState(seed)
+    fold_of = np.empty(len(codes), dtype=np.int64)
+    for code in range(len(counts)):
+        per_fold = [np.count_nonzero(dealt[fold::n_folds] == code) for fold in range(n_folds)]
+        numbers = np.repeat(np.arange(n_folds), per_fold)
+        rng.shuffle(numbers)
+        fold_of[codes == code] = numbers
+    return [Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(n_folds)]
+
+
+def holdout_split(rows: Rows, share: float, *, seed: int) -> Split:
+    """Return a random split of ``rows`` that holds out ``int(share * len(rows))`` of them as dev rows."""
+    order = np.random.RandomState(seed).permutation(len(rows))
+    n_held_out = int(share * len(rows))
+    return Split(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))
+
+
+def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[Rows]:
+    """Yield one permutation of the training rows per epoch, for a split's ``stream``."""
+    n_train, n_drawn = stream
+    rng = np.random.RandomState(seed)
+    if n_drawn:
+        rng.permutation(n_drawn)
+    while True:
+        yield rng.permutation(n_train)

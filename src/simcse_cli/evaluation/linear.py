@@ -1,0 +1,255 @@
+"""Many softmax regressions trained side by side, as the transfer protocol trains each one alone.
+
+A *cohort* holds the models whose training sets have the same size: with the protocol's one seed they start
+from the same weights and see their rows in the same order of positions, so they advance in lockstep and one
+batched matrix product serves all of them. Bias is one more weight on a constant feature, which is how the
+protocol treats it too (weight decay included).
+
+Shapes: ``F`` splits, ``R`` penalties per split, ``K`` classes, ``D`` features with the constant, ``B`` rows
+of a batch. Weights are ``(F, R*K, D)``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simcse_cli.errors import TrainingError
+from simcse_cli.evaluation.folds import Split, epoch_orders
+from simcse_cli.progress import ProgressTask
+
+OptimizerName = Literal["adam", "rmsprop"]
+
+
+class Optimizer(Protocol):
+    """Element-wise update of a weight tensor whose leading rows can be dropped."""
+
+    def step(self, weights: Tensor, gradient: Tensor) -> None:
+        """Update ``weights`` in place."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep the state of these leading rows only."""
+
+
+class RmsProp:
+    """RMSprop with PyTorch's defaults: learning rate 0.01, smoothing 0.99, epsilon 1e-8 past the root."""
+
+    learning_rate, smoothing, epsilon = 1e-2, 0.99, 1e-8
+
+    def __init__(self, weights: Tensor) -> None:
+        self._square = torch.zeros_like(weights)
+
+    def step(self, weights: Tensor, gradient: Tensor) -> None:
+        """Update ``weights`` in place."""
+        self._square.mul_(self.smoothing).addcmul_(gradient, gradient, value=1 - self.smoothing)
+        weights.addcdiv_(gradient, self._square.sqrt().add_(self.epsilon), value=-self.learning_rate)
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep the state of these leading rows only."""
+        self._square = self._square[rows]
+
+
+class Adam:
+    """Adam with PyTorch's defaults: learning rate 0.001, betas 0.9 and 0.999, epsilon 1e-8 past the root."""
+
+    learning_rate, beta1, beta2, epsilon = 1e-3, 0.9, 0.999, 1e-8
+
+    def __init__(self, weights: Tensor) -> None:
+        self._mean = torch.zeros_like(weights)
+        self._square = torch.zeros_like(weights)
+        self._n_steps = 0
+
+    def step(self, weights: Tensor, gradient: Tensor) -> None:
+        """Update ``weights`` in place."""
+        self._n_steps += 1
+        self._mean.lerp_(gradient, 1 - self.beta1)
+        self._square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        root = self._square.sqrt().div_((1 - self.beta2**self._n_steps) ** 0.5).add_(self.epsilon)
+        weights.addcdiv_(self._mean, root, value=-self.learning_rate / (1 - self.beta1**self._n_steps))
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep the state of these leading rows only."""
+        self._mean, self._square = self._mean[rows], self._square[rows]
+
+
+OPTIMIZERS: dict[OptimizerName, type[RmsProp] | type[Adam]] = {"adam": Adam, "rmsprop": RmsProp}
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How one model is trained.
+
+    Every ``epoch_size`` passes the dev accuracy is taken; training ends at the (``tenacity`` + 1)-th time
+    that it does not rise (the count is never reset), or once more than ``max_epoch`` passes are done. The
+    weights with the best dev accuracy are kept.
+    """
+
+    optimizer: OptimizerName
+    batch_size: int
+    tenacity: int
+    epoch_size: int
+    max_epoch: int = 200
+    seed: int = 1111
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The kept models: ``weights`` is ``(F, R, K, D)``, ``dev_accuracy`` ``(F, R)`` float64."""
+
+    weights: Tensor
+    dev_accuracy: NDArray[np.float64]
+
+
+def with_constant(features: NDArray[np.floating]) -> Tensor:
+    """Return ``(N, D)`` float32 features with a last column of ones."""
+    design = torch.ones(features.shape[0], features.shape[1] + 1)
+    design[:, :-1] = torch.from_numpy(np.ascontiguousarray(features))
+    return design
+
+
+def pair_features(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return ``[|u - v|, u * v]`` for each pair of rows, ``(N, D)`` twice to ``(N, 2D)``."""
+    return np.hstack([np.abs(left - right), left * right])
+
+
+def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
+    """Return ``(K, D)`` start weights, the bias last: those of a fresh ``torch.nn.Linear`` under ``seed``."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = torch.nn.Linear(n_features, n_classes)
+    return torch.cat([layer.weight.detach(), layer.bias.detach()[:, None]], dim=1)
+
+
+def predict(weights: Tensor, design: Tensor) -> Tensor:
+    """Return the most probable class: weights ``(..., K, D)`` and design ``(N, D)`` give ``(..., N)``."""
+    return (weights @ design.T).argmax(dim=-2)
+
+
+def fit_linear(
+    design: Tensor,
+    labels: Tensor,
+    splits: Sequence[Split],
+    penalties: NDArray[np.float64],
+    settings: FitSettings,
+    *,
+    n_classes: int,
+    task: ProgressTask,
+) -> Fits:
+    """Train a softmax regression for every split and penalty; keep the best of each on the dev rows.
+
+    Args:
+        design: ``(N, D)`` features, the constant last.
+        labels: ``(N,)`` classes.
+        splits: training and dev rows of the ``F`` splits.
+        penalties: ``(F, R)``; L2 weight decay added to the gradient of the mean cross-entropy.
+        settings: optimiser, batches and stopping rule.
+        n_classes: ``K``.
+        task: advanced by one for every model that stops.
+
+    Raises:
+        TrainingError: weights are no longer finite.
+    """
+    n_splits, n_penalties = penalties.shape
+    weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
+    accuracy = np.empty((n_splits, n_penalties))
+    for stream in sorted({split.stream for split in splits}):
+        members = [i for i, split in enumerate(splits) if split.stream == stream]
+        cohort = _Cohort(
+            design, labels, [splits[i] for i in members], penalties[members], settings, n_classes
+        )
+        cohort.train(task)
+        weights[members] = cohort.best_weights
+        accuracy[members] = cohort.best_accuracy
+    return Fits(weights, accuracy)
+
+
+class _Cohort:
+    """Models that advance in lockstep; those of a finished split leave the batch."""
+
+    def __init__(
+        self,
+        design: Tensor,
+        labels: Tensor,
+        splits: Sequence[Split],
+        penalties: NDArray[np.float64],
+        settings: FitSettings,
+        n_classes: int,
+    ) -> None:
+        n_splits, n_penalties = penalties.shape
+        self._design, self._labels, self._settings = design, labels, settings
+        self._stream = splits[0].stream
+        self._dev = [torch.from_numpy(split.dev) for split in splits]
+        self._rows = torch.from_numpy(np.stack([split.train for split in splits]))
+        start = initial_weights(design.shape[1] - 1, n_classes, seed=settings.seed)
+        self._weights = start.repeat(n_splits, n_penalties, 1)
+        decay = torch.from_numpy(penalties).float().repeat_interleave(n_classes, dim=1)
+        self._decay = decay[:, :, None]
+        self._optimizer: Optimizer = OPTIMIZERS[settings.optimizer](self._weights)
+        self._active = list(range(n_splits))
+        self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
+        self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
+        self.best_weights = self._by_model(self._weights, n_classes).clone()
+
+    def _by_model(self, weights: Tensor, n_classes: int) -> Tensor:
+        return weights.view(len(weights), -1, n_classes, weights.shape[-1])
+
+    def train(self, task: ProgressTask) -> None:
+        settings = self._settings
+        orders = epoch_orders(self._stream, seed=settings.seed)
+        epoch = 0
+        while self._active and epoch <= settings.max_epoch:
+            for _ in range(settings.epoch_size):
+                self._pass(torch.from_numpy(next(orders)))
+            epoch += settings.epoch_size
+            task.advance(self._judge())
+        task.advance(int(self._running().sum()))
+
+    def _pass(self, order: Tensor) -> None:
+        for start in range(0, len(order), self._settings.batch_size):
+            self._step(self._rows[:, order[start : start + self._settings.batch_size]])
+
+    def _step(self, rows: Tensor) -> None:
+        """Make one update; ``rows`` is ``(F, B)``."""
+        n_splits, n_rows = rows.shape
+        inputs = self._design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
+        logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)
+        errors = self._by_model(logits, self.best_weights.shape[2]).softmax(dim=2)  # (F, R, K, B)
+        labels = self._labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
+        errors.scatter_add_(2, labels, torch.full((1,), -1.0).expand(labels.shape))
+        gradient = torch.bmm(errors.view(logits.shape), inputs).div_(n_rows)
+        self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
+
+    def _running(self) -> NDArray[np.bool_]:
+        return self._failures <= self._settings.tenacity
+
+    def _judge(self) -> int:
+        """Take dev accuracies, keep improved weights, drop finished splits; return how many models
+        stopped."""
+        if not self._weights.isfinite().all():
+            raise TrainingError("the probe diverged: its weights are not finite")
+        before = self._running()
+        models = self._by_model(self._weights, self.best_weights.shape[2])
+        for position, split in enumerate(self._active):
+            dev = self._dev[split]
+            right = predict(models[position], self._design[dev]) == self._labels[dev]
+            accuracy = right.sum(dim=1).numpy() / len(dev)
+            better = (accuracy > self.best_accuracy[split]) & before[split]
+            self.best_accuracy[split, better] = accuracy[better]
+            self.best_weights[split, better] = models[position, better]
+            self._failures[split] += ~better
+        after = self._running()
+        self._drop_finished(after)
+        return int(before.sum() - after.sum())
+
+    def _drop_finished(self, running: NDArray[np.bool_]) -> None:
+        kept = [position for position, split in enumerate(self._active) if running[split].any()]
+        if len(kept) == len(self._active):
+            return
+        index = torch.tensor(kept, dtype=torch.long)
+        self._active = [self._active[position] for position in kept]
+        self._rows, self._weights, self._decay = self._rows[index], self._weights[index], self._decay[index]
+        self._optimizer.keep(index)

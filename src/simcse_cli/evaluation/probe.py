@@ -1,0 +1,158 @@
+"""The classifier of the transfer protocol: softmax regression on frozen sentence vectors.
+
+Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``, transfer).
+Every task is a set of *outer* splits into training and test rows: ten or five folds for MR, CR, SUBJ and
+MPQA, the given split for TREC, MRPC and SST2. For each of them the weight decay is chosen by the mean
+accuracy over *inner* folds of the training rows (SST2: on the given dev rows); a last model with that
+weight decay holds out 5% of the training rows for early stopping and is scored on the test rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simcse_cli.evaluation.folds import Fold, Rows, Split, holdout_split, stratified_folds
+from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
+from simcse_cli.names import TransferProtocol
+from simcse_cli.progress import Progress
+
+PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
+HOLDOUT_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """A configuration of the protocol: number of folds (outer and inner) and how one model is trained."""
+
+    n_folds: int
+    fit: FitSettings
+    penalties: tuple[float, ...] = PENALTIES
+
+
+PROBE_SETTINGS = {
+    TransferProtocol.DEFAULT: ProbeSettings(10, FitSettings("adam", batch_size=64, tenacity=5, epoch_size=4)),
+    TransferProtocol.FAST: ProbeSettings(5, FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
+}
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a probe found.
+
+    Accuracies are fractions at full precision; the original tool rounds those of each fold to two decimals of
+    a percent first, which moves their mean by at most 0.005 points. ``penalties`` holds the choice of each
+    outer split; ``predictions`` belong to ``test_rows``, in ascending order.
+    """
+
+    dev_accuracy: float
+    accuracy: float
+    penalties: tuple[float, ...]
+    test_rows: Rows
+    predictions: NDArray[np.int64]
+
+
+def run_probe(
+    features: NDArray[np.float32],
+    labels: Rows,
+    outer: Sequence[Fold],
+    settings: ProbeSettings,
+    *,
+    dev_rows: Rows | None = None,
+    progress: Progress,
+    description: str = "probe",
+) -> ProbeResult:
+    """Choose the weight decay and score the test rows of every outer split.
+
+    Args:
+        features: ``(N, D)``.
+        labels: ``(N,)``, classes from 0.
+        outer: training and test rows of each outer split.
+        settings: the configuration.
+        dev_rows: with a single outer split, rows that replace the inner folds; the chosen model is then
+            final, since a last fit on the same rows from the same seed would repeat it.
+        progress: shows the number of trained models.
+        description: what the progress shows.
+
+    Raises:
+        TrainingError: the probe diverged.
+        ValueError: a class has fewer examples than folds.
+    """
+    design, targets = with_constant(features), torch.from_numpy(labels)
+    n_classes = int(labels.max()) + 1
+    seed, n_penalties = settings.fit.seed, len(settings.penalties)
+    inner = [
+        _inner_splits(labels, fold.train, settings.n_folds, seed)
+        if dev_rows is None
+        else [Split(fold.train, dev_rows)]
+        for fold in outer
+    ]
+    splits = [split for group in inner for split in group]
+    n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
+
+    def fit(chosen_splits: Sequence[Split], penalties: NDArray[np.float64]) -> Fits:
+        return fit_linear(
+            design, targets, chosen_splits, penalties, settings.fit, n_classes=n_classes, task=task
+        )
+
+    with progress.task(description, total=n_models) as task:
+        grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
+        means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
+        choices = choose_penalties(means)
+        if dev_rows is None:
+            chosen = np.array(settings.penalties)[choices][:, None]
+            final_splits = [holdout_split(fold.train, HOLDOUT_SHARE, seed=seed) for fold in outer]
+            final = fit(final_splits, chosen).weights[:, 0]
+        else:
+            final = grid.weights[range(len(outer)), choices]
+
+    predictions = [
+        predict(weights, design[torch.from_numpy(fold.test)]).numpy()
+        for weights, fold in zip(final, outer, strict=True)
+    ]
+    return collect_result(
+        labels,
+        outer,
+        predictions,
+        dev_accuracies=means[range(len(outer)), choices].tolist(),
+        penalties=[settings.penalties[choice] for choice in choices],
+    )
+
+
+def collect_result(
+    labels: Rows,
+    outer: Sequence[Fold],
+    predictions: Sequence[NDArray[np.int64]],
+    *,
+    dev_accuracies: Sequence[float],
+    penalties: Sequence[float],
+) -> ProbeResult:
+    """Return the result for the test predictions of every outer split."""
+    accuracies = [
+        float((found == labels[fold.test]).mean()) for found, fold in zip(predictions, outer, strict=True)
+    ]
+    test_rows = np.concatenate([fold.test for fold in outer])
+    order = np.argsort(test_rows)
+    return ProbeResult(
+        dev_accuracy=float(np.mean(dev_accuracies)),
+        accuracy=float(np.mean(accuracies)),
+        penalties=tuple(penalties),
+        test_rows=test_rows[order],
+        predictions=np.concatenate(predictions)[order],
+    )
+
+
+def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the best column of each row of ``(F, R)`` mean accuracies, the first of equals.
+
+    As in the protocol, accuracies are compared in percent rounded to two decimals.
+    """
+    choices: NDArray[np.int64] = np.argmax(np.round(100 * accuracies, 2), axis=1)
+    return choices
+
+
+def _inner_splits(labels: Rows, rows: Rows, n_folds: int, seed: int) -> list[Split]:
+    folds = stratified_folds(labels[rows], n_folds, seed=seed)
+    return [Split(rows[fold.train], rows[fold.test]) for fold in folds]

@@ -1,0 +1,285 @@
+"""The seven transfer tasks: frozen sentence vectors, a linear classifier, test accuracy.
+
+Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1 and appendix E).
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
+from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
+from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
+from simcse_cli.evaluation.linear import pair_features
+from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
+from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
+from simcse_cli.evaluation.types import Encode
+from simcse_cli.files import atomic_text
+from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
+from simcse_cli.progress import Progress, SilentProgress
+
+_RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
+
+
+@dataclass(frozen=True)
+class TransferScore:
+    """One task: accuracies in fractions, F1 of the positive class for MRPC, and what was predicted.
+
+    ``gold`` and ``predicted`` hold the classes of the test examples in the order of the protocol; the
+    examples of the fold tasks are each tested once.
+    """
+
+    dev_accuracy: float
+    accuracy: float
+    f1: float | None
+    penalties: tuple[float, ...]
+    gold: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Which test examples were classified correctly."""
+        return np.asarray(self.gold == self.predicted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the task's entry of the result file."""
+        f1 = {} if self.f1 is None else {"f1": self.f1}
+        return {
+            "dev_accuracy": self.dev_accuracy,
+            "accuracy": self.accuracy,
+            **f1,
+            "n_test": len(self.gold),
+            "penalties": list(self.penalties),
+        }
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """The suite's outcome."""
+
+    protocol: TransferProtocol
+    probe: Probe
+    tasks: dict[str, TransferScore]
+    seconds: float
+
+    @property
+    def average(self) -> float:
+        """Plain mean of the test accuracies."""
+        return float(np.mean([score.accuracy for score in self.tasks.values()]))
+
+    @property
+    def average_dev(self) -> float:
+        """Plain mean of the dev accuracies: "Avg. transfer" of SimCSE's Table D.2."""
+        return float(np.mean([score.dev_accuracy for score in self.tasks.values()]))
+
+    def to_json(self, **facts: Any) -> dict[str, Any]:
+        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
+        return {
+            "suite": "transfer",
+            **facts,
+            "protocol": self.protocol.value,
+            "probe": self.probe.value,
+            "tasks": {name: score.to_json() for name, score in self.tasks.items()},
+            "average": self.average,
+            "average_dev": self.average_dev,
+            "seconds": self.seconds,
+        }
+
+
+def evaluate_transfer(
+    encode: Encode,
+    data_dir: Path | str,
+    *,
+    tasks: Sequence[str] = TRANSFER_TASKS,
+    protocol: TransferProtocol = TransferProtocol.DEFAULT,
+    probe: Probe = Probe.SENTEVAL,
+    cache: EvaluationCache | None = None,
+    progress: Progress | None = None,
+) -> TransferResult:
+    """Score an encoder on transfer tasks.
+
+    Args:
+        encode: maps sentences to vectors; called once per task with its distinct sentences.
+        data_dir: SentEval folder.
+        tasks: task names in the order of the result.
+        protocol: folds and training of the classifier; with ``sklearn`` only its number of outer folds
+            counts.
+        probe: the original classifier, or scikit-learn's.
+        cache: where vectors and finished tasks are kept, so that a second call only does what is missing.
+        progress: gets a line per task and a warning for data that is not the published set.
+
+    Returns:
+        Scores as fractions. Vectors that are the one-hot labels score 1.
+
+    Raises:
+        DataError: files are missing (all are named, before anything is computed), or vectors are not finite.
+        TrainingError: a probe diverged or did not converge; tasks finished before it are kept in the cache.
+    """
+    progress = progress or SilentProgress()
+    cache = cache or EvaluationCache(None, "")
+    _require_files(data_dir, tasks)
+    started = time.perf_counter()
+    scores: dict[str, TransferScore] = {}
+    for name in tasks:
+        task = read_transfer_task(data_dir, name)
+        for remark in task.size_remarks():
+            progress.warn(remark)
+        scores[name] = score_transfer_task(
+            task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
+        )
+    return TransferResult(protocol, probe, scores, seconds=time.perf_counter() - started)
+
+
+def score_transfer_task(
+    task: TransferTask,
+    encode: Encode,
+    *,
+    protocol: TransferProtocol,
+    probe: Probe,
+    cache: EvaluationCache,
+    progress: Progress,
+) -> TransferScore:
+    """Return the score of one task, from the cache where it is finished."""
+    settings = PROBE_SETTINGS[protocol]
+    key = {
+        "version": _RESULT_VERSION,
+        "probe": probe.value,
+        "settings": asdict(settings),
+        "data": digest_of(task.left, task.right, task.labels),
+    }
+    kept = cache.load_result(task.name, key)
+    if kept is not None:
+        progress.detail(f"{task.name}: kept from an earlier call")
+        return _restore(task, kept)
+    outer, dev_rows = outer_splits(task, settings)
+    features = _features(task, cache.embed(task.name, task.sentences, encode))
+    try:
+        result = _run(probe, features, task, outer, dev_rows, settings, progress)
+    except TrainingError as error:
+        raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
+    cache.save_result(task.name, key, _record(result))
+    return _score(task, result)
+
+
+def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], Rows | None]:
+    """Return the outer splits of a task and, for SST2, its dev rows.
+
+    Raises:
+        DataError: a class has too few training examples for the folds.
+    """
+    if "dev" in task.parts:
+        return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
+    nested = "all" in task.parts
+    rows = task.rows("all" if nested else "train")
+    smallest = int(np.bincount(task.labels[rows], minlength=task.n_classes).min())
+    needed = settings.n_folds + 2 if nested else settings.n_folds
+    if smallest < needed:
+        raise DataError(
+            f"{task.name}: a class has {smallest} training examples, "
+            f"need {needed} for {settings.n_folds} folds",
+            hint="use more data, or the fast protocol with its five folds: --protocol fast",
+        )
+    if nested:
+        return stratified_folds(task.labels, settings.n_folds, seed=settings.fit.seed), None
+    return [Fold(rows, task.rows("test"))], None
+
+
+def write_predictions(target: Path | str, result: TransferResult, *, force: bool = False) -> None:
+    """Write one JSON line per test example: task, index in the protocol's order, gold and predicted class."""
+    with atomic_text(target, force=force) as stream:
+        for name, score in result.tasks.items():
+            pairs = zip(score.gold.tolist(), score.predicted.tolist(), strict=True)
+            for index, (gold, predicted) in enumerate(pairs):
+                record = {"task": name, "index": index, "gold": gold, "predicted": predicted}
+                stream.write(json.dumps(record) + "\n")
+
+
+def _require_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
+    missing = missing_transfer_files(data_dir, tuple(tasks))
+    if not missing:
+        return
+    complete = [task for task in tasks if task not in missing]
+    paths = [str(path) for group in missing.values() for path in group]
+    hint = (
+        f"evaluate the others with --tasks {','.join(complete)}"
+        if complete
+        else "check the folder: --data-dir"
+    )
+    raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
+
+
+def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    n_bad = int((~np.isfinite(vectors).all(axis=1)).sum())
+    if n_bad:
+        raise DataError(
+            f"{task.name}: {n_bad:,} of {len(vectors):,} sentence vectors are not finite",
+            hint="check the model, or use --precision fp32",
+        )
+    if not task.right:
+        return vectors
+    n = len(task.left)
+    return pair_features(vectors[:n], vectors[n:])
+
+
+def _run(
+    probe: Probe,
+    features: NDArray[np.float32],
+    task: TransferTask,
+    outer: Sequence[Fold],
+    dev_rows: Rows | None,
+    settings: ProbeSettings,
+    progress: Progress,
+) -> ProbeResult:
+    if probe is Probe.SKLEARN:
+        return run_sklearn_probe(
+            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=task.name
+        )
+    return run_probe(
+        features, task.labels, outer, settings, dev_rows=dev_rows, progress=progress, description=task.name
+    )
+
+
+def _record(result: ProbeResult) -> dict[str, Any]:
+    return {
+        "dev_accuracy": result.dev_accuracy,
+        "accuracy": result.accuracy,
+        "penalties": list(result.penalties),
+        "test_rows": _pack(result.test_rows),
+        "predictions": _pack(result.predictions),
+    }
+
+
+def _restore(task: TransferTask, record: dict[str, Any]) -> TransferScore:
+    unpacked = {name: np.array(record[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
+    penalties = tuple(record["penalties"])
+    return _score(task, ProbeResult(record["dev_accuracy"], record["accuracy"], penalties, **unpacked))
+
+
+def _pack(values: NDArray[np.int64]) -> str:
+    return " ".join(map(str, values.tolist()))
+
+
+def _score(task: TransferTask, result: ProbeResult) -> TransferScore:
+    gold = task.labels[result.test_rows]
+    return TransferScore(
+        dev_accuracy=result.dev_accuracy,
+        accuracy=result.accuracy,
+        f1=f1_score(gold, result.predictions) if task.name == "MRPC" else None,
+        penalties=result.penalties,
+        gold=gold,
+        predicted=result.predictions,
+    )
+
+
+def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
+    """Return the F1 of class 1: twice the hits over all gold and predicted ones; 0 where there are none."""
+    hits = int(((gold == 1) & (predicted == 1)).sum())
+    total = int((gold == 1).sum() + (predicted == 1).sum())
+    return 2 * hits / total if total else 0.0
