@@ -16,7 +16,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines
 from simcse_cli.names import STS_TASKS
 
-Split = Literal["train", "dev", "test"]
+Split = Literal["train", "dev", "test", "all"]
 
 # Subset name -> annotated pairs, per SentEval task.
 STS_SUBSETS: dict[str, dict[str, int]] = {
@@ -172,7 +172,7 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     Args:
         data_dir: the SentEval folder, its ``downstream`` folder or their parent.
         task: one of ``STS12`` .. ``STS16``, ``STSBenchmark``, ``SICKRelatedness``.
-        split: ``train``, ``dev`` or ``test``; the STS years have a test set only.
+        split: ``train``, ``dev``, ``test``, or ``all`` three in this order; the STS years have a test set only.
 
     Returns:
         The task with its subsets in the protocol's order; the full STS12 has 3,108 pairs.
@@ -181,6 +181,8 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
         DataError: a file is missing or malformed; names file and line.
         ValueError: unknown task, or a split that the task does not have.
     """
+    if split == "all" and has_split(task, split):
+        return _joined_splits(data_dir, task)
     root = resolve_senteval_dir(data_dir)
     if task == "STSBenchmark":
         return StsTask(task, split, {split: read_stsb_file(root / "STS" / "STSBenchmark" / _STSB_FILES[split])})
@@ -194,6 +196,17 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     folder = root / "STS" / f"{task}-en-test"
     subsets = {name: _subset(_year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
+
+
+def _joined_splits(data_dir: Path | str, task: str) -> StsTask:
+    splits: tuple[Split, ...] = ("train", "dev", "test")
+    parts = [read_sts_task(data_dir, task, split=split).subsets[split] for split in splits]
+    joined = StsSubset(
+        [s for part in parts for s in part.left],
+        [s for part in parts for s in part.right],
+        np.concatenate([part.gold for part in parts]),
+    )
+    return StsTask(task, "all", {"all": joined})
 
 
 def has_split(task: str, split: str) -> bool:

@@ -67,7 +67,7 @@ class BiLstmMax:
         missing = [marker for marker in MARKERS[self.version] if marker not in vectors]
         if missing:
             raise CheckpointError(
-                f"{vectors.path} has no vector for {' and '.join(missing)}; InferSent {self.version} needs it",
+                f"{vectors.path} lacks a vector for {' and '.join(missing)}; InferSent {self.version} needs it",
                 hint=_VECTORS_HINT,
             )
 

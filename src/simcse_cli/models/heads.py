@@ -12,25 +12,39 @@ INITIALIZER_RANGE = 0.02
 def _initialise(linear: nn.Linear, std: float = INITIALIZER_RANGE) -> nn.Linear:
     """Draw weights from N(0, std^2) and zero the bias, as BERT does for every layer it adds."""
     nn.init.normal_(linear.weight, std=std)
-    nn.init.zeros_(linear.bias)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
     return linear
 
 
 class MlpHead(nn.Module):
-    """One ``D -> D`` linear layer and tanh: the head of SimCSE, and the shape of BERT's own pooler.
+    """One linear layer and tanh: the head of SimCSE, the shape of BERT's own pooler, and a Dense module.
 
     Args:
         dim: width of the encoder.
         std: standard deviation of the initial weights; the encoder's ``initializer_range``.
+        out_dim: width of the result; default ``dim``.
+        bias: whether the layer has a bias.
+        tanh: whether tanh follows; off for a plain linear Dense module of sentence-transformers.
     """
 
-    def __init__(self, dim: int, std: float = INITIALIZER_RANGE) -> None:
+    def __init__(
+        self,
+        dim: int,
+        std: float = INITIALIZER_RANGE,
+        *,
+        out_dim: int | None = None,
+        bias: bool = True,
+        tanh: bool = True,
+    ) -> None:
         super().__init__()
-        self.dense = _initialise(nn.Linear(dim, dim), std)
+        self.dense = _initialise(nn.Linear(dim, out_dim or dim, bias=bias), std)
+        self.tanh = tanh
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map ``(B, D)`` to ``(B, D)`` in (-1, 1)."""
-        return torch.tanh(self.dense(hidden))
+        """Map ``(B, D)`` to ``(B, D_out)``, in (-1, 1) with tanh."""
+        projected: Tensor = self.dense(hidden)
+        return projected.tanh() if self.tanh else projected
 
 
 class Projector(nn.Sequential):

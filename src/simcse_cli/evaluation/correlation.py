@@ -1,0 +1,74 @@
+"""Correlation between cosine similarity and gold scores, and its aggregation over subsets."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from simcse_cli.names import Aggregation, Metric
+
+Floats = NDArray[np.float64]
+
+
+def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floats:
+    """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``; 0 where a vector is zero or not finite.
+
+    SentEval's rule turns an undefined cosine into 0. Two equal rows give 1, orthogonal ones 0.
+    """
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = np.einsum("ij,ij->i", left, right) / norms
+    return np.where(np.isfinite(cosines), cosines, 0.0)
+
+
+def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    """Return Pearson's correlation in [-1, 1], or None where a side is constant or has fewer than two values."""
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if x.shape != y.shape:
+        raise ValueError(f"{len(x)} and {len(y)} values: need as many on each side")
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    x, y = x - x.mean(), y - y.mean()
+    return float(np.clip(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)), -1.0, 1.0))
+
+
+def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    """Return Spearman's rank correlation in [-1, 1]: Pearson over ranks, ties sharing their mean rank.
+
+    None where a side is constant. Any increasing map of either side leaves it unchanged.
+    """
+    return pearson(rankdata(x), rankdata(y))
+
+
+def correlate(metric: Metric, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+    """Return the correlation that ``metric`` names."""
+    return spearman(x, y) if metric is Metric.SPEARMAN else pearson(x, y)
+
+
+def aggregate(
+    metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
+) -> float | None:
+    """Return one score for the subsets of an STS year.
+
+    Args:
+        metric: spearman or pearson.
+        aggregation: ``all`` correlates the concatenation, ``mean`` averages the subsets' scores, ``wmean`` weighs
+            them by their numbers of pairs.
+        subsets: predicted and gold values of each.
+
+    Returns:
+        A fraction in [-1, 1]; None if it is undefined for the concatenation or for any subset that counts.
+    """
+    if not subsets:
+        return None
+    if aggregation is Aggregation.ALL:
+        return correlate(
+            metric, np.concatenate([x for x, _ in subsets]), np.concatenate([y for _, y in subsets])
+        )
+    scores = [correlate(metric, x, y) for x, y in subsets]
+    if any(score is None for score in scores):
+        return None
+    weights = [len(x) if aggregation is Aggregation.WMEAN else 1 for x, _ in subsets]
+    return float(np.average(np.array(scores, dtype=np.float64), weights=weights))

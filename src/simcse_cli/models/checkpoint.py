@@ -1,0 +1,266 @@
+"""Load encoders; nothing about them is silently random."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.record import ModelRecord, read_record
+from simcse_cli.models.sources import resolve_model
+from simcse_cli.names import Device, HeadUse, Pooler, Precision
+from simcse_cli.progress import Progress, SilentProgress
+
+# Configuration keys that hold a dropout probability, over the architectures of transformers.
+_DROPOUT_KEYS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "hidden_dropout",
+    "dropout",
+    "attention_dropout",
+    "embedding_dropout",
+    "mlp_dropout",
+    "activation_dropout",
+)
+_DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
+    """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        ConfigError: the device asked for is not there.
+    """
+    device = Device(device)
+    available = {
+        Device.CUDA: torch.cuda.is_available(),
+        Device.MPS: torch.backends.mps.is_available(),
+        Device.CPU: True,
+    }
+    if device is Device.AUTO:
+        device = next(candidate for candidate, there in available.items() if there)
+    elif not available[device]:
+        raise ConfigError(f"--device {device}: not available on this machine", hint="use --device cpu, or auto")
+    return torch.device(device.value)
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return False
+
+
+def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
+    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
+
+    Raises:
+        ConfigError: fp16 without a GPU.
+    """
+    precision = Precision(precision)
+    if precision is Precision.AUTO:
+        return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
+    if precision is Precision.FP16 and device.type == "cpu":
+        raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
+    return precision
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers from drawing bars and from reporting what we check and report ourselves."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_backbone(folder: Path, dropout: float | None) -> tuple[nn.Module, set[str]]:
+    """Return the transformer in float32 and the names of weights that its files lack."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if dropout is not None:
+            for key in _DROPOUT_KEYS:
+                if isinstance(getattr(config, key, None), float | int):
+                    setattr(config, key, dropout)
+        with quiet_transformers():
+            backbone, info = AutoModel.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except Exception as error:  # transformers, safetensors and torch raise many types for a broken file
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{folder}: the model cannot be loaded ({reason})",
+            hint="the files may be incomplete or corrupt: copy or download them again",
+        ) from error
+    if info.get("mismatched_keys"):
+        raise CheckpointError(f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}")
+    return backbone, set(info["missing_keys"])
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # as above
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({reason})") from error
+
+
+def detach_pooler(backbone: nn.Module) -> nn.Module | None:
+    """Take the architecture's own pooler off the transformer, so that no forward pass computes it."""
+    pooler = getattr(backbone, "pooler", None)
+    if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
+        backbone.pooler = None  # type: ignore[assignment]
+        return pooler
+    return None
+
+
+def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix``, the prefix removed; safetensors, or a weights-only .bin."""
+    from safetensors import SafetensorError, safe_open
+
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt") as stream:
+                found |= {k[len(prefix) :]: stream.get_tensor(k) for k in stream.keys() if k.startswith(prefix)}  # noqa: SIM118
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is corrupt ({error})", hint="copy or download it again") from error
+    if not found:
+        for path in sorted(folder.glob("pytorch_model*.bin")):
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+    return found
+
+
+def _load_head(folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str]) -> MlpHead | None:
+    """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
+    if record.head_folder is not None:
+        tensors, tanh = _read_tensors(folder / record.head_folder, "linear."), record.head_tanh
+    else:
+        tensors, tanh = _read_tensors(folder, "mlp.dense."), True
+        own_is_random = any(name.startswith("pooler.") for name in missing)
+        if not tensors and own_pooler is not None and not own_is_random:
+            tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
+    if "weight" not in tensors:
+        return None
+    out_dim, in_dim = tensors["weight"].shape
+    head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
+    head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
+    return head
+
+
+def _choose_pooler(
+    name: str, record: ModelRecord, asked: Pooler | None, force: bool, is_simcse: bool, progress: Progress
+) -> Pooler:
+    if asked is not None:
+        if record.pooler not in (None, asked) and not force:
+            raise CheckpointError(
+                f"{name} records --pooler {record.pooler} in {record.origin}, not {asked}",
+                hint=f"leave --pooler out, or use {asked} all the same with --force-pooler",
+            )
+        return asked
+    if record.pooler is not None:
+        return record.pooler
+    if is_simcse:
+        raise CheckpointError(
+            f"{name} is a SimCSE checkpoint that does not say how it was trained",
+            hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
+        )
+    progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
+    return Pooler.AVG
+
+
+def load_encoder(
+    name: str | Path,
+    *,
+    pooler: Pooler | str | None = None,
+    device: Device | str = Device.AUTO,
+    precision: Precision | str = Precision.FP32,
+    force_pooler: bool = False,
+    dropout: float | None = None,
+    progress: Progress | None = None,
+) -> SentenceEncoder:
+    """Return an encoder in evaluation mode.
+
+    Args:
+        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, Hub name or alias.
+        pooler: default is what the model records.
+        device: where to put it.
+        precision: arithmetic of the transformer; pooling and head stay float32.
+        force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
+        dropout: probability for every dropout of the transformer; default is the checkpoint's.
+        progress: gets remarks, such as which pooler was chosen.
+
+    Raises:
+        CheckpointError: not found, corrupt, incomplete, or the pooler is refused.
+        ConfigError: device or precision is not available.
+    """
+    progress = progress or SilentProgress()
+    target = resolve_device(device)
+    dtype = _DTYPES[resolve_precision(precision, target)]
+    folder = resolve_model(name)
+    record = read_record(folder, str(name))
+    backbone, missing = _load_backbone(folder, dropout)
+    random_weights = sorted(key for key in missing if not key.startswith("pooler."))
+    if random_weights:
+        raise CheckpointError(
+            f"{folder} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
+            hint="give a checkpoint of the whole encoder",
+        )
+    own_pooler = detach_pooler(backbone)
+    is_simcse = record.pooler is None and bool(_read_tensors(folder, "mlp.dense."))
+    chosen = _choose_pooler(str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress)
+    has_head = chosen is Pooler.CLS or (record.pooler is chosen and record.head_use is HeadUse.KEPT)
+    head = _load_head(folder, record, own_pooler, missing) if has_head else None
+    if has_head and head is None:
+        if not force_pooler:
+            raise CheckpointError(
+                f"{name} holds no weights for the head that --pooler {chosen} needs; they would be random",
+                hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
+            )
+        progress.warn(f"the head of {name} is random: its weights are not in the checkpoint")
+        head = MlpHead(int(backbone.config.hidden_size), out_dim=None)
+    encoder = SentenceEncoder(
+        backbone,
+        _load_tokenizer(folder),
+        pooler=chosen,
+        head=head,
+        head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
+        normalize=record.normalize,
+        max_length=_max_length(backbone, record),
+        name=str(name),
+    )
+    encoder.backbone.to(dtype)
+    return encoder.to(target).eval()
+
+
+def _max_length(backbone: Any, record: ModelRecord) -> int:
+    positions = int(getattr(backbone.config, "max_position_embeddings", 512) or 512)
+    if backbone.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= 2  # the first positions are reserved for padding
+    return min(positions, record.max_length or positions)

@@ -1,0 +1,216 @@
+"""One encoder for training and inference: transformer, pooler, optional head."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
+from simcse_cli.names import HeadUse, Pooler
+from simcse_cli.progress import Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+DEFAULT_BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Padded token ids with their mask, and the positions of the rows in the caller's list."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    positions: list[int]
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
+    length = max(len(row) for row in rows)
+    ids = np.full((len(rows), length), pad_id, dtype=np.int64)
+    mask = np.zeros((len(rows), length), dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield row positions in batches of similar length whose padded size stays within ``batch_tokens``.
+
+    Longest first, so that memory peaks at once; a row longer than the budget gets a batch of its own.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        size = max(1, batch_tokens // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
+class SentenceEncoder(nn.Module):
+    """A Hugging Face encoder with a pooler and, where there is one, a head over the pooled vector.
+
+    Attributes:
+        backbone: the transformer, without its own pooler.
+        tokenizer: the Hugging Face tokenizer.
+        pooler: how token states become a vector.
+        head: module over the pooled vector, or None.
+        head_use: ``kept`` heads always apply; ``train-only`` heads apply in training mode only.
+        normalize: whether vectors leave ``encode`` with L2 norm 1 (a sentence-transformers Normalize module).
+        max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
+        name: what the user called the model.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        tokenizer: Any,
+        *,
+        pooler: Pooler,
+        head: MlpHead | None = None,
+        head_use: HeadUse = HeadUse.NONE,
+        normalize: bool = False,
+        max_length: int = 512,
+        name: str = "model",
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.pooler = pooler
+        self.head = head
+        self.head_use = head_use if head is not None else HeadUse.NONE
+        self.normalize = normalize
+        self.max_length = max_length
+        self.name = name
+        self._fast_tokenizer: tuple[int, Tokenizer] | None = None
+
+    @property
+    def config(self) -> Any:
+        """The transformer's configuration."""
+        return self.backbone.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the token states."""
+        return int(self.config.hidden_size)
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors that ``encode`` returns."""
+        if self.head is not None and self.head_use is HeadUse.KEPT:
+            return self.head.dense.out_features
+        return self.hidden_size
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over weights, pooler and head use: equal digests give equal vectors."""
+        state = hashlib.sha256(f"{self.pooler}/{self.head_use}/{self.normalize}/{self.max_length}".encode())
+        tensors = self.state_dict()
+        for name in sorted(tensors):
+            tensor = tensors[name].detach().cpu().contiguous()
+            state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
+            state.update(tensor.view(-1).view(torch.uint8).numpy().data)
+        return state.hexdigest()
+
+    def hidden_states(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last."""
+        all_layers = self.pooler in NEEDS_ALL_LAYERS
+        output = self.backbone(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=all_layers, **inputs
+        )
+        last: Tensor = output.last_hidden_state
+        return (*output.hidden_states[:-1], last) if all_layers else (last,)
+
+    def apply_head(self, pooled: Tensor) -> Tensor:
+        """Return the embedding for a pooled vector: through the head where it applies in the current mode."""
+        if self.head is None or (self.head_use is HeadUse.TRAIN_ONLY and not self.training):
+            return pooled
+        embedding: Tensor = self.head(pooled)
+        return embedding
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
+        """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
+        states = self.hidden_states(input_ids, attention_mask, **inputs)
+        return self.apply_head(pool(self.pooler, states, attention_mask))
+
+    def tokenize(self, sentences: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
+        """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
+        limit = min(max_length or self.max_length, self.max_length)
+        fast = self._tokenizer_cut_at(limit)
+        if fast is None:
+            ids: list[list[int]] = self.tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
+            return ids
+        return [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
+
+    def _tokenizer_cut_at(self, limit: int) -> "Tokenizer | None":
+        """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
+        if not getattr(self.tokenizer, "is_fast", False):
+            return None
+        if self._fast_tokenizer is None or self._fast_tokenizer[0] != limit:
+            from tokenizers import Tokenizer
+
+            copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+            copy.no_padding()
+            copy.enable_truncation(max_length=limit)
+            self._fast_tokenizer = (limit, copy)
+        return self._fast_tokenizer[1]
+
+    @property
+    def pad_id(self) -> int:
+        """Id of the padding token (0 for a tokenizer without one; padding is masked anyway)."""
+        return int(self.tokenizer.pad_token_id or 0)
+
+    def encode(
+        self,
+        sentences: Sequence[str],
+        *,
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+        normalize: bool = False,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """Return one vector a sentence, in evaluation mode and without gradient.
+
+        Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded.
+
+        Args:
+            sentences: any number of sentences; an empty one is encoded as its special tokens.
+            batch_tokens: padded tokens in one forward pass.
+            max_length: most sub-words, at most the model's own limit.
+            normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
+            progress: shown per sentence.
+
+        Returns:
+            ``(N, D)`` float32; row i belongs to ``sentences[i]``.
+        """
+        progress = progress or SilentProgress()
+        positions: dict[str, int] = {}
+        inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences))
+        distinct = np.empty((len(positions), self.dim), dtype=np.float32)
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
+                rows = self.tokenize(list(positions), max_length=max_length)
+                for batch in token_batches([len(row) for row in rows], batch_tokens or DEFAULT_BATCH_TOKENS):
+                    ids, mask = pad([rows[i] for i in batch], self.pad_id, self.device)
+                    distinct[batch] = self(ids, mask).float().cpu().numpy()
+                    task.advance(len(batch))
+        finally:
+            self.train(was_training)
+        if normalize or self.normalize:
+            norms = np.linalg.norm(distinct, axis=1, keepdims=True)
+            distinct /= np.where(norms > 0, norms, 1)
+        return distinct[inverse]

