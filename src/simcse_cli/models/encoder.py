@@ -145,6 +145,12 @@ class SentenceEncoder(nn.Module):
         states = self.hidden_states(input_ids, attention_mask, **inputs)
         return self.apply_head(pool(self.pooler, states, attention_mask))
 
+    def embed_rows(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode."""
+        ids, mask = pad(rows, self.pad_id, self.device)
+        embeddings: Tensor = self(ids, mask)
+        return embeddings
+
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
         limit = min(max_length or self.max_length, self.max_length)

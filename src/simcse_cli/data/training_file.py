@@ -1,0 +1,73 @@
+"""Read training files: what kind of rows they hold, how many were dropped, and their digest."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcse_cli.data.readers import POSITIONAL, find_column, guess_format, iter_records, source_name
+from simcse_cli.errors import DataError
+from simcse_cli.files import STDIO, sha256_file
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows with one to three texts: sentences, pairs (anchor, positive) or triplets (with a hard negative)."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    n_dropped: int
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def file_digest(source: str | Path, lines: Iterator[str]) -> str:
+    """Return the SHA-256 of a file, or of its lines where it is no file (stdin, Hub)."""
+    if str(source) != STDIO and Path(source).is_file():
+        return sha256_file(source)
+    state = hashlib.sha256()
+    for line in lines:
+        state.update(line.encode())
+        state.update(b"\n")
+    return state.hexdigest()
+
+
+def read_training_rows(source: str | Path) -> TrainingRows:
+    """Return the rows of a training file; rows with an empty text are dropped and counted.
+
+    Text files give single sentences. Tables give the columns ``anchor``, ``positive`` and ``hard_negative``
+    as far as they have them (under their usual names too); the first row decides which.
+
+    Raises:
+        DataError: unreadable or malformed input, no ``anchor`` column, or no row left.
+    """
+    name = source_name(source)
+    columns: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    rows: list[tuple[str, ...]] = []
+    n_dropped = 0
+    for number, record in iter_records(source, fmt=guess_format(source)):
+        if not columns:
+            found = {column: find_column(record, column) for column in POSITIONAL}
+            columns = tuple(column for column, key in found.items() if key is not None)
+            keys = tuple(key for key in found.values() if key is not None)
+            if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
+                raise DataError(
+                    f"{name}: columns {', '.join(record)}; need anchor, or anchor and positive, or these and hard_negative",
+                    hint="rename the columns, or build the file with `simcse prepare`",
+                )
+        try:
+            row = tuple(" ".join(record[key].split()) for key in keys)
+        except KeyError as error:
+            raise DataError(f"{name}, line {number}: column {error} is missing") from error
+        if all(row):
+            rows.append(row)
+        else:
+            n_dropped += 1
+    if not rows:
+        raise DataError(f"{name} holds no training example", hint="give a file with one sentence a line, or a table")
+    digest = file_digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, columns, rows, n_dropped, digest)

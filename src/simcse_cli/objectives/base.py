@@ -1,0 +1,96 @@
+"""What every training objective is: examples from data, batches from examples, losses from batches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import Objective as ObjectiveName
+
+Losses = tuple[dict[str, Tensor], dict[str, float]]
+"""Terms that add up to the loss, and quantities that are only reported."""
+
+
+class Reads(StrEnum):
+    """What an objective reads from the training file."""
+
+    ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
+    LABELLED = "labelled"  # anchor, positive, label
+    DOCUMENTS = "documents"  # sentences in order, a blank line between documents
+
+
+@dataclass
+class Batch:
+    """Token ids of all texts of a step, view by view.
+
+    Attributes:
+        rows: ids with special tokens, ``n_views * n_examples`` rows: first all of view 1, then all of view 2, ...
+        n_examples: examples on this process.
+        texts: the texts behind the rows, one tuple of views per example, for people to read.
+        extra: what the objective's loss needs besides.
+    """
+
+    rows: list[list[int]]
+    n_examples: int
+    texts: list[tuple[str, ...]] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_tokens(self) -> int:
+        """Real tokens, special ones included."""
+        return sum(len(row) for row in self.rows)
+
+    def chunks(self, n_rows: int) -> "list[Batch]":
+        """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
+        starts = range(0, len(self.rows), n_rows)
+        return [replace(self, rows=self.rows[start : start + n_rows]) for start in starts]
+
+
+class Objective(nn.Module):
+    """Joins encoder, heads and loss; one subclass per method.
+
+    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a thread,
+    with a generator that depends on seed and step alone), and calls the module on a batch. ``forward`` is
+    ``represent`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
+    """
+
+    name: ClassVar[ObjectiveName]
+    reads: ClassVar[Reads] = Reads.ROWS
+    ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
+    chunkable: ClassVar[bool] = True  # cached gradients apply
+    defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
+        """Return the examples of one epoch; their number is the same in every epoch."""
+        raise NotImplementedError
+
+    def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
+        """Return the batch of some examples; equal arguments give an equal batch."""
+        raise NotImplementedError
+
+    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return tensors whose rows follow the batch's rows; here their embeddings ``(R, D)``."""
+        return (self.encoder.embed_rows(batch.rows),)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> Losses:
+        """Return the loss terms and the report of a batch."""
+        return self.losses(self.represent(batch), batch)
+
+    def test_encoder(self) -> SentenceEncoder:
+        """Return the encoder that is evaluated and saved."""
+        return self.encoder
+
+    def after_step(self, step: int) -> None:
+        """Do what a method does after an optimizer step (1-based); nothing by default."""
