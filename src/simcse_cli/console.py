@@ -82,6 +82,23 @@ class Report:
         return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
 
 
+@dataclass(frozen=True)
+class DiffRow:
+    """A text and its changed version: stretches of words, each with whether the other side differs."""
+
+    label: str
+    before: list[tuple[str, bool]]
+    after: list[tuple[str, bool]]
+    separator: str = " "
+
+    def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
+        """Return one side as text with its changes between marks."""
+        side = self.after if after else self.before
+        return self.separator.join(
+            f"{opening}{words}{closing}" if changed else words for words, changed in side
+        )
+
+
 def to_csv(report: Report) -> str:
     """Return the report as CSV with full-precision values; a missing value is an empty cell."""
     stream = io.StringIO()
@@ -295,6 +312,28 @@ class Console:
             for note in report.notes:
                 terminal.print(Text(note, style="dim"))
 
+    def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
+        """Show texts beside their changed versions, in colour; off a terminal as ``[-old-]{+new+}``."""
+        from rich.console import Console as RichConsole
+        from rich.table import Table
+        from rich.text import Text
+
+        terminal = self._stderr() if to_stderr else RichConsole(highlight=False)
+        if not terminal.is_terminal:
+            lines = (
+                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
+                for row in rows
+            )
+            terminal.print(Text("\n\n".join(lines)), soft_wrap=True)
+            return
+        table = Table("", "original", "augmented", show_lines=True, header_style="bold", expand=True)
+        for row in rows:
+            before = [Text(words, "red strike" if changed else "") for words, changed in row.before]
+            after = [Text(words, "bold green" if changed else "") for words, changed in row.after]
+            gap = Text(row.separator)
+            table.add_row(Text(row.label), gap.join(before), gap.join(after))
+        terminal.print(table)
+
     def emit(
         self,
         reports: Report | Sequence[Report],
@@ -312,7 +351,11 @@ class Console:
             OutputError: ``output`` exists without ``force`` or cannot be written.
         """
         reports = [reports] if isinstance(reports, Report) else list(reports)
-        renderers = {OutputFormat.CSV: to_csv, OutputFormat.MARKDOWN: to_markdown, OutputFormat.LATEX: to_latex}
+        renderers = {
+            OutputFormat.CSV: to_csv,
+            OutputFormat.MARKDOWN: to_markdown,
+            OutputFormat.LATEX: to_latex,
+        }
         if fmt in renderers:
             text = "\n".join(renderers[fmt](report) for report in reports)
         else:

@@ -108,6 +108,20 @@ class Augmentation(StrEnum):
     EDA = "eda"
 
 
+class TextUnit(StrEnum):
+    """What an augmentation counts, drops and moves: words between spaces, or characters as read."""
+
+    WORD = "word"
+    CHAR = "char"
+
+
+class Sides(StrEnum):
+    """Which sides of a pair are augmented: the positive, or the anchor too."""
+
+    ONE = "one"
+    BOTH = "both"
+
+
 class Postprocess(StrEnum):
     """Maps fitted on sentence vectors and applied to them (``docs/postprocess.md``)."""
 

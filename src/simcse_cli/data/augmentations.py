@@ -14,10 +14,10 @@ from pathlib import Path
 
 from simcse_cli.data.eda import eda_clean, eda_words
 from simcse_cli.data.synonyms import replace_with_synonyms
-from simcse_cli.data.text_units import Unit, join_units, split_graphemes, split_units, split_words
+from simcse_cli.data.text_units import join_units, split_graphemes, split_units, split_words
 from simcse_cli.data.wordnet import WordNet, find_wordnet
 from simcse_cli.errors import ConfigError
-from simcse_cli.names import Augmentation
+from simcse_cli.names import Augmentation, TextUnit
 
 DEFAULT_RATES = {
     Augmentation.CROP: 0.1,
@@ -209,12 +209,16 @@ class Augmenter:
         """Return the augmented ``text``; one text and key (:func:`sentence_key`) give one result."""
         return self.operator(text, random.Random(key)) or text
 
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        """Return the augmented ``texts``, each by its own key."""
+        return [self(text, key) for text, key in zip(texts, keys, strict=True)]
+
 
 def make_augmenter(
     method: Augmentation,
     rate: float | None = None,
     *,
-    unit: Unit | str = Unit.WORD,
+    unit: TextUnit | str = TextUnit.WORD,
     wordnet_dir: Path | str | None = None,
 ) -> Augmenter:
     """Return the callable ``(text, key) -> text`` of one augmentation.
@@ -229,7 +233,7 @@ def make_augmenter(
         ConfigError: rate, unit and method do not go together.
         DataError: no WordNet found.
     """
-    unit, rate = Unit(unit), check_rate(method, rate)
+    unit, rate = TextUnit(unit), check_rate(method, rate)
     check_unit(method, unit)
     if method is Augmentation.SYNONYM:
         return Augmenter(partial(_synonym_text, rate=rate, wordnet=find_wordnet(wordnet_dir)))
@@ -248,20 +252,20 @@ def make_augmenter(
     return Augmenter(partial(_on_units, operator=partial(operator, rate=rate), unit=unit))
 
 
-def check_unit(method: Augmentation, unit: Unit) -> None:
+def check_unit(method: Augmentation, unit: TextUnit) -> None:
     """Refuse characters as the unit of a method that works on words.
 
     Raises:
         ConfigError: ``unit`` is ``char`` and the method looks words up or has its own unit.
     """
-    if unit is Unit.CHAR and method not in CHAR_METHODS:
+    if unit is TextUnit.CHAR and method not in CHAR_METHODS:
         raise ConfigError(
             f"{method} works on whole words, found unit char",
             hint=f"use --unit word, or one of: {', '.join(sorted(CHAR_METHODS))}",
         )
 
 
-def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: Unit) -> str:
+def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit) -> str:
     units = split_units(text, unit)
     return join_units(operator(units, rng=rng), unit) if units else text
 

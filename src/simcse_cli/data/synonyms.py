@@ -20,6 +20,7 @@ from simcse_cli.data.function_words import (
     SUBJECT_PRONOUNS,
 )
 from simcse_cli.data.inflection import Inflection, inflect, inflection_of
+from simcse_cli.data.text_units import match_case
 from simcse_cli.data.wordnet import Pos, WordNet
 
 # Punctuation before, the word, a possessive ending, punctuation after.
@@ -89,7 +90,7 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
         if synonym.lower() != reading.lemma
     )
     cased = dict.fromkeys(
-        _with_case_of(core, form) for form in forms if form is not None and form.lower() != core.lower()
+        match_case(core, form) for form in forms if form is not None and form.lower() != core.lower()
     )
     return [parts["before"] + form + parts["after"] for form in cased]
 
@@ -143,14 +144,6 @@ def _fitting_synsets(
 
 def _starts_sentence(words: Sequence[str], position: int) -> bool:
     return position == 0 or words[position - 1].endswith(_SENTENCE_END)
-
-
-def _with_case_of(core: str, synonym: str) -> str:
-    if len(core) > 1 and core.isupper():
-        return synonym.upper()
-    if core[0].isupper():
-        return synonym[0].upper() + synonym[1:]
-    return synonym
 
 
 def _bare(word: str) -> str:

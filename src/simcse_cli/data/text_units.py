@@ -6,24 +6,19 @@ flag, a family emoji, a Devanagari cluster.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 import regex
+
+from simcse_cli.names import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
 _SPACED_GRAPHEME = regex.compile(r"\s*\X")
 # White space that carries a combining mark or a joiner belongs to that grapheme, so it separates nothing.
 _WORD_BREAK = regex.compile(r"\s+(?!\p{M}|\u200d)")
+_WORD_PARTS = regex.compile(r"([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{M}\p{N}]*)")
 _UNSPACED_RUN = regex.compile(
     r"(?:[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{M}*){6,}"
 )
-
-
-class Unit(StrEnum):
-    """What an operator counts, drops and moves."""
-
-    WORD = "word"
-    CHAR = "char"
 
 
 def split_words(text: str) -> list[str]:
@@ -46,14 +41,14 @@ def grapheme_starts(text: str) -> set[int]:
     return {match.start() for match in _GRAPHEME.finditer(text)}
 
 
-def split_units(text: str, unit: Unit) -> list[str]:
+def split_units(text: str, unit: TextUnit) -> list[str]:
     """Return the units of ``text``; an empty list for blank text."""
-    return split_words(text) if unit is Unit.WORD else split_graphemes(text)
+    return split_words(text) if unit is TextUnit.WORD else split_graphemes(text)
 
 
-def join_units(units: Iterable[str], unit: Unit) -> str:
+def join_units(units: Iterable[str], unit: TextUnit) -> str:
     """Return the text of ``units``: words with one space between them, graphemes as they are."""
-    return " ".join(units) if unit is Unit.WORD else "".join(units).strip()
+    return " ".join(units) if unit is TextUnit.WORD else "".join(units).strip()
 
 
 def is_unspaced(text: str) -> bool:
@@ -62,3 +57,24 @@ def is_unspaced(text: str) -> bool:
     Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan: there a "word" between spaces is a whole phrase.
     """
     return not text.isascii() and _UNSPACED_RUN.search(text) is not None
+
+
+def split_punctuation(word: str) -> tuple[str, str, str]:
+    """Return what stands before, in and after a word; a word of punctuation alone stands before nothing.
+
+    ``"(cat's),"`` gives ``("(", "cat's", "),")``.
+    """
+    parts = _WORD_PARTS.fullmatch(word)
+    return (parts[1], parts[2], parts[3]) if parts is not None else ("", word, "")
+
+
+def match_case(word: str, replacement: str) -> str:
+    """Return ``replacement`` with the capitals of ``word``: all of them, the first letter, or as it is.
+
+    ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
+    """
+    if len(word) > 1 and word.isupper():
+        return replacement.upper()
+    if word[:1].isupper():
+        return replacement[:1].upper() + replacement[1:]
+    return replacement

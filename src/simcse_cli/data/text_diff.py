@@ -1,0 +1,61 @@
+"""What changed between two texts, word by word."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Change:
+    """A stretch of words in both texts: equal, replaced, removed or added (one side empty)."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the words are the same on both sides."""
+        return self.before == self.after
+
+
+def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[Change]]:
+    """Return the word-level edit distance and the changes of one cheapest way from ``before`` to ``after``.
+
+    The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most the longer
+    length. Time and memory grow with the product of the lengths.
+    """
+    costs = _cost_table(before, after)
+    changes: list[Change] = []
+    i, j = len(before), len(after)
+    while i or j:
+        if i and j and costs[i][j] == costs[i - 1][j - 1] + (before[i - 1] != after[j - 1]):
+            i, j = i - 1, j - 1
+            changes.append(Change((before[i],), (after[j],)))
+        elif i and costs[i][j] == costs[i - 1][j] + 1:
+            i -= 1
+            changes.append(Change((before[i],), ()))
+        else:
+            j -= 1
+            changes.append(Change((), (after[j],)))
+    return costs[-1][-1], _merge(reversed(changes))
+
+
+def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
+    """Return the distance of every prefix of ``before`` (rows) to every prefix of ``after``."""
+    costs = [list(range(len(after) + 1))]
+    for i, word in enumerate(before, start=1):
+        row = [i]
+        for j, other in enumerate(after, start=1):
+            row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (word != other)))
+        costs.append(row)
+    return costs
+
+
+def _merge(changes: Iterable[Change]) -> list[Change]:
+    """Join neighbouring equal words, and neighbouring changed ones, to stretches."""
+    merged: list[Change] = []
+    for change in changes:
+        if merged and merged[-1].is_equal == change.is_equal:
+            merged[-1] = Change(merged[-1].before + change.before, merged[-1].after + change.after)
+        else:
+            merged.append(change)
+    return merged
