@@ -103,13 +103,23 @@ def iter_sentences(
 
 
 def iter_records(
-    source: Source, *, fmt: FileFormat | None = None, encoding: str = "utf-8"
+    source: Source,
+    *,
+    fmt: FileFormat | None = None,
+    encoding: str = "utf-8",
+    names: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, Record]]:
     """Yield ``(line number, columns by name)`` for each row of a table; every value is a string.
 
     Numbers keep their JSON spelling, a missing value is the empty string. The line is the last one of the row
     for CSV (a quoted cell may span lines), the row counted from 1 for parquet and Hub datasets. Rows of a
     text file have the one column ``anchor``.
+
+    Args:
+        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
+        fmt: overrides the format that the name stands for.
+        encoding: of text, JSON Lines, CSV and TSV.
+        names: columns of a CSV or TSV file that has no header.
 
     Raises:
         DataError: a row that cannot be parsed or has another number of columns; names file and line.
@@ -127,7 +137,7 @@ def iter_records(
     if fmt is FileFormat.HUB:
         return _iter_hub(str(source))
     cells = _csv_cells(source, encoding) if fmt is FileFormat.CSV else _tsv_cells(source, encoding)
-    return _iter_table(cells, source_name(source))
+    return _iter_table(cells, source_name(source), tuple(names or ()))
 
 
 def read_rows(
@@ -266,8 +276,9 @@ def _unquote(cell: str) -> str:
     return cell
 
 
-def _iter_table(rows: Iterator[tuple[int, list[str]]], name: str) -> Iterator[tuple[int, Record]]:
-    header: tuple[str, ...] = ()
+def _iter_table(
+    rows: Iterator[tuple[int, list[str]]], name: str, header: tuple[str, ...]
+) -> Iterator[tuple[int, Record]]:
     for number, cells in rows:
         if not cells:
             continue

@@ -1,0 +1,127 @@
+"""A SentEval data folder compared file by file with the published one: line counts, columns and content.
+
+The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. A content digest
+leaves trailing white space out, so that files with other line ends pass.
+"""
+
+import csv
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from simcse_cli.data.senteval import resolve_senteval_dir
+from simcse_cli.progress import Progress
+
+WHERE_TO_FIND = (
+    "get the folder with SentEval/data/downstream/download_dataset.sh of the SimCSE repository "
+    "(princeton-nlp/SimCSE), or data/downstream/get_transfer_data.bash of facebookresearch/SentEval"
+)
+UNUSED = "-"
+"""Task of files that belong to the folder but that no evaluation reads."""
+
+
+class FileState(StrEnum):
+    """What is wrong with a file, if anything."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+    WRONG_LENGTH = "wrong length"
+    MALFORMED = "malformed"
+    ALTERED = "altered"
+
+
+@dataclass(frozen=True)
+class ExpectedFile:
+    """One file of the published folder.
+
+    Attributes:
+        path: below ``downstream``.
+        task: the task that reads it, or ``UNUSED``.
+        lines: number of lines, a header included.
+        columns: fewest tab-separated columns of every line.
+        sha256: digest of the lines, each without trailing white space and with a line feed.
+    """
+
+    path: str
+    task: str
+    lines: int
+    columns: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """The state of one file; ``detail`` says what was found and what was expected."""
+
+    expected: ExpectedFile
+    state: FileState
+    lines: int | None = None
+    detail: str = ""
+
+
+@cache
+def expected_files() -> tuple[ExpectedFile, ...]:
+    """Return the files of the published folder, sorted by path."""
+    table = (files("simcse_cli") / "resources" / "senteval_files.tsv").read_text(encoding="utf-8")
+    return tuple(
+        ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])
+        for row in csv.DictReader(table.splitlines(), delimiter="\t")
+    )
+
+
+def check_senteval(
+    data_dir: Path | str, *, tasks: Sequence[str] | None = None, content: bool = True, progress: Progress
+) -> list[FileCheck]:
+    """Return the state of every expected file.
+
+    Args:
+        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
+        tasks: check only the files of these tasks.
+        content: compare digests too; without it lines and columns only.
+        progress: shows the files as they are read.
+
+    Raises:
+        DataError: the folder is no SentEval folder at all.
+    """
+    root = resolve_senteval_dir(data_dir)
+    expected = [file for file in expected_files() if tasks is None or file.task in tasks]
+    with progress.task("checking files", total=len(expected)) as task:
+        checks = []
+        for file in expected:
+            checks.append(_check_file(root / file.path, file, content))
+            task.advance()
+    return checks
+
+
+def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
+    if not path.exists():
+        return FileCheck(expected, FileState.MISSING, None, f"expected {expected.lines:,} lines")
+    digest, n_lines, malformed = hashlib.sha256(), 0, ""
+    try:
+        for n_lines, line in enumerate(_stripped_lines(path), start=1):
+            digest.update(line + b"\n")
+            n_columns = line.count(b"\t") + 1
+            if n_columns < expected.columns and not malformed:
+                malformed = f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
+    except OSError as error:
+        return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
+    if n_lines != expected.lines:
+        found = f"{n_lines:,} lines, expected {expected.lines:,}"
+        return FileCheck(expected, FileState.WRONG_LENGTH, n_lines, found)
+    if malformed:
+        return FileCheck(expected, FileState.MALFORMED, n_lines, malformed)
+    if content and digest.hexdigest() != expected.sha256:
+        found = f"content digest {digest.hexdigest()[:12]}…, expected {expected.sha256[:12]}…"
+        return FileCheck(expected, FileState.ALTERED, n_lines, found)
+    return FileCheck(expected, FileState.OK, n_lines)
+
+
+def _stripped_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        for line in stream:
+            yield line.rstrip()
