@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from simcse_cli.losses.classification import classification, masked_lm, pair_features
+from simcse_cli.losses.classification import classification, pair_features
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -64,15 +64,3 @@ def test_classification_without_a_labelled_row_is_zero_with_zero_gradient():
     loss.backward()
     assert loss.item() == 0.0
     assert logits.grad.abs().max() == 0.0
-
-
-def test_masked_lm_averages_over_masked_tokens():
-    logits, labels = normal(2, 3, 7), torch.tensor([[-100, 4, -100], [1, -100, 6]])
-    losses = [
-        -torch.log_softmax(logits[b, t], dim=0)[labels[b, t]].item() for b, t in ((0, 1), (1, 0), (1, 2))
-    ]
-    assert masked_lm(logits, labels).item() == pytest.approx(sum(losses) / 3, rel=1e-12)
-
-
-def test_masked_lm_of_equal_logits_is_ln_v():
-    assert masked_lm(torch.zeros(1, 2, 11), torch.tensor([[3, -100]])).item() == pytest.approx(math.log(11))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, distributed
 
 from processes import run_on_processes
-from simcse_cli.losses.classification import classification, masked_lm, pair_features
+from simcse_cli.losses.classification import classification, pair_features
 from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad, mean_over_processes, row_counts, sum_over_processes
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
@@ -53,7 +53,7 @@ def barlow_twins_case(weight: Tensor, rows: Rows) -> Tensor:
 
 
 def vicreg_case(weight: Tensor, rows: Rows) -> Tensor:
-    return vicreg(*gathered(weight, rows)[:2])
+    return sum(vicreg(*gathered(weight, rows)[:2]))
 
 
 def tension_case(weight: Tensor, rows: Rows) -> Tensor:
@@ -70,10 +70,6 @@ def mutual_information_case(weight: Tensor, rows: Rows) -> Tensor:
 def classification_case(weight: Tensor, rows: Rows) -> Tensor:
     left, right, _ = views(weight, rows)
     return classification(pair_features(left, right)[:, 4:8] * 3, LABELS[rows])
-
-
-def masked_lm_case(weight: Tensor, rows: Rows) -> Tensor:
-    return masked_lm(torch.stack(views(weight, rows), dim=1), LABELS[rows, None].repeat(1, 3))
 
 
 CASES: dict[str, Loss] = {

@@ -1,4 +1,4 @@
-"""Cross-entropy losses: sentence pairs into classes (SBERT) and masked tokens into the vocabulary (MLM)."""
+"""Cross-entropy over classes, and the pair features that SBERT classifies."""
 
 import torch
 from torch import Tensor
@@ -30,18 +30,3 @@ def classification(logits: Tensor, labels: Tensor) -> Tensor:
     kept = labels != IGNORED_LABEL
     logits = logits[kept].to(torch.promote_types(logits.dtype, torch.float32))
     return mean_over_processes(functional.cross_entropy(logits, labels[kept], reduction="none"))
-
-
-def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the masked language modelling loss, mean over masked tokens of all processes, in nats.
-
-    Source: Devlin et al. 2019; the auxiliary term of Gao et al. 2021 (Table D.2) and of DeCLUTR.
-
-    Args:
-        logits: ``(B, L, V)`` vocabulary scores.
-        labels: ``(B, L)`` token ids where a token was masked, -100 elsewhere.
-
-    Returns:
-        Scalar. Equal logits: ``ln V``; nothing masked: 0.
-    """
-    return classification(logits.flatten(0, 1), labels.flatten())

@@ -54,15 +54,22 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
     return tensor if n_processes() == 1 else _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
 
 
-def mean_over_processes(row_values: Tensor) -> Tensor:
-    """Return this process's share of the mean of row values over all processes, a scalar.
+def share_of_mean(total: Tensor, count: float) -> Tensor:
+    """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
-    The share is ``n_processes * sum(local values) / N`` with N rows in total: the mean of the shares over
-    processes is the global mean, also where local batches differ in size. Equals ``row_values.mean()`` on one
-    process.
+    The mean of the shares over processes is the global mean, also where local batches differ in size.
+
+    Args:
+        total: sum of this process's values, a scalar.
+        count: how many values that are; if no process has any, the result is 0.
     """
-    count = torch.tensor(float(row_values.numel()), device=row_values.device, dtype=row_values.dtype)
-    return n_processes() * row_values.sum() / sum_over_processes(count).clamp_min(1.0)
+    counts = sum_over_processes(torch.tensor(float(count), device=total.device, dtype=total.dtype))
+    return n_processes() * total / counts.clamp_min(1.0)
+
+
+def mean_over_processes(row_values: Tensor) -> Tensor:
+    """Return this process's share of the mean of row values; ``row_values.mean()`` on one process."""
+    return share_of_mean(row_values.sum(), row_values.numel())
 
 
 def row_counts(rows: Tensor) -> list[int]:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class VicregTerms(NamedTuple):
-    """The three terms of VICReg, unweighted scalars."""
+    """The three terms of VICReg, scalars."""
 
     invariance: Tensor
     variance: Tensor
@@ -78,32 +78,6 @@ def covariance_loss(view: Tensor) -> Tensor:
     return off_diagonal_energy(covariance) / view.shape[1]
 
 
-def vicreg_terms(view_a: Tensor, view_b: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> VicregTerms:
-    """Return VICReg's three terms, unweighted.
-
-    Source: Bardes et al. 2022, Eq. 1-5, normalised as in the authors' code: invariance is a mean over all
-    entries, the variance term is the *average* of the two views, the covariance term their *sum*.
-
-    Args:
-        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
-        view_b: ``(N, P)``; row i is the other view of the same sentence.
-        gamma: target standard deviation of each column.
-        eps: added to the variance under the root.
-
-    Raises:
-        ValueError: shapes do not match or a batch of one, which has no variance.
-    """
-    view_a, view_b = _checked_views(view_a, view_b)
-    with torch.autocast(device_type=view_a.device.type, enabled=False):
-        variance_a = variance_loss(view_a, gamma=gamma, eps=eps)
-        variance_b = variance_loss(view_b, gamma=gamma, eps=eps)
-        return VicregTerms(
-            invariance=invariance_loss(view_a, view_b),
-            variance=(variance_a + variance_b) / 2,
-            covariance=covariance_loss(view_a) + covariance_loss(view_b),
-        )
-
-
 def vicreg(
     view_a: Tensor,
     view_b: Tensor,
@@ -111,17 +85,32 @@ def vicreg(
     invariance_weight: float = 25.0,
     variance_weight: float = 25.0,
     covariance_weight: float = 1.0,
-) -> Tensor:
-    """Return the weighted sum of VICReg's three terms, a scalar; see :func:`vicreg_terms`.
+) -> VicregTerms:
+    """Return VICReg's three terms, weighted; their sum is the loss.
 
-    Both views constant and equal: ``variance_weight * 0.99``.
+    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is a mean over all
+    entries, the variance term is the *average* of the two views, the covariance term their *sum*.
+
+    Args:
+        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
+        view_b: ``(N, P)``; row i is the other view of the same sentence.
+        invariance_weight: 0 or more; lambda in the paper.
+        variance_weight: 0 or more; mu in the paper.
+        covariance_weight: 0 or more; nu in the paper.
+
+    Returns:
+        Three scalars. Both views constant and equal: 0, ``variance_weight * 0.99``, 0.
+
+    Raises:
+        ValueError: shapes do not match or a batch of one, which has no variance.
     """
-    terms = vicreg_terms(view_a, view_b)
-    return (
-        invariance_weight * terms.invariance
-        + variance_weight * terms.variance
-        + covariance_weight * terms.covariance
-    )
+    view_a, view_b = _checked_views(view_a, view_b)
+    with torch.autocast(device_type=view_a.device.type, enabled=False):
+        return VicregTerms(
+            invariance=invariance_weight * invariance_loss(view_a, view_b),
+            variance=variance_weight * (variance_loss(view_a) + variance_loss(view_b)) / 2,
+            covariance=covariance_weight * (covariance_loss(view_a) + covariance_loss(view_b)),
+        )
 
 
 def _checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
