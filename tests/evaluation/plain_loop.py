@@ -1,6 +1,7 @@
-"""The transfer protocol as a plain loop, one model after another: autograd, torch.optim, scikit-learn's folds.
+"""The transfer protocol as a plain loop: one model at a time, autograd, torch.optim, scikit-learn folds.
 
-It is the oracle of the tests and the baseline of ``benchmarks/bench_transfer.py``; nothing is shared with the package.
+It is the oracle of the tests and the baseline of ``benchmarks/bench_transfer.py``; nothing is shared with the
+package.
 """
 
 import copy
@@ -83,14 +84,15 @@ def search_penalty(x, y, pairs, n_classes, config):
     return PENALTIES[best], means[best]
 
 
-def plain_nested(features, labels, protocol):
+def plain_nested(features, labels, protocol, n_folds=None):
     """MR, CR, SUBJ, MPQA: return dev accuracy, accuracy and the weight decay of every outer fold."""
     config, x, y = CONFIGS[protocol], torch.as_tensor(features), torch.as_tensor(labels)
+    n_folds = n_folds or config["folds"]
     n_classes = int(y.max()) + 1
     dev, test, chosen = [], [], []
-    for train_rows, test_rows in folds_of(y, config["folds"]):
+    for train_rows, test_rows in folds_of(y, n_folds):
         x_train, y_train = x[train_rows], y[train_rows]
-        penalty, score = search_penalty(x_train, y_train, folds_of(y_train, config["folds"]), n_classes, config)
+        penalty, score = search_penalty(x_train, y_train, folds_of(y_train, n_folds), n_classes, config)
         model = PlainModel(x.shape[1], n_classes, penalty, config)
         model.fit_with_holdout(x_train, y_train)
         dev.append(score)
@@ -100,7 +102,7 @@ def plain_nested(features, labels, protocol):
 
 
 def plain_kfold(features, labels, n_train, protocol):
-    """TREC, MRPC: the first ``n_train`` rows are the training set; return dev accuracy, accuracy, (weight decay,)."""
+    """TREC, MRPC: the first ``n_train`` rows train; return dev accuracy, accuracy, (weight decay,)."""
     config, x, y = CONFIGS[protocol], torch.as_tensor(features), torch.as_tensor(labels)
     n_classes = int(y.max()) + 1
     x_train, y_train = x[:n_train], y[:n_train]

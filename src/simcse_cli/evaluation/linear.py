@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.errors import TrainingError
+from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.folds import Split, epoch_orders
 from simcse_cli.progress import ProgressTask
 
@@ -113,7 +113,23 @@ def with_constant(features: NDArray[np.floating]) -> Tensor:
 
 def pair_features(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return ``[|u - v|, u * v]`` for each pair of rows, ``(N, D)`` twice to ``(N, 2D)``."""
-    return np.hstack([np.abs(left - right), left * right])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.hstack([np.abs(left - right), left * right])
+
+
+def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
+    """Return ``features`` if every entry is finite.
+
+    Raises:
+        DataError: some are not; says in how many rows.
+    """
+    n_bad = int((~np.isfinite(features).all(axis=1)).sum())
+    if n_bad:
+        raise DataError(
+            f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite",
+            hint="check the model, or use --precision fp32",
+        )
+    return features
 
 
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
@@ -227,8 +243,7 @@ class _Cohort:
         return self._failures <= self._settings.tenacity
 
     def _judge(self) -> int:
-        """Take dev accuracies, keep improved weights, drop finished splits; return how many models
-        stopped."""
+        """Score the dev rows, keep improved weights, drop finished splits; return how many models stopped."""
         if not self._weights.isfinite().all():
             raise TrainingError("the probe diverged: its weights are not finite")
         before = self._running()

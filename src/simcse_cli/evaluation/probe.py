@@ -55,7 +55,7 @@ class ProbeResult:
 
 
 def run_probe(
-    features: NDArray[np.float32],
+    features: NDArray[np.floating],
     labels: Rows,
     outer: Sequence[Fold],
     settings: ProbeSettings,

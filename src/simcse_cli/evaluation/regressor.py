@@ -5,18 +5,25 @@ SentEval gives it (Conneau and Kiela 2018): squared error instead of their diver
 dev Pearson correlation.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.correlation import Floats, pearson
 from simcse_cli.evaluation.folds import epoch_orders
-from simcse_cli.evaluation.linear import Adam, initial_weights, pair_features, with_constant
+from simcse_cli.evaluation.linear import Adam, initial_weights, pair_features, require_finite, with_constant
+from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, encode_distinct
+from simcse_cli.evaluation.types import Encode
 from simcse_cli.progress import Progress, SilentProgress
+
+REGRESSED_TASKS = ("STSBenchmark", "SICKRelatedness")
 
 N_GRADES = 5
 BATCH_SIZE = 64
@@ -37,9 +44,9 @@ class RatedPairs:
     right: NDArray[np.float32]
     gold: Floats
 
-    def design(self) -> Tensor:
+    def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return with_constant(pair_features(self.left, self.right))
+        return with_constant(require_finite(pair_features(self.left, self.right), name))
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,11 @@ def fit_regressor(
         Predictions in 1 .. 5.
 
     Raises:
+        DataError: vectors are not finite.
         TrainingError: the weights are no longer finite.
     """
-    design, targets = train.design(), torch.from_numpy(grade_distribution(train.gold))
-    dev_design = dev.design()
+    design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
+    dev_design = dev.design(name)
     weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=SEED)
     optimizer = Adam(weights)
     orders = epoch_orders((len(design), 0), seed=SEED)
@@ -112,7 +120,7 @@ def fit_regressor(
                 best, best_weights = score, weights.clone()
             else:
                 failures += 1
-    return RegressorFit(_expected_grade(best_weights, test.design()), best)
+    return RegressorFit(_expected_grade(best_weights, test.design(name)), best)
 
 
 def _pass(weights: Tensor, optimizer: Adam, design: Tensor, targets: Tensor, order: Tensor) -> None:
@@ -128,3 +136,61 @@ def _pass(weights: Tensor, optimizer: Adam, design: Tensor, targets: Tensor, ord
 def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
     grades = (design @ weights.T).softmax(dim=1).numpy()
     return np.asarray(grades @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
+
+
+def with_regressor(
+    result: StsResult, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
+) -> StsResult:
+    """Return the result with the cosines of STS-B and SICK-R replaced by a trained regressor's predictions.
+
+    Args:
+        result: of the test split.
+        encode: the encoder that gave it.
+        data_dir: SentEval folder with all three splits of both tasks.
+        progress: shows the training.
+
+    Raises:
+        DataError: a training or dev file is missing.
+        ValueError: the result is not of the test split.
+    """
+    if result.split != "test":
+        raise ValueError(f"the regressor trains on train and dev and predicts test, not {result.split!r}")
+    regressed = {
+        name: regress_task(name, encode, data_dir, progress=progress)
+        for name, score in result.tasks.items()
+        if name in REGRESSED_TASKS and score is not None
+    }
+    return replace(result, tasks={**result.tasks, **regressed})
+
+
+def regress_task(
+    name: str, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
+) -> StsTaskScore:
+    """Return the score of STS-B or SICK-R with predictions of a regressor in place of cosines.
+
+    As in the protocol, every split is sorted by number of words of both sentences and by gold score, which
+    fixes the batches; predictions are returned in file order.
+    """
+    splits: tuple[Split, ...] = ("train", "dev", "test")
+    parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
+    sentences = [sentence for part in parts.values() for sentence in (*part.left, *part.right)]
+    vectors = encode_distinct(encode, sentences)
+    orders = {split: _protocol_order(part) for split, part in parts.items()}
+    train, dev, test = (_rated(parts[split], orders[split], vectors) for split in splits)
+    fit = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
+    predicted = np.empty_like(fit.predicted)
+    predicted[orders["test"]] = fit.predicted
+    return StsTaskScore(name, "test", {"test": SubsetScore(predicted, parts["test"].gold)})
+
+
+def _protocol_order(part: StsSubset) -> list[int]:
+    return sorted(
+        range(part.n_pairs),
+        key=lambda i: (len(part.left[i].split()), len(part.right[i].split()), part.gold[i]),
+    )
+
+
+def _rated(part: StsSubset, order: list[int], vectors: Mapping[str, NDArray[np.float32]]) -> RatedPairs:
+    left = np.stack([vectors[part.left[i]] for i in order])
+    right = np.stack([vectors[part.right[i]] for i in order])
+    return RatedPairs(left, right, part.gold[order])

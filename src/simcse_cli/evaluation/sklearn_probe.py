@@ -24,7 +24,7 @@ SEED = 1111
 
 
 def run_sklearn_probe(
-    features: NDArray[np.float32],
+    features: NDArray[np.floating],
     labels: Rows,
     outer: Sequence[Fold],
     *,
@@ -91,7 +91,7 @@ def _pipeline(train: Rows, dev_rows: Rows | None, max_iterations: int) -> tuple[
     return make_pipeline(StandardScaler(), classifier), rows
 
 
-def _fit(pipeline: Any, features: NDArray[np.float32], labels: Rows, max_iterations: int) -> None:
+def _fit(pipeline: Any, features: NDArray[np.floating], labels: Rows, max_iterations: int) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():

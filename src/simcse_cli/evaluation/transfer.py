@@ -17,7 +17,7 @@ from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files,
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
-from simcse_cli.evaluation.linear import pair_features
+from simcse_cli.evaluation.linear import pair_features, require_finite
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.types import Encode
@@ -215,22 +215,15 @@ def _require_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
     raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
 
 
-def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    n_bad = int((~np.isfinite(vectors).all(axis=1)).sum())
-    if n_bad:
-        raise DataError(
-            f"{task.name}: {n_bad:,} of {len(vectors):,} sentence vectors are not finite",
-            hint="check the model, or use --precision fp32",
-        )
-    if not task.right:
-        return vectors
+def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.floating]:
     n = len(task.left)
-    return pair_features(vectors[:n], vectors[n:])
+    features = pair_features(vectors[:n], vectors[n:]) if task.right else vectors
+    return require_finite(features, task.name)
 
 
 def _run(
     probe: Probe,
-    features: NDArray[np.float32],
+    features: NDArray[np.floating],
     task: TransferTask,
     outer: Sequence[Fold],
     dev_rows: Rows | None,

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from simcse_cli.data.transfer_files import (
+    TRANSFER_ROWS,
+    missing_transfer_files,
+    read_transfer_task,
+    transfer_files,
+)
+from simcse_cli.errors import DataError
+
+
+def write_task(root, task, **contents):
+    (root / "MR").mkdir(parents=True, exist_ok=True)  # marks a SentEval folder
+    for role, path in transfer_files(root, task).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[role])
+
+
+def test_polarity_files_are_latin1_sorted_by_length_then_label_and_keep_empty_lines(tmp_path):
+    write_task(tmp_path, "CR", pos=b"caf\xe9  au lait \n\ngood\n", neg=b"bad\nit M-i s bad\n")
+    task = read_transfer_task(tmp_path, "CR")
+    assert task.left == ["", "bad", "good", "caf\u00e9 au lait", "it M-i s bad"]
+    assert task.labels.tolist() == [1, 0, 1, 1, 0]
+    assert task.parts == {"all": range(5)}
+    assert task.right == []
+
+
+def test_polarity_lines_break_where_the_protocol_breaks_them(tmp_path):
+    write_task(tmp_path, "MPQA", pos=b"one\x85two\n", neg=b"three\x0cfour\r\n")
+    assert sorted(read_transfer_task(tmp_path, "MPQA").left) == ["four", "one", "three", "two"]
+
+
+def test_subj_objective_sentences_are_the_positive_class(tmp_path):
+    write_task(tmp_path, "SUBJ", pos=b"a fact\n", neg=b"an opinion\n")
+    assert transfer_files(tmp_path, "SUBJ")["pos"].name == "subj.objective"
+    task = read_transfer_task(tmp_path, "SUBJ")
+    assert dict(zip(task.left, task.labels.tolist(), strict=True)) == {"a fact": 1, "an opinion": 0}
+
+
+def test_trec_takes_the_coarse_class_and_drops_the_fine_one(tmp_path):
+    write_task(
+        tmp_path, "TREC", train=b"NUM:dist How far : is it ?\nDESC:def Wha\xf1 ?\n", test=b"HUM:ind Who ?\n"
+    )
+    task = read_transfer_task(tmp_path, "TREC")
+    assert task.left == ["Wha\u00f1 ?", "How far : is it ?", "Who ?"]
+    assert task.labels.tolist() == [1, 5, 3]
+    assert task.parts == {"train": range(2), "test": range(2, 3)}
+    assert task.n_classes == 6
+
+
+def test_sst2_has_three_parts_each_sorted_on_its_own(tmp_path):
+    write_task(tmp_path, "SST2", train=b"b c\t0\na\t1\n", dev=b"d \t1\n", test=b"e f\t1\ng\t0\n")
+    task = read_transfer_task(tmp_path, "SST2")
+    assert task.left == ["a", "b c", "d", "g", "e f"]
+    assert task.rows("dev").tolist() == [2]
+    assert task.rows("test").tolist() == [3, 4]
+
+
+def test_mrpc_reads_pairs_after_the_header_and_sorts_by_both_lengths(tmp_path):
+    header = b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    train = header + b'1\t1\t2\tshe said "x\ta b c\n0\t3\t4\tone\ttwo words\n1\t5\t6\tone\ttwo\n'
+    write_task(tmp_path, "MRPC", train=train, test=header + b"0\t7\t8\tl\tr\n")
+    task = read_transfer_task(tmp_path, "MRPC")
+    assert list(zip(task.left, task.right, task.labels.tolist(), strict=True)) == [
+        ("one", "two", 1),
+        ("one", "two words", 0),
+        ('she said "x', "a b c", 1),
+        ("l", "r", 0),
+    ]
+    assert task.sentences == [*task.left, *task.right]
+
+
+@pytest.mark.parametrize(
+    ("task", "broken", "needs"),
+    [
+        ("TREC", b"How far ?\n", "class 'How far ?', need one of ABBR"),
+        ("SST2", b"fine\t1\nno label\n", "line 2: need a sentence, a tab and the label 0 or 1"),
+        ("MRPC", b"header\n1\t2\t3\n", "line 2: 3 columns, need 5"),
+    ],
+)
+def test_malformed_line_is_named(tmp_path, task, broken, needs):
+    write_task(tmp_path, task, train=broken, dev=broken, test=broken)
+    with pytest.raises(DataError) as caught:
+        read_transfer_task(tmp_path, task)
+    assert f"{transfer_files(tmp_path, task)['train']}, line" in caught.value.message
+    assert needs in caught.value.message
+
+
+def test_file_without_an_example_is_refused(tmp_path):
+    write_task(tmp_path, "MRPC", train=b"header only\n", test=b"header only\n")
+    with pytest.raises(DataError, match="holds no example"):
+        read_transfer_task(tmp_path, "MRPC")
+
+
+def test_missing_files_are_listed_by_task(tmp_path):
+    write_task(tmp_path, "CR", pos=b"a\n", neg=b"b\n")
+    (tmp_path / "CR" / "custrev.neg").unlink()
+    missing = missing_transfer_files(tmp_path, ("CR", "TREC"))
+    assert [path.name for path in missing["CR"]] == ["custrev.neg"]
+    assert len(missing["TREC"]) == 2
+
+
+def test_size_remarks_name_what_differs_from_the_published_set(tmp_path):
+    write_task(tmp_path, "CR", pos=b"a\n", neg=b"b\n")
+    (remark,) = read_transfer_task(tmp_path, "CR").size_remarks()
+    assert remark.startswith("CR all has 2 rows, the published set 3,775")
+
+
+def test_unknown_task_is_a_value_error(tmp_path):
+    with pytest.raises(ValueError, match="unknown transfer task 'SST5'"):
+        read_transfer_task(tmp_path, "SST5")
+
+
+@pytest.mark.parametrize("name", TRANSFER_ROWS)
+def test_published_files_have_the_published_sizes(shared_data, name):
+    task = read_transfer_task(shared_data / "senteval", name)
+    assert task.size_remarks() == []
+    assert len(np.unique(task.labels)) == task.n_classes
+    for part in task.parts:
+        lengths = [len(task.left[row].split()) for row in task.rows(part)]
+        assert lengths == sorted(lengths)

@@ -1,0 +1,159 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import pearsonr
+
+from simcse_cli.data.senteval import read_sts_task
+from simcse_cli.errors import DataError
+from simcse_cli.evaluation.regressor import (
+    RatedPairs,
+    fit_regressor,
+    grade_distribution,
+    regress_task,
+    with_regressor,
+)
+from simcse_cli.evaluation.sts import evaluate_sts
+
+
+def rated(n, dim, seed):
+    rng = np.random.default_rng(seed)
+    left, noise = rng.normal(size=(2, n, dim)).astype(np.float32)
+    share = rng.uniform(size=(n, 1)).astype(np.float32)
+    right = share * left + (1 - share) * noise
+    gold = np.clip(np.round(5 * share[:, 0] + 0.3 * rng.normal(size=n), 1), 0, 5).astype(np.float64)
+    return RatedPairs(left, right, gold)
+
+
+def plain_regressor(train, dev, test):
+    """The protocol written out: autograd, torch.optim.Adam, one batch at a time."""
+
+    def features(pairs):
+        u, v = torch.from_numpy(pairs.left), torch.from_numpy(pairs.right)
+        return torch.cat([(u - v).abs(), u * v], dim=1)
+
+    def targets(scores):
+        table = torch.zeros(len(scores), 5)
+        for row, score in zip(table, scores, strict=True):
+            floor = int(np.floor(score))
+            if floor >= 1:
+                row[floor - 1] = floor + 1 - score
+            if floor < 5:
+                row[floor] = score - floor
+        return table
+
+    def expected(model, x):
+        with torch.no_grad():
+            return model(x).numpy() @ np.arange(1, 6)
+
+    np.random.seed(1111)
+    torch.manual_seed(1111)
+    x, y = features(train), targets(train.gold)
+    model = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 5), torch.nn.Softmax(dim=-1))
+    optimizer = torch.optim.Adam(model.parameters())
+    best, strikes, epoch, stop = -1.0, 0, 0, False
+    while not stop and epoch <= 1000:
+        for _ in range(50):
+            order = np.random.permutation(len(x))
+            for start in range(0, len(x), 64):
+                rows = torch.from_numpy(order[start : start + 64])
+                loss = torch.nn.functional.mse_loss(model(x[rows]), y[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        epoch += 50
+        score = pearsonr(expected(model, features(dev)), dev.gold)[0]
+        if score > best:
+            best, kept = score, copy.deepcopy(model)
+        else:
+            stop = strikes >= 3
+            strikes += 1
+    return expected(kept, features(test)), best
+
+
+def test_regressor_equals_the_plain_loop():
+    train, dev, test = (rated(n, 6, seed) for seed, n in enumerate((150, 60, 70)))
+    predicted, best = plain_regressor(train, dev, test)
+    fit = fit_regressor(train, dev, test)
+    assert fit.dev_pearson == pytest.approx(best, abs=1e-5)
+    np.testing.assert_allclose(fit.predicted, predicted, atol=2e-3)
+    assert fit.predicted.min() >= 1
+    assert fit.predicted.max() <= 5
+
+
+@pytest.mark.parametrize(
+    ("gold", "expected"),
+    [
+        (3.6, [0, 0, 0.4, 0.6, 0]),
+        (5.0, [0, 0, 0, 0, 1]),
+        (1.0, [1, 0, 0, 0, 0]),
+        (0.4, [0.4, 0, 0, 0, 0]),
+        (0.0, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_grade_distribution_lies_on_the_two_nearest_grades(gold, expected):
+    (row,) = grade_distribution(np.array([gold]))
+    np.testing.assert_allclose(row, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("gold", [1.0, 2.25, 4.999])
+def test_grade_distribution_has_the_gold_score_as_expected_value(gold):
+    (row,) = grade_distribution(np.array([gold]))
+    assert row.sum() == pytest.approx(1, abs=1e-6)
+    assert row @ np.arange(1, 6) == pytest.approx(gold, abs=1e-6)
+
+
+def test_vectors_that_are_not_finite_are_reported():
+    train = rated(20, 3, 0)
+    huge = RatedPairs(train.left * 1e25, train.right * 1e25, train.gold)
+    with pytest.raises(DataError, match="SICK: the vectors of 20 of 20 examples are not finite"):
+        fit_regressor(huge, train, train, name="SICK")
+
+
+def write_sick(root, sizes):
+    folder = root / "SICK"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, n in zip(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), sizes, strict=True):
+        rows = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"]
+        for i in range(n):
+            a, b = (" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 6))) for _ in range(2))
+            rows.append(f"{i}\t{a}\t{b}\t{1 + 4 * len(set(a) & set(b)) / 9:.2f}\tNEUTRAL")
+        (folder / name).write_text("\n".join(rows) + "\n")
+
+
+def letter_counts(sentences):
+    return np.array([[s.count(letter) for letter in "abcdefgh"] for s in sentences], dtype=np.float32)
+
+
+def test_regress_task_returns_predictions_in_file_order(tmp_path):
+    write_sick(tmp_path, (120, 40, 50))
+    score = regress_task("SICKRelatedness", letter_counts, tmp_path)
+    parts = [read_sts_task(tmp_path, "SICKRelatedness", split=s).subsets[s] for s in ("train", "dev", "test")]
+    pairs = []
+    for part in parts:
+        words = [(len(a.split()), len(b.split())) for a, b in zip(part.left, part.right, strict=True)]
+        order = sorted(range(part.n_pairs), key=lambda i: (*words[i], part.gold[i]))
+        left, right = letter_counts(part.left), letter_counts(part.right)
+        pairs.append((RatedPairs(left[order], right[order], part.gold[order]), order))
+    predicted, _ = plain_regressor(*(rated_pairs for rated_pairs, _ in pairs))
+    np.testing.assert_allclose(score.subsets["test"].predicted[pairs[2][1]], predicted, atol=2e-3)
+    assert np.array_equal(score.subsets["test"].gold, parts[2].gold)
+
+
+def test_with_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
+    write_sick(tmp_path, (80, 30, 40))
+    result = evaluate_sts(letter_counts, tmp_path, tasks=("STS13", "SICKRelatedness"))
+    regressed = with_regressor(result, letter_counts, tmp_path)
+    assert regressed.tasks["STS13"] is None
+    cosine = result.tasks["SICKRelatedness"].subsets["test"].predicted
+    grades = regressed.tasks["SICKRelatedness"].subsets["test"].predicted
+    assert cosine.max() <= 1 < grades.max()
+
+
+def test_with_regressor_needs_the_test_split(tmp_path):
+    write_sick(tmp_path, (80, 30, 40))
+    result = evaluate_sts(letter_counts, tmp_path, tasks=("SICKRelatedness",), split="dev")
+    with pytest.raises(ValueError, match="predicts test, not 'dev'"):
+        with_regressor(result, letter_counts, tmp_path)

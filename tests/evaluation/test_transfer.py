@@ -1,0 +1,184 @@
+import json
+import zlib
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score as sklearn_f1
+
+from simcse_cli.data.transfer_files import TREC_CLASSES, read_transfer_task, transfer_files
+from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.evaluation import transfer
+from simcse_cli.evaluation.embedding_cache import EvaluationCache
+from simcse_cli.evaluation.folds import stratified_folds
+from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
+from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_splits, write_predictions
+from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
+from simcse_cli.progress import SilentProgress
+
+GOOD, BAD = ("good", "fine", "great", "lovely"), ("bad", "poor", "awful", "dull")
+FAST = TransferProtocol.FAST
+
+
+class HashingEncoder:
+    """A bag of hashed words; counts the sentences it was asked for."""
+
+    def __init__(self, dim=12):
+        self.table = np.random.default_rng(0).normal(size=(997, dim)).astype(np.float32)
+        self.n_sentences = 0
+
+    def __call__(self, sentences):
+        self.n_sentences += len(sentences)
+        rows = [[zlib.crc32(word.encode()) % 997 for word in s.split()] for s in sentences]
+        return np.stack([self.table[row].sum(axis=0) if row else 0 * self.table[0] for row in rows])
+
+
+def sentences(rng, words, n):
+    fillers = [f"w{i}" for i in range(30)]
+    return [
+        " ".join(rng.permutation([rng.choice(words), *rng.choice(fillers, rng.integers(1, 6))]))
+        for _ in range(n)
+    ]
+
+
+@pytest.fixture
+def senteval(tmp_path):
+    """All seven tasks, about a hundred rows each."""
+    rng = np.random.default_rng(0)
+    root = tmp_path / "senteval"
+    (root / "MR").mkdir(parents=True)
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    for task in TRANSFER_TASKS:
+        for role, path in transfer_files(root, task).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            good, bad = sentences(rng, GOOD, 60), sentences(rng, BAD, 50)
+            match task:
+                case "SST2":
+                    lines = [f"{s}\t1" for s in good] + [f"{s}\t0" for s in bad]
+                case "TREC":
+                    lines = [f"{TREC_CLASSES[i % 6]}:x {TREC_CLASSES[i % 6]} {s}" for i, s in enumerate(good)]
+                case "MRPC":
+                    lines = [header, *(f"1\t1\t2\t{s}\t{s} too" for s in good)]
+                    lines += [f"0\t1\t2\t{s}\t{t}" for s, t in zip(bad, good, strict=False)]
+                case _:
+                    lines = good if role == "pos" else bad
+            path.write_text("\n".join(lines) + "\n")
+    return root
+
+
+def evaluate(encode, root, **options):
+    return evaluate_transfer(encode, root, **{"protocol": FAST} | options)
+
+
+def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
+    progress = SilentProgress()
+    record = evaluate(HashingEncoder(), senteval, progress=progress).to_json(model="hash")
+    assert (record["suite"], record["protocol"], record["model"]) == ("transfer", "fast", "hash")
+    assert list(record["tasks"]) == list(TRANSFER_TASKS)
+    for name, task in record["tasks"].items():
+        assert 1 / (6 if name == "TREC" else 2) < task["accuracy"] <= 1
+        assert ("f1" in task) == (name == "MRPC")
+    assert record["average"] == pytest.approx(np.mean([t["accuracy"] for t in record["tasks"].values()]))
+    assert record["average_dev"] == pytest.approx(
+        np.mean([t["dev_accuracy"] for t in record["tasks"].values()])
+    )
+    assert "MR all has 110 rows, the published set 10,662" in progress.warnings[0]
+
+
+def test_task_score_is_that_of_its_probe(senteval):
+    encode = HashingEncoder()
+    score = evaluate(encode, senteval, tasks=("CR",)).tasks["CR"]
+    task = read_transfer_task(senteval, "CR")
+    outer = stratified_folds(task.labels, 5, seed=1111)
+    probe = run_probe(encode(task.left), task.labels, outer, PROBE_SETTINGS[FAST], progress=SilentProgress())
+    assert (score.dev_accuracy, score.accuracy) == (probe.dev_accuracy, probe.accuracy)
+    assert np.array_equal(score.gold, task.labels)
+    assert np.array_equal(score.predicted, probe.predictions)
+    assert score.correct.mean() == pytest.approx(score.accuracy, abs=0.01)
+
+
+def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
+    encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
+    first = evaluate(encode, senteval, tasks=("CR", "MRPC"), cache=cache)
+    n_sentences = encode.n_sentences
+    monkeypatch.setattr(transfer, "run_probe", None)
+    second = evaluate(encode, senteval, tasks=("CR", "MRPC"), cache=cache)
+    assert encode.n_sentences == n_sentences
+    assert {n: t.to_json() for n, t in first.tasks.items()} == {
+        n: t.to_json() for n, t in second.tasks.items()
+    }
+    assert np.array_equal(first.tasks["MRPC"].predicted, second.tasks["MRPC"].predicted)
+
+
+def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatch):
+    encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
+
+    def failing_probe(*arguments, description, **options):
+        if description == "TREC":
+            raise TrainingError("the probe diverged")
+        return run_probe(*arguments, description=description, **options)
+
+    monkeypatch.setattr(transfer, "run_probe", failing_probe)
+    with pytest.raises(TrainingError, match="TREC: the probe diverged"):
+        evaluate(encode, senteval, tasks=("CR", "TREC"), cache=cache)
+    n_sentences = encode.n_sentences
+    monkeypatch.setattr(transfer, "run_probe", None)
+    assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].accuracy > 0.5
+    assert encode.n_sentences == n_sentences
+
+
+def test_another_protocol_or_probe_or_changed_file_is_computed_anew(senteval, tmp_path):
+    encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
+    evaluate(encode, senteval, tasks=("CR",), cache=cache)
+    sklearn = evaluate(encode, senteval, tasks=("CR",), cache=cache, probe=Probe.SKLEARN)
+    assert sklearn.tasks["CR"].penalties[0] >= 1e-4
+    path = transfer_files(senteval, "CR")["pos"]
+    path.write_text(path.read_text() + "one more good line\n")
+    assert len(evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].gold) == 111
+
+
+def test_missing_files_are_all_named_before_anything_is_encoded(senteval):
+    transfer_files(senteval, "TREC")["test"].unlink()
+    transfer_files(senteval, "SST2")["dev"].unlink()
+    encode = HashingEncoder()
+    with pytest.raises(DataError, match="missing files of SST2, TREC") as caught:
+        evaluate(encode, senteval, tasks=("CR", "SST2", "TREC"))
+    assert "sentiment-dev" in caught.value.message
+    assert "TREC_10.label" in caught.value.message
+    assert caught.value.hint == "evaluate the others with --tasks CR"
+    assert encode.n_sentences == 0
+
+
+def test_vectors_that_are_not_finite_are_an_error(senteval):
+    def encode(batch):
+        return np.full((len(batch), 3), np.nan, dtype=np.float32)
+
+    with pytest.raises(DataError, match="CR: the vectors of 110 of 110 examples are not finite"):
+        evaluate(encode, senteval, tasks=("CR",))
+
+
+def test_too_few_examples_for_the_folds_are_an_error(senteval):
+    transfer_files(senteval, "CR")["neg"].write_text("bad one\nbad two\n")
+    with pytest.raises(DataError, match="CR: a class has 2 training examples, need 7 for 5 folds"):
+        outer_splits(read_transfer_task(senteval, "CR"), PROBE_SETTINGS[FAST])
+
+
+@pytest.mark.parametrize("n_folds", [5, 10])
+def test_smallest_accepted_class_is_enough_for_the_inner_folds(n_folds):
+    labels = np.repeat([0, 1], [40, n_folds + 2])
+    for fold in stratified_folds(labels, n_folds, seed=1111):
+        stratified_folds(labels[fold.train], n_folds, seed=1111)
+
+
+def test_write_predictions_has_one_line_per_test_example(senteval, tmp_path):
+    result = evaluate(HashingEncoder(), senteval, tasks=("CR", "TREC"))
+    write_predictions(tmp_path / "p.jsonl", result)
+    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert [r["index"] for r in records if r["task"] == "CR"] == list(range(110))
+    hits = [r["gold"] == r["predicted"] for r in records if r["task"] == "TREC"]
+    assert np.mean(hits) == pytest.approx(result.tasks["TREC"].accuracy)
+
+
+def test_f1_score_equals_that_of_scikit_learn():
+    gold, predicted = np.random.default_rng(0).integers(0, 2, (2, 50))
+    assert f1_score(gold, predicted) == pytest.approx(sklearn_f1(gold, predicted))
+    assert f1_score(np.zeros(3, dtype=int), np.zeros(3, dtype=int)) == 0
