@@ -87,7 +87,7 @@ def test_safetensors_give_the_same_vectors(checkpoint, vectors, lstm, tmp_path):
 
 def test_vectors_without_markers_are_refused(checkpoint, tmp_path):
     (tmp_path / "v.txt").write_text("a 1 2 3 4 5 6\n")
-    with pytest.raises(CheckpointError, match="no vector for <s> and </s>"):
+    with pytest.raises(CheckpointError, match="has no <s> and </s>"):
         BiLstmMax(checkpoint, WordVectors(tmp_path / "v.txt"))
 
 

@@ -67,7 +67,7 @@ class BiLstmMax:
         missing = [marker for marker in MARKERS[self.version] if marker not in vectors]
         if missing:
             raise CheckpointError(
-                f"{vectors.path} lacks a vector for {' and '.join(missing)}; InferSent {self.version} needs it",
+                f"{vectors.path} has no {' and '.join(missing)}, which InferSent {self.version} needs",
                 hint=_VECTORS_HINT,
             )
 

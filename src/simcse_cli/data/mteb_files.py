@@ -1,0 +1,131 @@
+"""Where the data of MTEB tasks lie on this machine, and whether the Hub is there to fetch the rest."""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import datasets
+import huggingface_hub
+
+from simcse_cli.data.senteval import Split, StsSubset, has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.errors import DataError
+from simcse_cli.files import sha256_file
+
+LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
+"""What loading a dataset raises when it is not on this machine and cannot be fetched."""
+
+FORMAT_ERRORS = (ValueError, KeyError)
+"""What loading a local folder raises in addition when its files are not as the task needs them."""
+
+SENTEVAL_TASKS: Mapping[str, str] = {
+    **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
+    "STSBenchmark": "STSBenchmark",
+    "SICK-R": "SICKRelatedness",
+}
+"""MTEB's names of the STS tasks whose pairs are those of the SentEval files."""
+
+_SPLIT_NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
+_PROBE_SECONDS = 5.0
+
+
+def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path | None:
+    """Return the folder of a task's dataset below ``data_dir``: ``TASK``, ``OWNER/NAME`` or ``NAME``."""
+    candidates = (data_dir / task_name, data_dir / repository, data_dir / repository.rpartition("/")[2])
+    return next((folder for folder in candidates if folder.is_dir() and any(folder.iterdir())), None)
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a SHA-256 over the names and contents of all files of a folder."""
+    state = sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        state.update(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n".encode())
+    return state.hexdigest()
+
+
+def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
+    """Return the splits of an MTEB task made from SentEval files, or None where they do not serve.
+
+    MTEB scores SICK-R on all 9,927 pairs, so its test split is train, trial and test together; the years have
+    all subsets in one split.
+
+    Raises:
+        DataError: the files are there but malformed.
+    """
+    name = SENTEVAL_TASKS.get(task_name)
+    try:
+        root = resolve_senteval_dir(data_dir)
+    except DataError:
+        return None
+    if (
+        name is None
+        or not (root / ("SICK" if name == "SICKRelatedness" else f"STS/{_folder_of(name)}")).is_dir()
+    ):
+        return None
+    by_split = {
+        _SPLIT_NAMES[split]: list(read_sts_task(root, name, split=split).subsets.values())
+        for split in _SPLIT_NAMES
+        if has_split(name, split)
+    }
+    if name == "SICKRelatedness":
+        by_split = {"test": [subset for subsets in by_split.values() for subset in subsets]}
+    return datasets.DatasetDict({split: _to_dataset(subsets) for split, subsets in by_split.items()})
+
+
+def dataset_digest(splits: datasets.DatasetDict) -> str:
+    """Return a SHA-256 over the rows of all splits."""
+    state = sha256()
+    for name in sorted(splits):
+        state.update(f"{name}\n".encode())
+        for row in splits[name]:
+            state.update(f"{row['sentence1']}\t{row['sentence2']}\t{row['score']}\n".encode())
+    return state.hexdigest()
+
+
+@contextmanager
+def hub_session() -> Iterator[None]:
+    """Load datasets without their own progress bars, and offline if the Hub cannot be reached.
+
+    Offline the Hub client looks in its cache only; otherwise each of many datasets would wait for its own row
+    of timed-out retries. Behind a proxy nothing is tested and the Hub counts as reachable.
+    """
+    constants, config = huggingface_hub.constants, datasets.config
+    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE, datasets.are_progress_bars_disabled()
+    if not constants.HF_HUB_OFFLINE and not _is_reachable(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before[:2]
+        if not before[2]:
+            datasets.enable_progress_bars()
+
+
+def _is_reachable(endpoint: str) -> bool:
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    address = urlsplit(endpoint)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname or endpoint, port), timeout=_PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _folder_of(sts_task: str) -> str:
+    return sts_task if sts_task == "STSBenchmark" else f"{sts_task}-en-test"
+
+
+def _to_dataset(subsets: list[StsSubset]) -> datasets.Dataset:
+    return datasets.Dataset.from_dict(
+        {
+            "sentence1": [sentence for subset in subsets for sentence in subset.left],
+            "sentence2": [sentence for subset in subsets for sentence in subset.right],
+            "score": [float(score) for subset in subsets for score in subset.gold],
+        }
+    )

@@ -1,0 +1,325 @@
+"""MTEB through its own package: an encoder as an mteb model, tasks by name, benchmark or category, averages.
+
+Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
+``RESULTS/results/MODEL/DIGEST/TASK.json``. The digest stands where mteb expects a revision, so that no other
+weights ever get these scores.
+"""
+
+import copy
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.mteb_files import (
+    FORMAT_ERRORS,
+    LOAD_ERRORS,
+    dataset_digest,
+    find_dataset_folder,
+    folder_digest,
+    hub_session,
+    senteval_dataset,
+)
+from simcse_cli.errors import ConfigError, DataError, MissingExtraError
+from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
+from simcse_cli.evaluation.types import Encode
+from simcse_cli.progress import Progress, SilentProgress
+
+DEFAULT_BENCHMARK = "MTEB(eng, v1)"
+
+
+_PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
+_LOADER_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class MtebModel:
+    """What mteb needs to know of an encoder; ``digest`` decides which cached results are its own."""
+
+    name: str
+    digest: str
+    dim: int
+    encode: Encode
+
+
+def select_tasks(
+    *, benchmark: str = DEFAULT_BENCHMARK, tasks: Sequence[str] = (), categories: Sequence[str] = ()
+) -> list[Any]:
+    """Return mteb task objects.
+
+    Args:
+        benchmark: an mteb benchmark or one of its aliases. Its tasks bring their splits and subsets with
+            them:
+            in the default one STS17 is en-en only, STS22 en only, AmazonCounterfactual en only.
+        tasks: names; those of the benchmark are taken from it, others from all of mteb, English subsets only.
+        categories: keep the tasks of these types.
+
+    Raises:
+        MissingExtraError: mteb is not installed.
+        ConfigError: unknown benchmark, task or category; names the nearest.
+    """
+    mteb = _import_mteb()
+    names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)
+    try:
+        with _quiet():
+            members = {task.metadata.name: task for task in mteb.get_benchmark(benchmark).tasks}
+            named = [members.get(name) or mteb.get_task(name, languages=["eng"]) for name in names]
+    except (KeyError, ValueError) as error:
+        reason = str(error.args[0]).removeprefix("KeyError: ")
+        raise ConfigError(f"mteb: {reason}", hint="list them with: python -m mteb available-tasks") from error
+    chosen = named or list(members.values())
+    types = {task.metadata.type for task in chosen}
+    by_lower = {name.lower(): name for name in types}
+    unknown = [name for name in categories if name.lower() not in by_lower]
+    if unknown:
+        raise ConfigError(
+            f"the chosen mteb tasks have no category {', '.join(unknown)}, only {', '.join(sorted(types))}"
+        )
+    kept = {by_lower[name.lower()] for name in categories} or types
+    return [task for task in chosen if task.metadata.type in kept]
+
+
+def run_mteb(
+    model: MtebModel,
+    tasks: Sequence[Any],
+    *,
+    results_dir: Path,
+    data_dir: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> MtebResult:
+    """Score a model on mteb tasks; tasks that are done already are read from ``results_dir``.
+
+    A stored score is used only if it was measured on the same data: a local folder counts by its contents.
+
+    Args:
+        model: the encoder.
+        tasks: from ``select_tasks``.
+        results_dir: mteb results folder; any number of models share one.
+        data_dir: looked through first. A dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
+            as on
+            the Hub; SentEval files serve the seven STS tasks of the papers.
+        force: run again what is stored.
+        progress: told about each task; gets a warning for every task that cannot be run.
+
+    Returns:
+        Scores as fractions. STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2: 0.7237, 0.8060,
+        0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
+
+    Raises:
+        DataError: no task could be run; says how to get the data.
+    """
+    mteb = _import_mteb()
+    progress = progress or SilentProgress()
+    runner = _Runner(model, results_dir, force=force)
+    outcomes: dict[str, MtebTaskScore | None] = {}
+    missing: dict[str, str] = {}
+    with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
+        for task in tasks:
+            name = task.metadata.name
+            bar.update(task=name)
+            try:
+                outcomes[name] = runner.run(task if data_dir is None else _with_local_data(task, data_dir))
+            except DataError as error:
+                outcomes[name] = None
+                missing[name] = error.message
+                progress.warn(f"{name} is left out of the averages: {error.message}")
+            bar.advance()
+    if missing and len(missing) == len(tasks):
+        name, reason = next(iter(missing.items()))
+        raise DataError(f"mteb {name}: {reason}", hint=_download_hint(tasks[0]))
+    categories = {task.metadata.name: task.metadata.type for task in tasks}
+    return MtebResult(categories, outcomes, missing, mteb.__version__)
+
+
+class _Runner:
+    """Runs single tasks for one model against one results folder."""
+
+    def __init__(self, model: MtebModel, results_dir: Path, *, force: bool) -> None:
+        self._mteb = _import_mteb()
+        self._encoder = _MtebEncoder(model)
+        self._cache = self._mteb.ResultCache(cache_path=results_dir)
+        self._force = force
+
+    def run(self, task: Any) -> MtebTaskScore:
+        """Return the stored or the new score of a task.
+
+        Raises:
+            DataError: its data cannot be loaded or are not as the task needs them.
+        """
+        started = time.perf_counter()
+        metadata = task.metadata  # a local one is forgotten when mteb unloads the data
+        stored = self._stored(task)
+        outcome = self._evaluate(task, stored)
+        return MtebTaskScore(
+            category=metadata.type,
+            metric=metadata.main_score,
+            score=_main_score(task, outcome),
+            dataset_revision=metadata.revision,
+            is_cached=stored is not None and not stored.get_missing_evaluations(task),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _evaluate(self, task: Any, stored: Any) -> Any:
+        """Return the result as it is stored, where mteb rounds to six decimals."""
+        if task.is_aggregate and stored is None:
+            parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
+            self._cache.save_to_cache(task.combine_task_results(parts), self._encoder.mteb_model_meta)
+        else:
+            self._run_with_mteb(task, overwrite="always" if stored is None else "only-missing")
+        return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
+
+    def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
+        repository, revision = task.metadata.dataset["path"], str(task.metadata.revision)
+        try:
+            self._mteb.evaluate(
+                self._encoder,
+                task,
+                cache=self._cache,
+                overwrite_strategy=overwrite,
+                encode_kwargs={"batch_size": _LOADER_BATCH},
+                co2_tracker=False,
+                show_progress_bar=False,
+            )
+        except LOAD_ERRORS as error:
+            raise DataError(
+                f"{repository} is not on this machine and cannot be fetched from the Hub "
+                f"({type(error).__name__})",
+                hint=_download_hint(task),
+            ) from error
+        except FORMAT_ERRORS as error:
+            if not revision.startswith(LOCAL_REVISION):
+                raise
+            raise DataError(
+                f"{repository} is not laid out as {task.metadata.name} needs it: {error}",
+                hint="take over the files of the dataset as they are on the Hub",
+            ) from error
+
+    def _stored(self, task: Any) -> Any:
+        """Return the stored result if it can be read and was measured on the same data, else None."""
+        if self._force:
+            return None
+        try:
+            stored = self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
+        except ValueError:  # cut off while it was written
+            return None
+        return stored if stored is not None and stored.dataset_revision == task.metadata.revision else None
+
+
+class _MtebEncoder:
+    """The model as mteb sees it; has the methods of ``mteb.EncoderProtocol``."""
+
+    def __init__(self, model: MtebModel) -> None:
+        from mteb.models import ModelMeta
+
+        self._encode = model.encode
+        name = model.name.strip("/")
+        self.mteb_model_meta = ModelMeta.create_empty(
+            {
+                "name": name if "/" in name else f"local/{name}",
+                "revision": model.digest,
+                "embed_dim": model.dim,
+                "modalities": ["text"],
+            }
+        )
+
+    def encode(self, inputs: Any, **_: Any) -> NDArray[np.float32]:
+        """Return the vectors of all texts of a data loader; task and prompt make no difference."""
+        return self._encode([text for batch in inputs for text in batch["text"]])
+
+    def similarity(self, left: Any, right: Any) -> Any:
+        """Return the cosine of every row of ``left`` with every row of ``right``."""
+        from mteb.similarity_functions import cos_sim
+
+        return cos_sim(left, right)
+
+    def similarity_pairwise(self, left: Any, right: Any) -> Any:
+        """Return the cosine of row i with row i."""
+        from mteb.similarity_functions import pairwise_cos_sim
+
+        return pairwise_cos_sim(left, right)
+
+
+def _with_local_data(task: Any, data_dir: Path) -> Any:
+    """Return a copy of the task that reads its data below ``data_dir`` where they are there."""
+    if task.is_aggregate:
+        parts = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
+        return _with_metadata(task, tasks=parts)
+    repository = task.metadata.dataset["path"]
+    folder = find_dataset_folder(data_dir, task.metadata.name, repository)
+    if folder is not None:
+        revision = f"{LOCAL_REVISION}{folder_digest(folder)}"
+        return _with_metadata(
+            task, dataset={**task.metadata.dataset, "path": str(folder), "revision": revision}
+        )
+    splits = senteval_dataset(data_dir, task.metadata.name)
+    if splits is None:
+        return task
+    revision = f"{LOCAL_REVISION}{dataset_digest(splits)}"
+    local = _with_metadata(task, dataset={**task.metadata.dataset, "revision": revision})
+    local.dataset = splits
+    local.data_loaded = True
+    return local
+
+
+def _with_metadata(task: Any, **changes: Any) -> Any:
+    changed = copy.copy(task)
+    changed.metadata = task.metadata.model_copy(update=changes)
+    return changed
+
+
+def _is_local(task: Any) -> bool:
+    return str(task.metadata.revision).startswith(LOCAL_REVISION)
+
+
+def _main_score(task: Any, outcome: Any) -> float | None:
+    """Return the mean main score over the splits and subsets that the task stands for."""
+    scores = [
+        float(entry["main_score"])
+        for split in task.eval_splits
+        for entry in outcome.scores[split]
+        if entry["hf_subset"] in task.hf_subsets
+    ]
+    mean = float(np.mean(scores))
+    return mean if math.isfinite(mean) else None
+
+
+def _download_hint(task: Any) -> str:
+    repository = task.metadata.dataset["path"]
+    name = repository.rpartition("/")[2]
+    return (
+        f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
+        "then give --data-dir DIR"
+    )
+
+
+def _import_mteb() -> Any:
+    try:
+        import mteb
+    except ImportError as error:
+        raise MissingExtraError("mteb", "mteb", "simcse eval mteb") from error
+    return mteb
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep mteb's and the Hub client's remarks off the screen; what matters is reported by ``run_mteb``."""
+    loggers = [logging.getLogger(name) for name in ("mteb", "datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
