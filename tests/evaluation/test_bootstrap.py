@@ -3,14 +3,16 @@ import pytest
 from scipy.stats import spearmanr
 
 from simcse_cli.evaluation.bootstrap import (
-    Interval,
     interval,
-    mean_interval,
     resample_accuracy,
     resample_sts,
+    sts_intervals,
+    transfer_intervals,
 )
 from simcse_cli.evaluation.correlation import pearson
-from simcse_cli.names import Aggregation, Metric
+from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
+from simcse_cli.evaluation.transfer import TransferResult, TransferScore
+from simcse_cli.names import Aggregation, Metric, Probe, TransferProtocol
 
 
 def scores(n, seed, noise=1.0):
@@ -22,11 +24,6 @@ def scores(n, seed, noise=1.0):
 def test_interval_takes_the_central_share():
     found = interval(np.arange(101.0), level=0.9)
     assert (found.low, found.high, found.level) == (pytest.approx(5), pytest.approx(95), 0.9)
-
-
-def test_interval_of_the_mean_averages_resample_by_resample():
-    resampled = {"a": np.arange(101.0), "b": 100 - np.arange(101.0)}
-    assert mean_interval(resampled) == Interval(50.0, 50.0)
 
 
 def test_resamples_are_correlations_of_drawn_pairs():
@@ -87,3 +84,33 @@ def test_resampled_accuracy_has_the_binomial_mean_and_spread():
 
 def test_perfect_accuracy_has_no_spread():
     assert np.all(resample_accuracy("MR", np.ones(10, dtype=bool)) == 1)
+
+
+def test_sts_intervals_hold_the_scores_and_leave_missing_tasks_out():
+    tasks = {
+        name: StsTaskScore(name, "test", {"test": SubsetScore(*scores(200, seed))})
+        for seed, name in enumerate(("STSBenchmark", "SICKRelatedness"))
+    }
+    result = StsResult(Metric.SPEARMAN, Aggregation.ALL, "test", {**tasks, "STS12": None}, {}, 1.0, 1)
+    found = sts_intervals(result, n_resamples=200)
+    assert list(found.tasks) == ["STSBenchmark", "SICKRelatedness"]
+    for name, task in tasks.items():
+        assert found.tasks[name].low < task.score(Metric.SPEARMAN, Aggregation.ALL) < found.tasks[name].high
+    assert found.average.low < result.average < found.average.high
+    payload = result.to_json()
+    found.add_to(payload)
+    assert payload["tasks"]["STSBenchmark"]["ci"] == found.tasks["STSBenchmark"].to_json()
+    assert payload["average_ci"]["level"] == 0.95
+
+
+def test_average_of_independent_tasks_has_a_narrower_interval():
+    rng = np.random.default_rng(0)
+    found = {
+        name: TransferScore(
+            0.8, 0.8, None, (), np.ones(500, dtype=int), (rng.uniform(size=500) < 0.8).astype(int)
+        )
+        for name in ("MR", "CR", "SUBJ", "MPQA")
+    }
+    intervals = transfer_intervals(TransferResult(TransferProtocol.FAST, Probe.SENTEVAL, found, 1.0))
+    widths = [each.high - each.low for each in intervals.tasks.values()]
+    assert intervals.average.high - intervals.average.low == pytest.approx(np.mean(widths) / 2, rel=0.1)

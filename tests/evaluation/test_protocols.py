@@ -1,7 +1,7 @@
 import pytest
 
-from simcse_cli.evaluation.protocols import STS_SETTINGS
-from simcse_cli.names import StsProtocol
+from simcse_cli.evaluation.protocols import STS_SETTINGS, resolve_setting
+from simcse_cli.names import Aggregation, Metric, StsProtocol
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,14 @@ def test_setting_is_that_of_table_b1(name, regressor, metrics, aggregation):
 def test_every_protocol_name_has_a_setting_with_its_paper():
     assert set(STS_SETTINGS) == set(StsProtocol)
     assert all(setting.paper[-4:].isdigit() for setting in STS_SETTINGS.values())
+
+
+def test_single_choices_override_the_protocol():
+    setting = resolve_setting(StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False)
+    assert (setting.metrics, setting.aggregation, setting.regressor) == (
+        (Metric.SPEARMAN,),
+        Aggregation.MEAN,
+        False,
+    )
+    assert resolve_setting(StsProtocol.HILL) == STS_SETTINGS[StsProtocol.HILL]
+    assert resolve_setting(aggregation=Aggregation.WMEAN).aggregation is Aggregation.WMEAN

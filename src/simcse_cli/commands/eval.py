@@ -1,57 +1,47 @@
 """`simcse eval`: judge an encoder by the protocols of the papers."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simcse_cli.commands import _options as opt
+from simcse_cli.commands._demo import data_dir_or_demo
+from simcse_cli.commands._eval_shared import (
+    SHORT_NAMES,
+    CiOption,
+    SaveScoresOption,
+    TasksOption,
+    add_intervals,
+    parse_tasks,
+)
+from simcse_cli.commands._eval_transfer import transfer_command
 from simcse_cli.commands._models import load_model
 from simcse_cli.console import Column, Console, Report, get_console
-from simcse_cli.names import STS_TASKS, Aggregation, Device, Metric, OutputFormat, Pooler, Precision
+from simcse_cli.files import check_output
+from simcse_cli.names import (
+    STS_TASKS,
+    Aggregation,
+    Device,
+    Metric,
+    OutputFormat,
+    Precision,
+    StsProtocol,
+)
 
 if TYPE_CHECKING:
+    from simcse_cli.evaluation.protocols import StsSetting
     from simcse_cli.evaluation.sts import StsResult
 
-SHORT_NAMES = {"STSBenchmark": "STS-B", "SICKRelatedness": "SICK-R"}
-
 app = typer.Typer(no_args_is_help=True, help="Judge an encoder by the protocols of the papers.")
-
-TasksOption = Annotated[
-    str | None, typer.Option("--tasks", help="Comma-separated task names, for example STS12,STSBenchmark.")
-]
 
 
 def register(root: typer.Typer) -> None:
     """Add `eval` to the application."""
+    app.command("transfer")(transfer_command)
     root.add_typer(app, name="eval")
-
-
-def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, case and the short names STS-B, SICK-R, SST-2 accepted.
-
-    Raises:
-        typer.BadParameter: a name is unknown; the nearest one is suggested.
-    """
-    if text is None:
-        return known
-    from difflib import get_close_matches
-
-    def squeeze(name: str) -> str:
-        return name.lower().replace("-", "").replace("_", "")
-
-    by_name = {squeeze(name): name for name in known} | {
-        squeeze(short): name for name, short in SHORT_NAMES.items() if name in known
-    }
-    chosen = []
-    for name in (part.strip() for part in text.split(",") if part.strip()):
-        if squeeze(name) not in by_name:
-            near = get_close_matches(squeeze(name), by_name, n=1, cutoff=0.4)
-            hint = f"; did you mean {by_name[near[0]]}?" if near else f"; known: {', '.join(known)}"
-            raise typer.BadParameter(f"unknown task {name!r}{hint}", param_hint="--tasks")
-        chosen.append(by_name[squeeze(name)])
-    return tuple(dict.fromkeys(chosen))
 
 
 def sts_report(result: "StsResult", name: str, pooler: str) -> Report:
@@ -79,27 +69,54 @@ def subset_report(result: "StsResult") -> Report:
 
 @app.command("sts")
 def sts_command(
-    model: opt.ModelOption,
-    data_dir: opt.DataDirOption,
-    aggregation: Annotated[Aggregation, typer.Option(help="How the subsets of a year become one score.")] = (
-        Aggregation.ALL
-    ),
-    metric: Annotated[Metric, typer.Option(help="Correlation with the gold scores.")] = Metric.SPEARMAN,
-    split: Annotated[str, typer.Option(help="test, dev, train or all (the last three: STS-B and SICK-R only).")] = "test",
+    model: opt.ModelOption = opt.DEFAULT_MODEL,
+    data_dir: opt.DataDirOption = None,
+    protocol: Annotated[
+        StsProtocol,
+        typer.Option("--protocol", help="Setting of a paper (Table B.1); single flags below override it."),
+    ] = StsProtocol.SIMCSE,
+    aggregation: Annotated[
+        Aggregation | None,
+        typer.Option(help="How the subsets of a year become one score; default: the protocol's (all)."),
+    ] = None,
+    metric: Annotated[
+        Metric | None,
+        typer.Option(help="Correlation with the gold scores; default: the protocol's (spearman)."),
+    ] = None,
+    regressor: Annotated[
+        bool | None,
+        typer.Option(
+            "--regressor/--no-regressor", help="Train a regressor on STS-B and SICK-R, as SentEval does."
+        ),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="test, dev, train or all (the last three: STS-B and SICK-R only).")
+    ] = "test",
     tasks: TasksOption = None,
     pooler: opt.PoolerOption = None,
     force_pooler: opt.ForcePoolerOption = False,
     device: opt.DeviceOption = Device.AUTO,
     precision: opt.PrecisionOption = Precision.FP32,
     batch_tokens: opt.BatchTokensOption = None,
+    ci: CiOption = False,
+    save_scores: SaveScoresOption = None,
     fmt: opt.FormatOption = OutputFormat.TABLE,
     output: opt.OutputOption = None,
     force: opt.ForceOption = False,
 ) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper."""
+    from simcse_cli.evaluation.protocols import resolve_setting
+
     if split not in ("train", "dev", "test", "all"):
         raise typer.BadParameter("need train, dev, test or all", param_hint="--split")
+    setting = resolve_setting(protocol, metric=metric, aggregation=aggregation, regressor=regressor)
+    if setting.regressor and split != "test":
+        raise typer.BadParameter(f"the regressor predicts the test split, not {split}", param_hint="--split")
     console = get_console()
+    data_dir = data_dir_or_demo(data_dir, console)
+    for path in (output, save_scores):
+        if path is not None:
+            check_output(path, force=force)
     chosen = parse_tasks(tasks, STS_TASKS)
     if tasks is None and split != "test":
         chosen = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
@@ -107,18 +124,49 @@ def sts_command(
         model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
     )
     encode = functools.partial(encoder.encode, batch_tokens=batch_tokens, progress=console)
-    result = run_sts(encode, data_dir, console, tasks=chosen, metric=metric, aggregation=aggregation, split=split)
-    reports = [sts_report(result, model, encoder.pooler)]
+    result = run_sts(encode, data_dir, console, setting, tasks=chosen, split=split)
+    reports = [sts_report(replace(result, metric=each), model, encoder.pooler) for each in setting.metrics]
+    payload = result.to_json(
+        model=model,
+        model_digest=encoder.digest,
+        pooler=encoder.pooler.value,
+        precision=precision.value,
+        protocol=protocol.value,
+        regressor=setting.regressor,
+    )
+    if ci:
+        from simcse_cli.evaluation.bootstrap import sts_intervals
+
+        add_intervals(reports[0], payload, sts_intervals(result))
     if console.verbose:
         reports.append(subset_report(result))
-    payload = result.to_json(
-        model=model, model_digest=encoder.digest, pooler=encoder.pooler.value, precision=precision.value
-    )
+    if save_scores is not None:
+        save_pairs(save_scores, result, data_dir, force=force)
+        payload["pair_scores"] = str(save_scores)
     console.emit(reports, payload, fmt, output=output, force=force)
 
 
-def run_sts(encode: Any, data_dir: Path, console: Console, **settings: Any) -> "StsResult":
-    """Score the STS suite with progress on the console; settings are those of ``evaluate_sts``."""
+def run_sts(
+    encode: Any, data_dir: Path, console: Console, setting: "StsSetting", **options: Any
+) -> "StsResult":
+    """Score the STS suite under a setting; options are those of ``evaluate_sts``."""
+    from simcse_cli.evaluation.regressor import with_regressor
     from simcse_cli.evaluation.sts import evaluate_sts
 
-    return evaluate_sts(encode, data_dir, progress=console, **settings)
+    result = evaluate_sts(
+        encode,
+        data_dir,
+        metric=setting.metric,
+        aggregation=setting.aggregation,
+        progress=console,
+        **options,
+    )
+    return with_regressor(result, encode, data_dir, progress=console) if setting.regressor else result
+
+
+def save_pairs(target: Path, result: "StsResult", data_dir: Path, *, force: bool) -> None:
+    """Write every scored pair with its sentences, for paired tests in `simcse compare`."""
+    from simcse_cli.evaluation.sts_pairs import sts_pair_scores
+    from simcse_cli.pair_scores import write_pair_scores
+
+    write_pair_scores(target, sts_pair_scores(result, data_dir), force=force)

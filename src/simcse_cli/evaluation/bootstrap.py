@@ -6,12 +6,15 @@ how much the score would move with other examples of the same kind; it knows not
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
+from simcse_cli.evaluation.sts import StsResult
+from simcse_cli.evaluation.transfer import TransferResult
 from simcse_cli.names import Aggregation, Metric
 
 N_RESAMPLES = 1000
@@ -38,9 +41,54 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high), level)
 
 
-def mean_interval(resampled: Mapping[str, Floats], *, level: float = LEVEL) -> Interval:
-    """Return the interval of the mean over tasks, whose resamples are drawn independently."""
-    return interval(np.mean(list(resampled.values()), axis=0), level=level)
+@dataclass(frozen=True)
+class SuiteIntervals:
+    """Intervals of the tasks of a suite and of their plain mean; tasks without a score are left out."""
+
+    tasks: dict[str, Interval]
+    average: Interval
+
+    def add_to(self, payload: dict[str, Any]) -> None:
+        """Put ``ci`` into the tasks' entries of a result file and ``average_ci`` beside its average."""
+        for name, found in self.tasks.items():
+            payload["tasks"][name]["ci"] = found.to_json()
+        payload["average_ci"] = self.average.to_json()
+
+
+def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> SuiteIntervals:
+    """Return the intervals of an STS result under its own metric and aggregation."""
+    return _suite_intervals(
+        {
+            name: resample_sts(
+                name,
+                [(subset.predicted, subset.gold) for subset in task.subsets.values()],
+                metric=result.metric,
+                aggregation=result.aggregation,
+                n_resamples=n_resamples,
+                seed=seed,
+            )
+            for name, task in result.tasks.items()
+            if task is not None
+        }
+    )
+
+
+def transfer_intervals(
+    result: TransferResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> SuiteIntervals:
+    """Return the intervals of the test accuracies of a transfer result."""
+    return _suite_intervals(
+        {
+            name: resample_accuracy(name, score.correct, n_resamples=n_resamples, seed=seed)
+            for name, score in result.tasks.items()
+        }
+    )
+
+
+def _suite_intervals(resampled: Mapping[str, Floats]) -> SuiteIntervals:
+    """Tasks are drawn independently, so the mean of their resamples is a resample of their mean."""
+    tasks = {name: interval(scores) for name, scores in resampled.items()}
+    return SuiteIntervals(tasks, interval(np.mean(list(resampled.values()), axis=0)))
 
 
 def resample_sts(

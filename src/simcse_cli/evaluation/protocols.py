@@ -4,7 +4,7 @@ Source: Gao et al. 2021, Table B.1. Two papers that report the same encoder can 
 one averages the subsets of a year and the other concatenates them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcse_cli.names import Aggregation, Metric, StsProtocol
 
@@ -42,3 +42,20 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
     StsProtocol.WIETING: StsSetting(_PEARSON, Aggregation.MEAN, False, "Wieting et al. 2020"),
     StsProtocol.DECLUTR: StsSetting(_SPEARMAN, Aggregation.MEAN, False, "Giorgi et al. 2021"),
 }
+
+
+def resolve_setting(
+    protocol: StsProtocol = StsProtocol.SIMCSE,
+    *,
+    metric: Metric | None = None,
+    aggregation: Aggregation | None = None,
+    regressor: bool | None = None,
+) -> StsSetting:
+    """Return the setting of a protocol with single choices overridden; None keeps the protocol's own."""
+    setting = STS_SETTINGS[protocol]
+    return replace(
+        setting,
+        metrics=setting.metrics if metric is None else (metric,),
+        aggregation=setting.aggregation if aggregation is None else aggregation,
+        regressor=setting.regressor if regressor is None else regressor,
+    )

@@ -1,0 +1,121 @@
+"""`simcse eval transfer`: the seven SentEval classification tasks."""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simcse_cli.commands import _options as opt
+from simcse_cli.commands._eval_shared import (
+    SHORT_NAMES,
+    CiOption,
+    SaveScoresOption,
+    TasksOption,
+    add_intervals,
+    parse_tasks,
+)
+from simcse_cli.commands._models import load_model
+from simcse_cli.console import Column, Report, get_console
+from simcse_cli.files import check_output
+from simcse_cli.names import TRANSFER_TASKS, Device, OutputFormat, Precision, Probe, TransferProtocol
+
+if TYPE_CHECKING:
+    from simcse_cli.evaluation.transfer import TransferResult
+
+ProtocolOption = Annotated[
+    TransferProtocol,
+    typer.Option(
+        "--protocol", help="default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."
+    ),
+]
+ProbeOption = Annotated[
+    Probe,
+    typer.Option("--probe", help="senteval: the original classifier; sklearn: LogisticRegressionCV."),
+]
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        envvar="SIMCSE_CACHE",
+        help="Where vectors and finished tasks are kept; default: simcse in the user's cache folder.",
+    ),
+]
+CacheOption = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep and reuse vectors and finished tasks.")
+]
+
+
+def transfer_command(
+    model: opt.ModelOption = opt.DEFAULT_MODEL,
+    data_dir: opt.DataDirOption = None,
+    protocol: ProtocolOption = TransferProtocol.DEFAULT,
+    probe: ProbeOption = Probe.SENTEVAL,
+    tasks: TasksOption = None,
+    pooler: opt.PoolerOption = None,
+    force_pooler: opt.ForcePoolerOption = False,
+    device: opt.DeviceOption = Device.AUTO,
+    precision: opt.PrecisionOption = Precision.FP32,
+    batch_tokens: opt.BatchTokensOption = None,
+    ci: CiOption = False,
+    save_scores: SaveScoresOption = None,
+    cache_dir: CacheDirOption = None,
+    cache: CacheOption = True,
+    fmt: opt.FormatOption = OutputFormat.TABLE,
+    output: opt.OutputOption = None,
+    force: opt.ForceOption = False,
+) -> None:
+    """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1."""
+    from simcse_cli.evaluation.bootstrap import transfer_intervals
+    from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
+    from simcse_cli.evaluation.transfer import evaluate_transfer, write_predictions
+
+    if data_dir is None:
+        raise typer.BadParameter("need a SentEval folder (or SIMCSE_DATA)", param_hint="--data-dir")
+    console = get_console()
+    chosen = parse_tasks(tasks, TRANSFER_TASKS)
+    for path in (output, save_scores):
+        if path is not None:
+            check_output(path, force=force)
+    encoder = load_model(
+        model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
+    )
+    kept = EvaluationCache(
+        (cache_dir or default_cache_dir()) if cache else None, f"{encoder.digest}/{precision}"
+    )
+    result = evaluate_transfer(
+        functools.partial(encoder.encode, batch_tokens=batch_tokens, progress=console),
+        data_dir,
+        tasks=chosen,
+        protocol=protocol,
+        probe=probe,
+        cache=kept,
+        progress=console,
+    )
+    report = transfer_report(result, model, encoder.pooler)
+    payload = result.to_json(
+        model=model, model_digest=encoder.digest, pooler=encoder.pooler.value, precision=precision.value
+    )
+    if ci:
+        add_intervals(report, payload, transfer_intervals(result))
+    if save_scores is not None:
+        write_predictions(save_scores, result, force=force)
+        payload["predictions"] = str(save_scores)
+    console.emit(report, payload, fmt, output=output, force=force)
+
+
+def transfer_report(result: "TransferResult", name: str, pooler: str) -> Report:
+    """Return the table of the papers: test accuracies of the tasks, their average, and the dev accuracies."""
+    columns = [Column(task, SHORT_NAMES.get(task, task), "score") for task in result.tasks]
+    test = {task: score.accuracy for task, score in result.tasks.items()}
+    dev = {task: score.dev_accuracy for task, score in result.tasks.items()}
+    mrpc = result.tasks.get("MRPC")
+    return Report(
+        f"Transfer: accuracy x100, {result.protocol} protocol, {result.probe} probe, pooler {pooler}",
+        [Column("model"), *columns, Column("average", "Avg.", "score")],
+        [
+            {"model": f"{name} (dev)", **dev, "average": result.average_dev},
+            {"model": name, **test, "average": result.average},
+        ],
+        [] if mrpc is None or mrpc.f1 is None else [f"MRPC F1 {100 * mrpc.f1:.2f}"],
+    )
