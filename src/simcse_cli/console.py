@@ -288,6 +288,14 @@ class Console:
             finally:
                 self._bar = None
 
+    def ask(self, question: str) -> str | None:
+        """Return the next line of stdin without its end, None after the last; a person at a terminal is asked."""
+        if sys.stdin.isatty():
+            sys.stderr.write(question)
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        return line.rstrip("\r\n") if line else None
+
     def print_data(self, text: str) -> None:
         """Write text to stdout exactly as it is."""
         sys.stdout.write(text)

@@ -61,6 +61,13 @@ class Precision(StrEnum):
     AUTO = "auto"
 
 
+class SearchBackend(StrEnum):
+    """How the nearest vectors are found: by looking at all of them, or through a FAISS index."""
+
+    EXACT = "exact"
+    FAISS = "faiss"
+
+
 class Device(StrEnum):
     """Where the encoder runs."""
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from simcse_cli.analysis.retrieval import nearest, rows_of_text, score_retrieval
+from simcse_cli.analysis.retrieval import nearest, rank_rows, rows_of_text, score_retrieval
 from simcse_cli.analysis.search_index import SearchIndex
 
 ANGLES = np.deg2rad([0, 10, 25, 40, 90])
@@ -30,26 +30,27 @@ def test_rows_of_text_collects_repeats():
     assert rows_of_text(["a", "b", "a"]) == {"a": frozenset({0, 2}), "b": frozenset({1})}
 
 
+def test_rank_rows_fills_up_with_minus_one():
+    rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, [frozenset({3})])
+    assert rows.tolist() == [[0, 1, 2, 4, -1, -1, -1]]
+    assert scores[0, 4:].tolist() == [-np.inf] * 3
+
+
 def test_score_retrieval_of_a_worked_example():
-    ranked = [[5, 1, 2, 7], [9, 8, 7, 6], [0, 1, 2, 3]]
+    ranked = np.array([[5, 1, 2, 7], [9, 8, 7, -1], [0, 1, 2, 3]])
     relevant = [frozenset({1, 7}), frozenset({3}), frozenset()]
-    scores = score_retrieval(ranked, relevant, (1, 2, 4), depth=4)
-    assert scores.n_queries == 2
-    assert scores.recall == pytest.approx({1: 0.0, 2: 0.25, 4: 0.5})
-    assert scores.hit_rate == pytest.approx({1: 0.0, 2: 0.5, 4: 0.5})
+    scores = score_retrieval(ranked, relevant)
+    assert (scores.n_queries, scores.depth) == (2, 4)
+    assert scores.recall.tolist() == pytest.approx([0.0, 0.25, 0.25, 0.5])
+    assert scores.hit_rate.tolist() == pytest.approx([0.0, 0.5, 0.5, 0.5])
     assert scores.mrr == pytest.approx((1 / 2 + 0) / 2)
 
 
 def test_score_retrieval_of_a_perfect_ranking_is_one():
-    scores = score_retrieval([[3], [1]], [frozenset({3}), frozenset({1})], (1,), depth=1)
-    assert (scores.recall[1], scores.hit_rate[1], scores.mrr) == (1.0, 1.0, 1.0)
+    scores = score_retrieval(np.array([[3], [1]]), [frozenset({3}), frozenset({1})])
+    assert (scores.recall[0], scores.hit_rate[0], scores.mrr) == (1.0, 1.0, 1.0)
 
 
 def test_score_retrieval_without_judged_queries_is_refused():
     with pytest.raises(ValueError, match="no query"):
-        score_retrieval([[1]], [frozenset()], (1,), depth=1)
-
-
-def test_score_retrieval_refuses_a_rank_beyond_the_depth():
-    with pytest.raises(ValueError, match="beyond the depth"):
-        score_retrieval([[1]], [frozenset({1})], (5,), depth=1)
+        score_retrieval(np.array([[1]]), [frozenset()])

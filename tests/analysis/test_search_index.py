@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from simcse_cli.analysis import search_index
-from simcse_cli.analysis.search_index import Backend, SearchIndex, unit_rows_float32
+from simcse_cli.analysis.search_index import SearchIndex, unit_rows_float32
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
+from simcse_cli.names import SearchBackend
 
 
 @pytest.fixture
@@ -51,9 +52,9 @@ def test_unit_rows_float32_equal_the_direct_division(vectors, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("backend", SearchBackend)
 def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, backend):
-    if backend is Backend.FAISS:
+    if backend is SearchBackend.FAISS:
         pytest.importorskip("faiss")
     index = SearchIndex.build(vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"})
     index.save(tmp_path / "words.index")
@@ -67,7 +68,7 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
 @pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF4,Flat"])
 def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
     pytest.importorskip("faiss")
-    approximate = SearchIndex.build(vectors, texts, backend=Backend.FAISS, factory=factory)
+    approximate = SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory=factory)
     np.testing.assert_array_equal(
         approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3)
     )
@@ -76,14 +77,14 @@ def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
 def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
     pytest.importorskip("faiss")
     with pytest.raises(DataError, match="Nonsense") as raised:
-        SearchIndex.build(vectors, texts, backend=Backend.FAISS, factory="Nonsense")
+        SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="Nonsense")
     assert "--backend exact" in raised.value.hint
 
 
 def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(MissingExtraError) as raised:
-        SearchIndex.build(vectors, texts, backend=Backend.FAISS)
+        SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS)
     assert "simcse-cli[faiss]" in raised.value.hint
 
 

@@ -10,14 +10,16 @@ Three layouts, told apart by the number of columns (tabs, or any white space whe
 Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is relevant.
 """
 
+import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.analysis.retrieval import RowSet, rows_of_text
+from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines
+from simcse_cli.files import STDIO, iter_lines
 
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
@@ -33,6 +35,26 @@ class Texts:
     def numbered(cls, sentences: Sequence[str]) -> "Texts":
         """Return the sentences with their line numbers from 1 as ids."""
         return cls([str(number) for number in range(1, len(sentences) + 1)], list(sentences))
+
+
+def read_texts(source: Path | str, column: str | None = None) -> Texts:
+    """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1.
+
+    Raises:
+        DataError: unreadable input, or no clear column of sentences.
+    """
+    texts = Texts.numbered(list(iter_sentences(source, column=column)))
+    if str(source) == STDIO or guess_format(source) is FileFormat.TEXT:
+        return texts
+    records = [record for _, record in iter_records(source)]
+    name = next((name for name in ("id", "_id") if records and name in records[0]), None)
+    return texts if name is None else Texts([record[name] for record in records], texts.sentences)
+
+
+def sample_texts(texts: Texts, count: int, *, seed: int) -> Texts:
+    """Return ``count`` of the texts (all if there are fewer), drawn without replacement, in file order."""
+    rows = sorted(random.Random(seed).sample(range(len(texts.ids)), min(count, len(texts.ids))))
+    return Texts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
 
 
 def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowSet]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.geometry import Vectors
-from simcse_cli.analysis.search_index import SearchIndex
+from simcse_cli.analysis.search_index import Rows, Scores, SearchIndex
 
 RowSet = frozenset[int]
 
@@ -23,38 +23,60 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class RetrievalScores:
-    """Means over the queries that have at least one relevant sentence; all in [0, 1], higher is better."""
+    """Means over the queries that have at least one relevant sentence; all in [0, 1], higher is better.
+
+    ``recall`` and ``hit_rate`` are ``(depth,)``: entry k - 1 is the value at rank k.
+    """
 
     n_queries: int
-    recall: dict[int, float]
-    hit_rate: dict[int, float]
+    recall: NDArray[np.float64]
+    hit_rate: NDArray[np.float64]
     mrr: float
-    depth: int
+
+    @property
+    def depth(self) -> int:
+        """Rank at which the ranking was cut."""
+        return len(self.recall)
+
+
+def rank_rows(
+    index: SearchIndex, queries: Vectors, k: int, excluded: Sequence[RowSet] | None = None
+) -> tuple[Rows, Scores]:
+    """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
+
+    Where there are fewer than ``k``, the rest is row -1 with cosine -inf.
+
+    Args:
+        index: what is searched.
+        queries: ``(M, D)``, any norm.
+        k: how many for each query.
+        excluded: for each query, rows that are no result (the query itself, when it is part of the index).
+    """
+    unwanted = excluded or [frozenset()] * len(queries)
+    found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
+    rows = np.full((len(queries), k), -1, dtype=np.int64)
+    scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    for query, (candidates, out) in enumerate(zip(found_rows, unwanted, strict=True)):
+        kept = (candidates >= 0) & ~np.isin(candidates, list(out))
+        size = min(k, int(kept.sum()))
+        rows[query, :size] = candidates[kept][:k]
+        scores[query, :size] = found_scores[query][kept][:k]
+    return rows, scores
 
 
 def nearest(
     index: SearchIndex, queries: Vectors, k: int, excluded: Sequence[RowSet] | None = None
 ) -> list[list[Neighbour]]:
-    """Return the ``k`` nearest sentences of each query, best first, without the rows excluded for it.
-
-    Args:
-        index: what is searched.
-        queries: ``(M, D)``, any norm.
-        k: how many for each query; fewer where the index holds fewer.
-        excluded: for each query, rows that are no result (the query itself, when it is part of the index).
-    """
-    excluded = excluded or [frozenset()] * len(queries)
-    surplus = max((len(rows) for rows in excluded), default=0)
-    scores, rows = index.search(queries, k + surplus)
-    found = []
-    for query_scores, query_rows, unwanted in zip(scores.tolist(), rows.tolist(), excluded, strict=True):
-        kept = [
+    """Return what :func:`rank_rows` finds as sentences; fewer than ``k`` where the index holds fewer."""
+    rows, scores = rank_rows(index, queries, k, excluded)
+    return [
+        [
             Neighbour(row, index.sentences[row], min(1.0, score))
-            for score, row in zip(query_scores, query_rows, strict=True)
-            if row >= 0 and row not in unwanted
+            for row, score in zip(query_rows, query_scores, strict=True)
+            if row >= 0
         ]
-        found.append(kept[:k])
-    return found
+        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
+    ]
 
 
 def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
@@ -65,38 +87,30 @@ def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
     return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
-def score_retrieval(
-    ranked: Sequence[Sequence[int]], relevant: Sequence[RowSet], ks: Sequence[int], *, depth: int
-) -> RetrievalScores:
+def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores:
     """Return recall@k, hit rate@k and mean reciprocal rank over the queries that have a relevant row.
 
     recall@k is the share of a query's relevant rows among its first k, so at most ``k / n_relevant``; hit
     rate@k is 1 when at least one is among them (image-caption papers call this one recall@k). The reciprocal
-    rank is that of the first relevant row, 0 when none is among the first ``depth``.
+    rank is that of the first relevant row, 0 when none is in the ranking.
 
     Args:
-        ranked: for each query its rows, best first, at least ``depth`` of them where there are as many.
+        ranked: ``(M, depth)`` rows, best first; -1 where there are fewer.
         relevant: for each query the rows that count; a query with none is left out.
-        ks: ranks to report, each at most ``depth``.
-        depth: where the ranking is cut.
 
     Raises:
-        ValueError: no query has a relevant row, or a k exceeds ``depth``.
+        ValueError: no query has a relevant row.
     """
-    if max(ks) > depth:
-        raise ValueError(f"rank {max(ks)} is beyond the depth {depth}")
-    judged = [(rows[:depth], wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
+    judged = [(rows, wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
     if not judged:
         raise ValueError("no query has a relevant row")
-    hits: list[NDArray[np.bool_]] = [np.isin(rows, list(wanted)) for rows, wanted in judged]
-    sizes = np.array([len(wanted) for _, wanted in judged])
-    found = {k: np.array([found[:k].sum() for found in hits]) for k in ks}
+    hits = np.array([np.isin(rows, list(wanted)) for rows, wanted in judged])
+    n_relevant = np.array([len(wanted) for _, wanted in judged])
+    found = np.cumsum(hits, axis=1)
+    reciprocal = np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
     return RetrievalScores(
         n_queries=len(judged),
-        recall={k: float((found[k] / sizes).mean()) for k in ks},
-        hit_rate={k: float((found[k] > 0).mean()) for k in ks},
-        mrr=float(
-            np.mean([1.0 / (1 + int(row_hits.argmax())) if row_hits.any() else 0.0 for row_hits in hits])
-        ),
-        depth=depth,
+        recall=np.mean(found / n_relevant[:, None], axis=0),
+        hit_rate=np.mean(found > 0, axis=0),
+        mrr=float(reciprocal.mean()),
     )

@@ -5,7 +5,6 @@ vectors, and either the unit vectors or the serialised FAISS index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.geometry import Vectors
 from simcse_cli.errors import DataError, MissingExtraError
 from simcse_cli.files import atomic_path, require_file
+from simcse_cli.names import SearchBackend
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
@@ -25,13 +25,6 @@ IVF_PROBES = 32
 
 Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
-
-
-class Backend(StrEnum):
-    """How the nearest vectors are found."""
-
-    EXACT = "exact"
-    FAISS = "faiss"
 
 
 class _Searcher(Protocol):
@@ -137,7 +130,7 @@ class SearchIndex:
         vectors: Vectors,
         sentences: Sequence[str],
         *,
-        backend: Backend = Backend.EXACT,
+        backend: SearchBackend = SearchBackend.EXACT,
         factory: str = DEFAULT_FACTORY,
         info: Mapping[str, str] | None = None,
     ) -> Self:
@@ -160,7 +153,9 @@ class SearchIndex:
                 hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
             )
         units = unit_rows_float32(vectors)
-        searcher = ExactSearcher(units) if backend is Backend.EXACT else FaissSearcher.build(units, factory)
+        searcher = (
+            ExactSearcher(units) if backend is SearchBackend.EXACT else FaissSearcher.build(units, factory)
+        )
         return cls(sentences, searcher, dict(info or {}))
 
     def search(self, queries: Vectors, k: int) -> tuple[Scores, Rows]:
