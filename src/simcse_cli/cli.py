@@ -90,8 +90,12 @@ def _add_common_options(command: Any) -> None:
             command.params.append(option)
 
 
-def build() -> Any:
-    """Return the whole command tree; importing a command module imports neither torch nor transformers."""
+def build(names: Sequence[str] = COMMANDS) -> Any:
+    """Return the command tree; importing a command module imports neither torch nor transformers.
+
+    Args:
+        names: which commands it holds; a call that names its command needs no other.
+    """
     app = typer.Typer(
         name="simcse",
         no_args_is_help=True,
@@ -100,7 +104,7 @@ def build() -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for name in COMMANDS:
+    for name in names:
         import_module(f"simcse_cli.commands.{name}").register(app)
     command = typer.main.get_command(app)
     _add_common_options(command)
@@ -110,8 +114,10 @@ def build() -> Any:
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
     configure_console()
+    arguments = list(sys.argv[1:] if args is None else args)
+    names = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
-        build().main(args=None if args is None else list(args), prog_name="simcse")
+        build(names).main(args=arguments, prog_name="simcse")
     except SimcseError as error:
         get_console().error(error)
         sys.exit(error.exit_code)

@@ -41,6 +41,22 @@ class Gather(StrEnum):
     ORIGINAL = "original"
 
 
+class OptimizerName(StrEnum):
+    """Update rule."""
+
+    ADAMW = "adamw"
+    ADAM = "adam"
+    RMSPROP = "rmsprop"
+
+
+class Schedule(StrEnum):
+    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension."""
+
+    LINEAR = "linear"
+    CONSTANT = "constant"
+    TENSION = "tension"
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of one training run; the comment behind a field says what is counted."""
@@ -55,6 +71,9 @@ class TrainConfig:
     batch_size: int = 64  # examples per process and optimizer step
     micro_batch_size: int | None = None  # encoder rows per forward pass with cached gradients
     lr: float = 3e-5  # at its peak
+    optimizer: OptimizerName = OptimizerName.ADAMW
+    schedule: Schedule = Schedule.LINEAR
+    adam_eps: float = 1e-8
     weight_decay: float = 0.0
     warmup: float = 0.0  # share of the steps
     max_grad_norm: float = 1.0

@@ -12,6 +12,8 @@ MODEL_HELP = (
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
 
+DEFAULT_MODEL = "minilm"
+
 ModelOption = Annotated[str, typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP)]
 ModelsOption = Annotated[
     list[str], typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP + " Repeat to compare.")
@@ -34,8 +36,12 @@ BatchTokensOption = Annotated[
     typer.Option("--batch-tokens", min=16, help="Tokens per forward pass; default: tuned to the machine."),
 ]
 DataDirOption = Annotated[
-    Path,
-    typer.Option("--data-dir", envvar="SIMCSE_DATA", help="SentEval folder (the one that holds `downstream/`)."),
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="SIMCSE_DATA",
+        help="SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
+    ),
 ]
 FormatOption = Annotated[OutputFormat, typer.Option("--format", "-f", help="How results are written to stdout.")]
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the results to this file.")]

@@ -119,7 +119,12 @@ def _load_backbone(folder: Path, dropout: float | None) -> tuple[nn.Module, set[
     return backbone, set(info["missing_keys"])
 
 
-def _load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """Return the fast tokenizer of a model folder.
+
+    Raises:
+        CheckpointError: it cannot be loaded.
+    """
     from transformers import AutoTokenizer
 
     try:
@@ -247,7 +252,7 @@ def load_encoder(
         head = MlpHead(int(backbone.config.hidden_size), out_dim=None)
     encoder = SentenceEncoder(
         backbone,
-        _load_tokenizer(folder),
+        load_tokenizer(folder),
         pooler=chosen,
         head=head,
         head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.packed import packed_backbone, packed_vectors
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
 from simcse_cli.names import HeadUse, Pooler
 from simcse_cli.progress import Progress, SilentProgress
@@ -62,6 +63,7 @@ class SentenceEncoder(nn.Module):
         tokenizer: the Hugging Face tokenizer.
         pooler: how token states become a vector.
         head: module over the pooled vector, or None.
+        token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or None.
         head_use: ``kept`` heads always apply; ``train-only`` heads apply in training mode only.
         normalize: whether vectors leave ``encode`` with L2 norm 1 (a sentence-transformers Normalize module).
         max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
@@ -85,6 +87,7 @@ class SentenceEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.pooler = pooler
         self.head = head
+        self.token_cnn: TokenCnn | None = None
         self.head_use = head_use if head is not None else HeadUse.NONE
         self.normalize = normalize
         self.max_length = max_length
@@ -111,7 +114,7 @@ class SentenceEncoder(nn.Module):
         """Width of the vectors that ``encode`` returns."""
         if self.head is not None and self.head_use is HeadUse.KEPT:
             return self.head.dense.out_features
-        return self.hidden_size
+        return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     @property
     def digest(self) -> str:
@@ -131,6 +134,8 @@ class SentenceEncoder(nn.Module):
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=all_layers, **inputs
         )
         last: Tensor = output.last_hidden_state
+        if self.token_cnn is not None:
+            return (self.token_cnn(last, attention_mask),)
         return (*output.hidden_states[:-1], last) if all_layers else (last,)
 
     def apply_head(self, pooled: Tensor) -> Tensor:
@@ -147,9 +152,18 @@ class SentenceEncoder(nn.Module):
 
     def embed_rows(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode."""
+        packed = packed_backbone(self.backbone) if self.device.type == "cpu" and self.token_cnn is None else None
+        if packed is not None and max(map(len, rows)) <= packed.max_tokens:
+            return self.apply_head(packed_vectors(packed, rows, self.pooler))
         ids, mask = pad(rows, self.pad_id, self.device)
         embeddings: Tensor = self(ids, mask)
         return embeddings
+
+    def embed_with_states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` they come from, and the mask ``(R, L)``."""
+        ids, mask = pad(rows, self.pad_id, self.device)
+        states = self.hidden_states(ids, mask)
+        return self.apply_head(pool(self.pooler, states, mask)), states[-1], mask
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
@@ -211,8 +225,7 @@ class SentenceEncoder(nn.Module):
             with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
                 rows = self.tokenize(list(positions), max_length=max_length)
                 for batch in token_batches([len(row) for row in rows], batch_tokens or DEFAULT_BATCH_TOKENS):
-                    ids, mask = pad([rows[i] for i in batch], self.pad_id, self.device)
-                    distinct[batch] = self(ids, mask).float().cpu().numpy()
+                    distinct[batch] = self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
                     task.advance(len(batch))
         finally:
             self.train(was_training)

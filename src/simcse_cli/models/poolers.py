@@ -6,8 +6,19 @@ from torch import Tensor
 
 from simcse_cli.names import Pooler
 
+# States that each pooler averages: 0 is the embedding output, -1 the last layer. ``avg_first_last`` takes the
+# first transformer layer, as the SimCSE repository, Su et al. and Li et al. do; ``avg_emb_last`` takes the
+# embedding output, as the "first-last avg." rows of the SimCSE paper did.
+LAYERS_READ: dict[Pooler, tuple[int, ...]] = {
+    Pooler.CLS: (-1,),
+    Pooler.CLS_BEFORE_POOLER: (-1,),
+    Pooler.AVG: (-1,),
+    Pooler.AVG_TOP2: (-2, -1),
+    Pooler.AVG_FIRST_LAST: (1, -1),
+    Pooler.AVG_EMB_LAST: (0, -1),
+}
 # Poolers that read other layers than the last one need every hidden state of the forward pass.
-NEEDS_ALL_LAYERS = frozenset({Pooler.AVG_TOP2, Pooler.AVG_FIRST_LAST, Pooler.AVG_EMB_LAST})
+NEEDS_ALL_LAYERS = frozenset(pooler for pooler, layers in LAYERS_READ.items() if len(layers) > 1)
 # Poolers that average over tokens; the two others read the first token.
 AVERAGES = NEEDS_ALL_LAYERS | {Pooler.AVG}
 
@@ -19,27 +30,26 @@ def masked_mean(states: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def layer_mix(pooler: Pooler, hidden_states: Sequence[Tensor]) -> Tensor:
-    """Return the token states that a pooler reads.
+    """Return the token states that a pooler reads: one layer, or the mean of two.
 
     Args:
-        pooler: which layers count. ``avg_first_last`` takes the first transformer layer, as the SimCSE
-            repository, Su et al. and Li et al. do; ``avg_emb_last`` takes the embedding output, as the
-            "first-last avg." rows of the SimCSE paper did.
-        hidden_states: embedding output first, then one tensor a layer, all of one shape.
-
-    Returns:
-        A tensor of that shape: the last layer, or the mean of two layers.
+        pooler: which layers count, see ``LAYERS_READ``.
+        hidden_states: embedding output first, then one tensor a layer, all of one shape; the last alone is
+            enough for poolers that read no other.
     """
-    last = hidden_states[-1]
-    match pooler:
-        case Pooler.AVG_TOP2:
-            return (last + hidden_states[-2]) / 2
-        case Pooler.AVG_FIRST_LAST:
-            return (last + hidden_states[1]) / 2
-        case Pooler.AVG_EMB_LAST:
-            return (last + hidden_states[0]) / 2
-        case _:
-            return last
+    layers = [hidden_states[index] for index in LAYERS_READ[pooler]]
+    return layers[0] if len(layers) == 1 else (layers[0] + layers[1]) / 2
+
+
+def pool_layers(pooler: Pooler, layers: Sequence[Tensor]) -> Tensor:
+    """Return sentence vectors ``(B, D)`` of sentences of one length, from the layers in ``LAYERS_READ`` alone.
+
+    Args:
+        pooler: the rule.
+        layers: each ``(B, L, D)``, every token real.
+    """
+    pooled = [layer.mean(dim=1) if pooler in AVERAGES else layer[:, 0] for layer in layers]
+    return pooled[0] if len(pooled) == 1 else (pooled[0] + pooled[1]) / 2
 
 
 def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def _model_folder(path: Path) -> Path:
     if (path / "config.yaml").is_file():
         raise CheckpointError(
             f"{path} is a run folder without a finished model",
-            hint=f"let it finish with `simcse train --resume {path}`",
+            hint=f"let it finish with `simcse train -o {path} --resume`",
         )
     raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
 

@@ -67,11 +67,12 @@ def cached_backward(
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)
         outputs = encode(chunk)
-        gradients = [
-            leaf.grad[start : start + len(rows)] if leaf.grad is not None else torch.zeros_like(rows)
-            for leaf, start, rows in zip(leaves, starts, part, strict=True)
+        pairs = [
+            (rows, torch.zeros_like(rows) if leaf.grad is None else leaf.grad[start : start + len(rows)])
+            for rows, leaf, start in zip(outputs, leaves, starts, strict=True)
+            if rows.requires_grad
         ]
-        torch.autograd.backward(outputs, gradients)
+        torch.autograd.backward([rows for rows, _ in pairs], [gradient for _, gradient in pairs])
         starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
     after.restore(device)
     return value.detach()

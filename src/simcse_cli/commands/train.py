@@ -1,0 +1,374 @@
+"""`simcse train`: recipe, environment and flags to settings, settings to a run folder."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcse_cli.commands import _options as opt
+from simcse_cli.commands._demo import demo_folder
+from simcse_cli.console import Column, Console, Report, get_console
+from simcse_cli.errors import ConfigError
+from simcse_cli.names import (
+    Device,
+    DropoutMode,
+    HeadUse,
+    Objective,
+    OutputFormat,
+    Pooler,
+    Precision,
+    Similarity,
+)
+
+if TYPE_CHECKING:
+    from simcse_cli.config import TrainConfig
+    from simcse_cli.runs import RunRecord
+    from simcse_cli.training.dry_run import Forecast
+
+MODES = {"unsup": Objective.SIMCSE_UNSUP, "sup": Objective.SIMCSE_SUP}
+STANDARD_STSB_DEV = "downstream/STS/STSBenchmark/sts-dev.csv"
+_DATA, _METHOD, _OPTIMISER, _RUN = "Data and model", "Method", "Optimisation", "Run"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `train` to the application."""
+    app.command("train")(train_command)
+
+
+def train_command(
+    ctx: typer.Context,
+    mode: Annotated[
+        str | None, typer.Option(help="unsup or sup: the two of the paper.", rich_help_panel=_METHOD)
+    ] = None,
+    objective: Annotated[
+        Objective | None, typer.Option(help="Any training objective by name.", rich_help_panel=_METHOD)
+    ] = None,
+    train_file: Annotated[
+        str | None,
+        typer.Option(help="Training file, or - for stdin; default: the generated corpus.", rich_help_panel=_DATA),
+    ] = None,
+    dev_file: Annotated[
+        str | None, typer.Option(help="STS-B file that chooses the best model.", rich_help_panel=_DATA)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help=opt.MODEL_HELP + " Default: minilm.", rich_help_panel=_DATA),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Run folder; default: runs/OBJECTIVE-MODEL-SEED.", rich_help_panel=_RUN),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="YAML file or name of a shipped recipe.", rich_help_panel=_RUN)
+    ] = None,
+    hard_negative_alpha: Annotated[
+        float | None,
+        typer.Option("--hard-neg-alpha", help="Weight of an anchor's own hard negative.", rich_help_panel=_METHOD),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Divides similarities; default 0.05 (cosine), 1 (dot).", rich_help_panel=_METHOD),
+    ] = None,
+    similarity: Annotated[
+        Similarity | None, typer.Option(help="Similarity in the loss.", rich_help_panel=_METHOD)
+    ] = None,
+    pooler: Annotated[
+        Pooler | None,
+        typer.Option(help="Pooler during training; cls adds a fresh head.", rich_help_panel=_METHOD),
+    ] = None,
+    head: Annotated[
+        HeadUse | None,
+        typer.Option(help="Head after training: dropped (train-only), kept, or none at all.", rich_help_panel=_METHOD),
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Every dropout probability of the encoder.", rich_help_panel=_METHOD)
+    ] = None,
+    dropout_mode: Annotated[
+        DropoutMode | None, typer.Option(help="Dropout masks of the two views.", rich_help_panel=_METHOD)
+    ] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(help="Augment positives on the fly, METHOD:RATE, such as delete:0.1.", rich_help_panel=_METHOD),
+    ] = None,
+    gather: Annotated[
+        str | None,
+        typer.Option(help="Gradient of gathered negatives: true, or original (1/W).", rich_help_panel=_METHOD),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Option of the objective, KEY=VALUE. Repeatable.", rich_help_panel=_METHOD),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Sub-words per sentence in training [32].", rich_help_panel=_DATA)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Examples per process and step [64].", rich_help_panel=_OPTIMISER)
+    ] = None,
+    micro_batch_size: Annotated[
+        int | None,
+        typer.Option(help="Encoder rows at a time, by cached gradients (same gradient).", rich_help_panel=_OPTIMISER),
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.", rich_help_panel=_OPTIMISER)] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data.", rich_help_panel=_OPTIMISER)] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps, instead of epochs.", rich_help_panel=_OPTIMISER)
+    ] = None,
+    warmup: Annotated[
+        float | None, typer.Option(help="Share of the steps with rising rate [0].", rich_help_panel=_OPTIMISER)
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="[0]", rich_help_panel=_OPTIMISER)] = None,
+    max_grad_norm: Annotated[
+        float | None, typer.Option(help="Gradient norm is cut here [1].", rich_help_panel=_OPTIMISER)
+    ] = None,
+    bucket_batches: Annotated[
+        int | None,
+        typer.Option(help="Sort by length within this many batches [1].", rich_help_panel=_OPTIMISER),
+    ] = None,
+    eval_every: Annotated[
+        int | None, typer.Option(help="Steps between dev evaluations [125].", rich_help_panel=_RUN)
+    ] = None,
+    save_every: Annotated[
+        int | None, typer.Option(help="Steps between resume states [as eval].", rich_help_panel=_RUN)
+    ] = None,
+    log_every: Annotated[
+        int | None, typer.Option(help="Steps between lines of metrics.jsonl [10].", rich_help_panel=_RUN)
+    ] = None,
+    dev_metric: Annotated[str | None, typer.Option(help="spearman or pearson.", rich_help_panel=_RUN)] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many evaluations without gain.", rich_help_panel=_RUN)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random [42].", rich_help_panel=_RUN)] = None,
+    device: Annotated[Device | None, typer.Option(help="Where to compute.", rich_help_panel=_RUN)] = None,
+    precision: Annotated[
+        Precision | None, typer.Option(help="Arithmetic [fp32].", rich_help_panel=_RUN)
+    ] = None,
+    num_processes: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine.", rich_help_panel=_RUN)
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in -o.", rich_help_panel=_RUN)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show settings, a batch and a forecast.", rich_help_panel=_RUN)
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the run in -o.", rich_help_panel=_RUN)
+    ] = False,
+    fmt: opt.FormatOption = OutputFormat.TABLE,
+) -> None:
+    """Train a sentence encoder; the run folder holds its record, metrics and best model.
+
+    `simcse train --mode unsup` and `--mode sup` are SimCSE; recipes of the paper: `--config simcse-unsup-bert-base`.
+    """
+    console = get_console()
+    if num_processes > 1 and "LOCAL_RANK" not in os.environ:
+        raise typer.Exit(launch(num_processes, sys.argv[1:]))
+    flags = flags_given(ctx.params)
+    settings = resolve_settings(flags, config, output if resume else None)
+    if settings.train_file is None:
+        settings = with_demo_files(settings, console)
+    run_dir = output or default_run_dir(settings)
+    if dry_run:
+        show_forecast(settings, run_dir, console)
+        return
+    record = train(settings, run_dir, console, resume=resume, force=force)
+    if record is None:
+        return
+    if record.status == "interrupted":
+        console.info(f"stopped after step {record.step}; go on with: simcse train -o {run_dir} --resume")
+        raise typer.Exit(130)
+    console.info(f"wrote {run_dir} (best model: {run_dir / 'model'})")
+    console.emit(run_report(record, run_dir), {"run": str(run_dir), **vars(record)}, fmt)
+
+
+def flags_given(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings among the command's parameters, under their names in ``TrainConfig``; None: not given.
+
+    Raises:
+        typer.BadParameter: --mode is unknown or contradicts --objective, or --set is not KEY=VALUE.
+    """
+    import dataclasses
+
+    import yaml
+
+    from simcse_cli.config import TrainConfig
+
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    flags = {name: value for name, value in params.items() if name in names and value is not None}
+    mode = params.get("mode")
+    if mode is not None:
+        if mode not in MODES:
+            raise typer.BadParameter(f"{mode!r}; need unsup or sup (others: --objective)", param_hint="--mode")
+        if flags.get("objective", MODES[mode]) is not MODES[mode]:
+            raise typer.BadParameter(f"--mode {mode} contradicts --objective {flags['objective']}")
+        flags["objective"] = MODES[mode]
+    options: dict[str, Any] = {}
+    for item in params.get("set_") or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{item!r}; need KEY=VALUE", param_hint="--set")
+        options[key.strip().replace("-", "_")] = yaml.safe_load(value)
+    return flags | ({"options": options} if options else {})
+
+
+def resolve_settings(flags: dict[str, Any], recipe: str | None, resumed: Path | None) -> "TrainConfig":
+    """Return the settings; a resumed run keeps its own and refuses flags that contradict them."""
+    from simcse_cli.config import coerce_settings, flag, resolve_config
+    from simcse_cli.objectives.registry import objective_defaults
+
+    if resumed is None or not (resumed / "config.yaml").exists():
+        return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
+    settings = resolve_config(recipe=str(resumed / "config.yaml"))
+    given = coerce_settings(flags, place="command line")
+    for name, value in given.items():
+        if getattr(settings, name) != value:
+            raise ConfigError(
+                f"{flag(name)} {value} differs from the run in {resumed}, which has {getattr(settings, name)}",
+                hint="leave the flag out to go on with the run, or start another with a new -o",
+            )
+    return settings
+
+
+def with_demo_files(settings: "TrainConfig", console: Console) -> "TrainConfig":
+    """Return the settings with the files of the generated corpus filled in."""
+    import dataclasses
+
+    from simcse_cli.objectives.base import Reads
+    from simcse_cli.objectives.registry import objective_class
+
+    folder = demo_folder(console)
+    by_kind = {Reads.LABELLED: "nli.tsv", Reads.DOCUMENTS: "documents.txt", Reads.ROWS: "sentences.txt"}
+    name = by_kind[objective_class(settings.objective).reads]
+    if settings.objective is Objective.SIMCSE_SUP:
+        name = "triplets.csv"
+    console.warn(f"no --train-file: training on the generated demo corpus ({folder / name})")
+    dev_file = settings.dev_file or str(folder / STANDARD_STSB_DEV)
+    return dataclasses.replace(settings, train_file=str(folder / name), dev_file=dev_file)
+
+
+def default_run_dir(settings: "TrainConfig") -> Path:
+    """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number behind it where that exists."""
+    stem = f"{settings.objective}-{Path(settings.model).name}-{settings.seed}"
+    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in range(1, 10_000))
+    return next(path for path in candidates if not path.exists())
+
+
+def launch(n_processes: int, arguments: list[str]) -> int:
+    """Run the same command in several processes with torchrun and return its exit code."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--num-processes="):
+            skip = False
+        elif argument == "--num-processes":
+            skip = True
+        else:
+            kept.append(argument)
+    runner = ["-m", "torch.distributed.run", f"--nproc-per-node={n_processes}", "--master-port=0"]
+    threads = str(max(1, (os.cpu_count() or 1) // n_processes))
+    environment = {"OMP_NUM_THREADS": threads} | os.environ
+    command = [sys.executable, *runner, "-m", "simcse_cli", *kept]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[list[bool]]:
+    """Yield a list that becomes non-empty on Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once."""
+    stopped: list[bool] = []
+
+    def handle(signum: int, frame: Any) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(True)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def train(
+    settings: "TrainConfig", run_dir: Path, console: Console, *, resume: bool = False, force: bool = False
+) -> "RunRecord | None":
+    """Train into a run folder and return the record; None on every process but the main one.
+
+    Raises:
+        SimcseError: whatever is wrong with settings, files or the model, before anything is written.
+    """
+    from simcse_cli.config import dump_config
+    from simcse_cli.files import atomic_text
+    from simcse_cli.runs import open_run_dir
+    from simcse_cli.training.loop import Trainer
+    from simcse_cli.training.setup import build_parts
+
+    parts = build_parts(settings, console)
+    main = int(os.environ.get("RANK", "0")) == 0
+    if main and not (resume and (run_dir / "config.yaml").exists()):
+        open_run_dir(run_dir, force=force)
+        with atomic_text(run_dir / "config.yaml") as stream:
+            stream.write(dump_config(settings))
+    quiet = console if main else Console(quiet=True)
+    with stop_on_signal() as stopped:
+        trainer = Trainer(settings, parts, run_dir, quiet, should_stop=lambda: bool(stopped))
+        record = trainer.run()
+    return record if main else None
+
+
+def run_report(record: "RunRecord", run_dir: Path) -> Report:
+    """Return the outcome of a run as one row."""
+    columns = [
+        Column("run"),
+        Column("objective"),
+        Column("steps", kind="count"),
+        Column("start", "dev before", "score"),
+        Column("best", "dev best", "score"),
+        Column("best_step", "at step", "count"),
+        Column("rate", "sentences/s", "number"),
+        Column("train_s", "train s", "seconds"),
+    ]
+    row = {
+        "run": str(run_dir),
+        "objective": record.objective,
+        "steps": record.step,
+        "start": record.start_score,
+        "best": record.best_score,
+        "best_step": record.best_step,
+        "rate": record.timings.get("sentences_per_second"),
+        "train_s": record.timings.get("train_s"),
+    }
+    return Report("", columns, [row])
+
+
+def show_forecast(settings: "TrainConfig", run_dir: Path, console: Console) -> None:
+    """Print settings, first batch and forecast to stdout; write nothing."""
+    from simcse_cli.config import dump_config
+    from simcse_cli.training.dry_run import forecast
+    from simcse_cli.training.loop import Trainer
+    from simcse_cli.training.setup import build_parts
+
+    outlook = forecast(Trainer(settings, build_parts(settings, console), run_dir, console))
+    console.print_data(f"settings\n{dump_config(settings)}\n{forecast_text(outlook)}")
+
+
+def forecast_text(outlook: "Forecast", n_shown: int = 4) -> str:
+    """Return the first batch and the forecast as people read them."""
+    lines = [f"first batch: {len(outlook.texts)} examples, {outlook.n_rows} rows, {outlook.n_tokens:,} tokens"]
+    lines += [f"  {' | '.join(views)}" for views in outlook.texts[:n_shown]]
+    lines += [
+        f"  ... longest row {outlook.longest_row} tokens, loss {outlook.loss:.4f}",
+        "forecast",
+        f"  step      {outlook.step_s:.2f} s",
+        f"  steps     {outlook.total_steps:,}, dev evaluations {outlook.n_evaluations} of {outlook.eval_s:.1f} s",
+        f"  run       {outlook.total_s / 60:.1f} min",
+        f"  memory    {outlook.peak_memory_bytes / 2**30:.2f} GiB at its peak",
+        f"  disk      {outlook.disk_bytes / 2**30:.2f} GiB in the run folder",
+    ]
+    return "\n".join(lines) + "\n"

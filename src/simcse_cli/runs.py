@@ -1,0 +1,134 @@
+"""The run folder and its record: what was trained, on which data, with which versions and result.
+
+A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
+object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
+``README.md`` (model card).
+"""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from simcse_cli import __version__
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files import atomic_text, output_error, read_json, write_json
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the toolkit, Python and the packages that can move a number."""
+    found = {"simcse-cli": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass
+class RunRecord:
+    """The record of a training run; scores are fractions, durations seconds, null where nothing was measured."""
+
+    status: str  # running, interrupted, stopped-early, finished
+    objective: str
+    model: str
+    seed: int
+    config: dict[str, Any]
+    data: dict[str, Any]
+    total_steps: int
+    step: int = 0
+    n_processes: int = 1
+    pooler: str | None = None
+    start_score: float | None = None
+    best_score: float | None = None
+    best_step: int | None = None
+    scores: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float | None] = field(default_factory=dict)
+    model_digest: str | None = None
+    started: str | None = None
+    finished: str | None = None
+    versions: dict[str, str] = field(default_factory=versions)
+
+    def write(self, run_dir: Path) -> None:
+        """Write ``run.json``."""
+        write_json(run_dir / "run.json", {"format": 1} | asdict(self))
+
+
+def read_run_record(run_dir: Path | str) -> RunRecord:
+    """Return the record of a run folder.
+
+    Raises:
+        DataError: there is none, or it is unreadable.
+    """
+    path = Path(run_dir) / "run.json"
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise DataError(f"{path} is no run record", hint="give a run folder of `simcse train`")
+    values.pop("format", None)
+    try:
+        return RunRecord(**values)
+    except TypeError as error:
+        raise DataError(f"{path} is no run record ({error})", hint="give a run folder of `simcse train`") from error
+
+
+def open_run_dir(path: Path, *, force: bool = False) -> Path:
+    """Return an empty run folder; with ``force`` the files of an earlier run in it are removed.
+
+    Raises:
+        OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
+    """
+    import shutil
+
+    own = {"config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", "README.md"}
+    try:
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
+        path.mkdir(parents=True, exist_ok=True)
+        inside = {entry.name for entry in path.iterdir()}
+        if inside & own and not force:
+            raise OutputError(
+                f"{path} holds a run already",
+                hint=f"go on with `simcse train -o {path} --resume`, choose another folder, or replace it with --force",
+            )
+        if inside - own and not force:
+            raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
+        for name in inside & own:
+            entry = path / name
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    except OSError as error:
+        raise output_error(path, error) from error
+    if not os.access(path, os.W_OK):
+        raise OutputError(f"{path} is not writable", hint="choose another place with -o")
+    return path
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one object per logged step, cut back to the resumed step first."""
+
+    def __init__(self, path: Path, *, last_step: int | None = None) -> None:
+        self.path = path
+        lines: list[str] = []
+        if last_step is not None and path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    kept = json.loads(line)["step"] <= last_step
+                except (json.JSONDecodeError, KeyError):
+                    kept = False  # the line that a kill cut short
+                if kept:
+                    lines.append(line)
+        with atomic_text(path, force=True) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+
+    def append(self, values: dict[str, Any]) -> None:
+        """Add one step."""
+        try:
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(values, allow_nan=False) + "\n")
+        except OSError as error:
+            raise output_error(self.path, error) from error

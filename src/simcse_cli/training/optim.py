@@ -1,0 +1,53 @@
+"""Optimizer and learning-rate schedule."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from simcse_cli.config import OptimizerName, Schedule, TrainConfig
+
+# Contrastive Tension: share of the first learning rate from each step on (methods of Carlsson et al. 2021).
+TENSION_STEPS = ((0, 1.0), (500, 0.8), (1000, 0.6), (1500, 0.4), (2000, 0.2))
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Return the trained parameters, biases and normalisation weights without weight decay."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    decayed = [parameter for parameter in trained if parameter.ndim >= 2]
+    others = [parameter for parameter in trained if parameter.ndim < 2]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return the optimizer that the settings name, in its fused form where there is one."""
+    groups = parameter_groups(module, config.weight_decay)
+    match config.optimizer:
+        case OptimizerName.ADAMW:
+            return torch.optim.AdamW(groups, lr=config.lr, eps=config.adam_eps, fused=True)
+        case OptimizerName.ADAM:
+            return torch.optim.Adam(groups, lr=config.lr, eps=config.adam_eps, fused=True)
+        case OptimizerName.RMSPROP:
+            return torch.optim.RMSprop(groups, lr=config.lr)
+
+
+def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) -> float:
+    """Return the share of the peak learning rate at a 0-based step.
+
+    Linear: rises from 0 over ``warmup`` of the steps, then falls to reach 0 after the last one; without
+    warm-up the first step has the full rate and the last has ``1 / total_steps`` of it.
+    """
+    warmup_steps = round(warmup * total_steps)
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    if schedule is Schedule.CONSTANT:
+        return 1.0
+    if schedule is Schedule.TENSION:
+        return next(factor for start, factor in reversed(TENSION_STEPS) if step >= start)
+    return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+
+
+def set_lr(groups: Iterable[dict[str, object]], lr: float) -> None:
+    """Give every parameter group the learning rate."""
+    for group in groups:
+        group["lr"] = lr

@@ -1,0 +1,110 @@
+"""From settings to the objects of a run: encoder with its head, objective, data, dev pairs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from simcse_cli.config import Gather, TrainConfig
+from simcse_cli.data.augmentations import make_augmenter, parse_augmentation
+from simcse_cli.data.senteval import StsSubset
+from simcse_cli.data.training_file import read_training_rows
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files import sha256_file
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.names import DropoutMode, HeadUse, Pooler
+from simcse_cli.objectives.base import Objective, Reads
+from simcse_cli.objectives.registry import build_objective, objective_class
+from simcse_cli.progress import Progress
+from simcse_cli.training.dev import read_dev_set
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """Everything a run consists of besides its folder."""
+
+    objective: Objective
+    data: Any
+    dev_pairs: StsSubset | None
+    digests: dict[str, Any]
+
+
+def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
+    """Return the encoder to train, in float32, with a fresh seeded head where the pooler is ``cls``.
+
+    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
+    """
+    dropout = 0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout
+    backbone_pooler = Pooler.CLS_BEFORE_POOLER if config.pooler is Pooler.CLS else config.pooler
+    encoder = load_encoder(
+        config.model, pooler=backbone_pooler, device="cpu", force_pooler=True, dropout=dropout, progress=progress
+    )
+    encoder.normalize = False
+    encoder.head, encoder.head_use = None, HeadUse.NONE
+    if config.pooler is Pooler.CLS and config.head is not HeadUse.NONE:
+        torch.manual_seed(config.seed)
+        std = float(getattr(encoder.config, "initializer_range", 0.02))
+        encoder.pooler, encoder.head, encoder.head_use = Pooler.CLS, MlpHead(encoder.hidden_size, std), config.head
+    elif config.pooler is Pooler.CLS:
+        encoder.pooler = Pooler.CLS_BEFORE_POOLER
+    return encoder
+
+
+def build_augment(text: str | None) -> Callable[[str, int], str] | None:
+    """Return the augmenter of ``METHOD:RATE``, or None."""
+    if text is None:
+        return None
+    method, rate = parse_augmentation(text)
+    return make_augmenter(method, rate)
+
+
+READERS: dict[Reads, Callable[[str], Any]] = {Reads.ROWS: read_training_rows}
+
+
+def read_data(config: TrainConfig, reads: Reads, progress: Progress) -> Any:
+    """Return the training data in the shape that the objective reads."""
+    if config.train_file is None:
+        raise ConfigError("no training file", hint="give one with --train-file FILE")
+    data = READERS[reads](config.train_file)
+    if getattr(data, "n_dropped", 0):
+        progress.info(f"{data.name}: {data.n_dropped:,} rows without text were left out")
+    return data
+
+
+def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
+    """Read the files and build encoder and objective.
+
+    Raises:
+        DataError, ConfigError, CheckpointError: whatever is wrong with a file, a setting or the model.
+    """
+    data = read_data(config, objective_class(config.objective).reads, progress)
+    dev_pairs = read_dev_set(config.dev_file) if config.dev_file else None
+    settings = config.to_dict() | {
+        "temperature": config.effective_temperature,
+        "similarity": config.similarity,
+        "dropout_mode": config.dropout_mode,
+        "augment": build_augment(config.augment),
+        "original_scaling": config.gather is Gather.ORIGINAL,
+    }
+    objective = build_objective(config.objective, build_encoder(config, progress), settings, config.options)
+    if not objective.chunkable and config.micro_batch_size is not None:
+        raise ConfigError(
+            f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",
+            hint="leave it out, or use a smaller --batch-size",
+        )
+    n_examples = len(objective.examples(data, _first_generator(config)))
+    if n_examples < 2:
+        raise DataError(f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)")
+    digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
+    if config.dev_file:
+        digests |= {"dev_file": config.dev_file, "dev_sha256": sha256_file(config.dev_file)}
+    return TrainingParts(objective, data, dev_pairs, digests)
+
+
+def _first_generator(config: TrainConfig) -> Any:
+    from simcse_cli.training.order import step_generator
+
+    return step_generator(config.seed, 0)

@@ -1,0 +1,107 @@
+"""The fixtures that several files share: tiny models, tiny data, and a runner for the command line."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from helpers import SENTENCES, build_tiny_model, write_sts_folder
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind: exit code and both streams."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the user's settings, cache and the Hub out of every test."""
+    for name in [name for name in os.environ if name.startswith("SIMCSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Return a function that runs the console command in this process: ``invoke("eval", "sts", input="...")``."""
+
+    def run(*arguments: object, input: str | bytes = "") -> Outcome:  # noqa: A002 - named as in other runners
+        from simcse_cli.cli import main
+
+        data = input.encode() if isinstance(input, str) else input
+        stdin = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        code: object = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            try:
+                main([str(argument) for argument in arguments])
+            except SystemExit as stop:
+                code = stop.code or 0
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        return Outcome(int(str(code)), *texts)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny") / "bert"
+    build_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_model_dir(_tiny_model_dir: Path, tmp_path: Path) -> Path:
+    """Return a fresh copy of a random two-layer BERT of width 32 as a Hugging Face folder."""
+    import shutil
+
+    return Path(shutil.copytree(_tiny_model_dir, tmp_path / "tiny-bert"))
+
+
+@pytest.fixture
+def tiny_encoder(_tiny_model_dir: Path) -> Iterator[object]:
+    """Return the tiny model as a ``SentenceEncoder`` with average pooling, a copy of its own per test."""
+    from simcse_cli.models.checkpoint import load_encoder
+
+    return load_encoder(_tiny_model_dir, pooler="avg", device="cpu")  # type: ignore[return-value]
+
+
+@pytest.fixture
+def sentences() -> list[str]:
+    """Return two dozen English sentences of different lengths."""
+    return list(SENTENCES)
+
+
+@pytest.fixture
+def sts_folder(tmp_path: Path) -> Path:
+    """Return a SentEval folder with a few graded pairs in every STS task."""
+    return write_sts_folder(tmp_path / "senteval")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder with real corpora; the test is skipped where it is missing."""
+    given = os.environ.get("SIMCSE_DATA")
+    candidates = [Path(given)] if given else []
+    candidates.append(REPOSITORY.parent / "shared" / "data")
+    for folder in candidates:
+        if (folder / "senteval" / "downstream").is_dir():
+            return folder
+    pytest.skip("the real corpora are not here; give their folder as SIMCSE_DATA")

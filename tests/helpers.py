@@ -1,0 +1,139 @@
+"""Builders used in several test files: tiny models, tiny evaluation data, and a slow reference encoder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SENTENCES = (
+    "A man is playing a guitar.",
+    "A woman is slicing an onion in the kitchen.",
+    "Someone plays an instrument.",
+    "The cat sleeps.",
+    "Two dogs are running through a field of tall grass near the river.",
+    "Stocks fell sharply on Monday after the report.",
+    "The committee postponed its decision.",
+    "Why did the train stop?",
+    "Rain is expected in the north.",
+    "A child is riding a bicycle down the street.",
+    "The president met the ministers in the capital.",
+    "He reads a book.",
+    "A large ship is leaving the harbour at night.",
+    "The old bridge was closed for repairs.",
+    "Nobody answered the phone.",
+    "Three people are cooking dinner together.",
+    "The film was long and rather dull.",
+    "She wrote a letter to her brother.",
+    "The price of oil rose by two percent.",
+    "A bird is singing in the tree.",
+    "The students are waiting for the bus.",
+    "It is cold outside.",
+    "A man is cutting bread with a knife.",
+    "The museum opens at nine in the morning.",
+)
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
+
+
+def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:
+    """Write a random two-layer encoder of the given architecture with a WordPiece tokenizer of characters."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    words = sorted({w.strip(".,?").lower() for s in SENTENCES for w in s.split()})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    pieces += [c for c in _ALPHABET if c not in pieces] + [f"##{c}" for c in _ALPHABET]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    if model_type == "distilbert":
+        sizes = {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": width}
+    config = AutoConfig.for_model(
+        model_type,
+        vocab_size=len(vocabulary),
+        hidden_size=width,
+        max_position_embeddings=66 if model_type in ("roberta", "mpnet") else 64,
+        pad_token_id=0,
+        **sizes,
+    )
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(config)
+    for parameter in model.parameters():  # larger weights than at the start of training: layers matter
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def write_sts_folder(folder: Path, *, pairs_per_subset: int = 6) -> Path:
+    """Write a SentEval folder in which every STS task has a few pairs of ``SENTENCES``."""
+    from simcse_cli.data.senteval import STS_SUBSETS
+
+    rng = np.random.default_rng(0)
+    root = folder / "downstream"
+
+    def rows() -> list[tuple[str, str, float]]:
+        picks = rng.integers(0, len(SENTENCES), size=(pairs_per_subset, 2))
+        return [(SENTENCES[a], SENTENCES[b], float(rng.integers(0, 51)) / 10) for a, b in picks]
+
+    for year, subsets in STS_SUBSETS.items():
+        year_folder = root / "STS" / f"{year}-en-test"
+        year_folder.mkdir(parents=True)
+        for subset in subsets:
+            made = rows()
+            (year_folder / f"STS.input.{subset}.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in made))
+            (year_folder / f"STS.gs.{subset}.txt").write_text("".join(f"{g}\n" for _, _, g in made))
+    stsb, sick = root / "STS" / "STSBenchmark", root / "SICK"
+    stsb.mkdir(parents=True)
+    sick.mkdir(parents=True)
+    for split, sick_name in (("train", "train"), ("dev", "trial"), ("test", "test_annotated")):
+        made = [*rows(), (SENTENCES[0], SENTENCES[0], 5.0), (SENTENCES[1], SENTENCES[1], 4.8)]
+        lines = (f"main\tfile\t2017\t{i:04d}\t{g}\t{a}\t{b}\n" for i, (a, b, g) in enumerate(made))
+        (stsb / f"sts-{split}.csv").write_text("".join(lines))
+        header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+        body = (f"{i}\t{a}\t{b}\t{g}\tNEUTRAL\n" for i, (a, b, g) in enumerate(rows()))
+        (sick / f"SICK_{sick_name}.txt").write_text(header + "".join(body))
+    return folder
+
+
+def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArray[np.float32]:
+    """Return vectors by the most straightforward loop: one sentence at a time through ``AutoModel``."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    vectors = []
+    for sentence in sentences:
+        with torch.no_grad():
+            output = model(**tokenizer(sentence, return_tensors="pt"), output_hidden_states=True)
+        layers = [*output.hidden_states[:-1], output.last_hidden_state]
+        pooled = {
+            "cls": lambda: output.pooler_output[0],  # noqa: B023 - called in this iteration
+            "cls_before_pooler": lambda: layers[-1][0, 0],  # noqa: B023
+            "avg": lambda: layers[-1][0].mean(0),  # noqa: B023
+            "avg_top2": lambda: ((layers[-1] + layers[-2]) / 2)[0].mean(0),  # noqa: B023
+            "avg_first_last": lambda: ((layers[-1] + layers[1]) / 2)[0].mean(0),  # noqa: B023
+            "avg_emb_last": lambda: ((layers[-1] + layers[0]) / 2)[0].mean(0),  # noqa: B023
+        }[pooler]()
+        vectors.append(pooled.float().numpy())
+    return np.stack(vectors)

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+import torch
+from helpers import build_tiny_model, plain_vectors
+
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import token_batches
+from simcse_cli.names import Pooler
+
+
+@pytest.mark.parametrize("pooler", list(Pooler))
+def test_encode_agrees_with_one_sentence_at_a_time(tiny_model_dir, sentences, pooler):
+    encoder = load_encoder(tiny_model_dir, pooler=pooler, device="cpu")
+    expected = plain_vectors(tiny_model_dir, pooler.value, sentences)
+    np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "mpnet", "electra"])
+def test_encode_works_for_every_architecture(tmp_path, sentences, model_type):
+    folder = build_tiny_model(tmp_path / model_type, model_type=model_type)
+    encoder = load_encoder(folder, pooler="avg_first_last", device="cpu")
+    expected = plain_vectors(folder, "avg_first_last", sentences)
+    np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-5)
+
+
+def test_encode_does_not_depend_on_order_or_batch(tiny_encoder, sentences):
+    whole = tiny_encoder.encode(sentences)
+    turned = tiny_encoder.encode(sentences[::-1], batch_tokens=16)[::-1]
+    np.testing.assert_allclose(whole, turned, atol=1e-6)
+
+
+def test_encode_gives_equal_sentences_one_vector(tiny_encoder):
+    first, other, again = tiny_encoder.encode(["The cat sleeps.", "He reads a book.", "The cat sleeps."])
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_encode_of_nothing_has_the_right_width(tiny_encoder):
+    assert tiny_encoder.encode([]).shape == (0, 32)
+
+
+def test_encode_leaves_the_mode_alone(tiny_encoder):
+    tiny_encoder.train()
+    tiny_encoder.encode(["The cat sleeps."])
+    assert tiny_encoder.training
+
+
+def test_normalize_gives_unit_vectors(tiny_encoder, sentences):
+    vectors = tiny_encoder.encode(sentences, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+
+
+def test_embed_rows_equals_encode_in_evaluation_mode(tiny_encoder, sentences):
+    rows = tiny_encoder.tokenize(sentences)
+    with torch.no_grad():
+        embedded = tiny_encoder.eval().embed_rows(rows).numpy()
+    np.testing.assert_allclose(embedded, tiny_encoder.encode(sentences), atol=1e-6)
+
+
+def test_tokenize_cuts_at_max_length(tiny_encoder):
+    assert len(tiny_encoder.tokenize(["a b c d e f g h i j k l"], max_length=6)[0]) == 6
+
+
+def test_digest_changes_with_weights_and_pooler(tiny_model_dir):
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    before = encoder.digest
+    assert load_encoder(tiny_model_dir, pooler="avg", device="cpu").digest == before
+    assert load_encoder(tiny_model_dir, pooler="cls_before_pooler", device="cpu").digest != before
+    with torch.no_grad():
+        next(encoder.parameters())[0, 0] += 1
+    assert encoder.digest != before
+
+
+def test_token_batches_hold_every_row_once_within_the_budget():
+    lengths = [3, 50, 7, 7, 2, 9, 31]
+    batches = list(token_batches(lengths, 40))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    assert all(len(b) * max(lengths[i] for i in b) <= 40 or len(b) == 1 for b in batches)
