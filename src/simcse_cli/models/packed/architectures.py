@@ -1,0 +1,233 @@
+"""Where each supported architecture keeps the parts of its layers; the parameters stay the model's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Activation = Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+}
+
+
+@dataclass(frozen=True)
+class LayerParts:
+    """The modules of one post-norm transformer layer; a dropout is None where the architecture has none."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    mix: nn.Linear
+    attention_norm: nn.LayerNorm
+    up: nn.Linear
+    down: nn.Linear
+    output_norm: nn.LayerNorm
+    attention_dropout: nn.Dropout
+    mix_dropout: nn.Dropout | None
+    output_dropout: nn.Dropout
+
+
+@dataclass(frozen=True)
+class BackboneParts:
+    """What the packed forward pass needs to know about a model.
+
+    Attributes:
+        words, position_table: embedding tables.
+        segment_table: token types, of which every token has type 0; None where the architecture has none.
+        embedding_norm, embedding_dropout: what follows the sum of the embeddings.
+        projection: linear layer from embedding to hidden width, or None.
+        layers: from the first to the last.
+        n_heads: attention heads.
+        activation: name in the configuration, see ``activation_function``.
+        first_position: position of a sentence's first token.
+        pad_id: id that is not counted as a position, or None.
+        relative_bias: maps a length L to what is added to the scores, ``(n_heads, L, L)``; None without.
+    """
+
+    words: nn.Embedding
+    position_table: nn.Embedding
+    segment_table: nn.Embedding | None
+    embedding_norm: nn.LayerNorm
+    embedding_dropout: nn.Dropout
+    projection: nn.Linear | None
+    layers: tuple[LayerParts, ...]
+    n_heads: int
+    activation: str
+    first_position: int
+    pad_id: int | None
+    relative_bias: Callable[[int], Tensor] | None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Dotted names of the parts below one layer, and of the list of layers."""
+
+    layers: str
+    query: str
+    key: str
+    value: str
+    mix: str
+    attention_norm: str
+    up: str
+    down: str
+    output_norm: str
+    attention_dropout: str
+    mix_dropout: str | None
+    output_dropout: str
+
+
+_BERT = _Layout(
+    layers="encoder.layer",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    mix="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    up="intermediate.dense",
+    down="output.dense",
+    output_norm="output.LayerNorm",
+    attention_dropout="attention.self.dropout",
+    mix_dropout="attention.output.dropout",
+    output_dropout="output.dropout",
+)
+_MPNET = _Layout(
+    layers="encoder.layer",
+    query="attention.attn.q",
+    key="attention.attn.k",
+    value="attention.attn.v",
+    mix="attention.attn.o",
+    attention_norm="attention.LayerNorm",
+    up="intermediate.dense",
+    down="output.dense",
+    output_norm="output.LayerNorm",
+    attention_dropout="attention.attn.dropout",
+    mix_dropout="attention.dropout",
+    output_dropout="output.dropout",
+)
+_DISTILBERT = _Layout(
+    layers="transformer.layer",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    mix="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    up="ffn.lin1",
+    down="ffn.lin2",
+    output_norm="output_layer_norm",
+    attention_dropout="attention.dropout",
+    mix_dropout=None,
+    output_dropout="ffn.dropout",
+)
+_LAYOUTS = {
+    "bert": _BERT,
+    "electra": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "camembert": _BERT,
+    "mpnet": _MPNET,
+    "distilbert": _DISTILBERT,
+}
+_COUNTS_REAL_TOKENS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
+def activation_function(name: str) -> Activation:
+    """Return the function for a configuration's activation name."""
+    return _ACTIVATIONS[name]
+
+
+def read_parts(backbone: nn.Module) -> BackboneParts | None:
+    """Return the parts of a model, or None where its packed form would not compute the same.
+
+    Supported: BERT (so MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet, DistilBERT, as encoders, with
+    plain ``Linear`` and ``LayerNorm`` modules (a model with an adapter in their place has no packed form).
+    """
+    config: Any = getattr(backbone, "config", None)
+    layout = _LAYOUTS.get(getattr(config, "model_type", ""))
+    if layout is None or not _config_is_plain(config):
+        return None
+    try:
+        layers = tuple(
+            _layer_parts(layer, layout) for layer in backbone.get_submodule(layout.layers).children()
+        )
+        return _backbone_parts(backbone, config, layers)
+    except (AttributeError, TypeError):  # a part is missing or is not what it is in the plain architecture
+        return None
+
+
+def _config_is_plain(config: Any) -> bool:
+    """Tell whether nothing in the configuration asks for another computation than the packed one."""
+    return (
+        _activation_name(config) in _ACTIVATIONS
+        and not getattr(config, "is_decoder", False)
+        and getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
+    )
+
+
+def _activation_name(config: Any) -> Any:
+    return config.activation if config.model_type == "distilbert" else config.hidden_act
+
+
+def _plain(module: nn.Module, kind: type[Any]) -> Any:
+    """Return the module if it is exactly of a kind, not a subclass."""
+    if type(module) is not kind:
+        raise TypeError(f"{type(module).__name__} in place of a plain {kind.__name__}")
+    return module
+
+
+def _layer_parts(layer: nn.Module, layout: _Layout) -> LayerParts:
+    def part(name: str, kind: type[nn.Module]) -> Any:
+        return _plain(layer.get_submodule(name), kind)
+
+    return LayerParts(
+        query=part(layout.query, nn.Linear),
+        key=part(layout.key, nn.Linear),
+        value=part(layout.value, nn.Linear),
+        mix=part(layout.mix, nn.Linear),
+        attention_norm=part(layout.attention_norm, nn.LayerNorm),
+        up=part(layout.up, nn.Linear),
+        down=part(layout.down, nn.Linear),
+        output_norm=part(layout.output_norm, nn.LayerNorm),
+        attention_dropout=part(layout.attention_dropout, nn.Dropout),
+        mix_dropout=None if layout.mix_dropout is None else part(layout.mix_dropout, nn.Dropout),
+        output_dropout=part(layout.output_dropout, nn.Dropout),
+    )
+
+
+def _backbone_parts(backbone: nn.Module, config: Any, layers: tuple[LayerParts, ...]) -> BackboneParts:
+    embeddings: Any = backbone.embeddings
+    counts_real = config.model_type in _COUNTS_REAL_TOKENS
+    pad_id = int(embeddings.padding_idx) if counts_real else None
+    segments = getattr(embeddings, "token_type_embeddings", None)
+    projection = getattr(backbone, "embeddings_project", None)
+    return BackboneParts(
+        words=_plain(embeddings.word_embeddings, nn.Embedding),
+        position_table=_plain(embeddings.position_embeddings, nn.Embedding),
+        segment_table=None if segments is None else _plain(segments, nn.Embedding),
+        embedding_norm=_plain(embeddings.LayerNorm, nn.LayerNorm),
+        embedding_dropout=_plain(embeddings.dropout, nn.Dropout),
+        projection=None if projection is None else _plain(projection, nn.Linear),
+        layers=layers,
+        n_heads=int(config.num_attention_heads),
+        activation=_activation_name(config),
+        first_position=0 if pad_id is None else pad_id + 1,
+        pad_id=pad_id,
+        relative_bias=_relative_bias(backbone) if config.model_type == "mpnet" else None,
+    )
+
+
+def _relative_bias(backbone: Any) -> Callable[[int], Tensor]:
+    def bias(length: int) -> Tensor:
+        device = backbone.encoder.relative_attention_bias.weight.device
+        values: Tensor = backbone.encoder.compute_position_bias(torch.empty(1, length, device=device))
+        return values[0]
+
+    return bias

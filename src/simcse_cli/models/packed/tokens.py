@@ -1,0 +1,89 @@
+"""Sentences laid end to end: the token layout that the packed transformer computes on."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Group(NamedTuple):
+    """Sentences of one length, side by side: a view makes them ``(n_rows, length, ...)``."""
+
+    start: int
+    n_rows: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """One past the last token."""
+        return self.start + self.n_rows * self.length
+
+
+@dataclass(frozen=True)
+class PackedTokens:
+    """Token ids without padding between sentences.
+
+    Attributes:
+        ids: ``(T,)``; zeros follow the last sentence where T was rounded up.
+        positions: ``(T,)``, index of each token in the position table.
+        groups: sentences of equal length, longest first, covering the tokens from the start.
+        order: for each packed row the caller's row, ``(R,)``.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    groups: tuple[Group, ...]
+    order: Tensor
+
+    def rows(self, states: Tensor) -> Iterator[Tensor]:
+        """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
+        for group in self.groups:
+            yield states[group.start : group.end].view(group.n_rows, group.length, states.shape[-1])
+
+
+def pack(
+    rows: Sequence[Sequence[int]], *, first_position: int = 0, pad_id: int | None = None, multiple: int = 1
+) -> PackedTokens:
+    """Return sentences laid end to end, sorted by length.
+
+    Args:
+        rows: token ids of each sentence, at least one each.
+        first_position: position of the first token of a sentence.
+        pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this id gets
+            position ``pad_id`` and is not counted. None numbers every token.
+        multiple: T is rounded up to a multiple of this; few distinct T let the matrix-multiply library reuse
+            its kernels. The added tokens belong to no sentence.
+    """
+    if not all(rows):
+        raise ValueError("pack: every row needs at least one token")
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    n_tokens = sum(map(len, rows))
+    size = -(-n_tokens // multiple) * multiple
+    ids = np.zeros(size, dtype=np.int64)
+    ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(rows[i] for i in order), np.int64, n_tokens)
+    positions = np.zeros(size, dtype=np.int64)
+    groups = []
+    start = 0
+    for length, members in itertools.groupby(len(rows[i]) for i in order):
+        group = Group(start, sum(1 for _ in members), length)
+        block = ids[start : group.end].reshape(group.n_rows, length)
+        positions[start : group.end] = _positions(block, first_position, pad_id).ravel()
+        groups.append(group)
+        start = group.end
+    return PackedTokens(
+        torch.from_numpy(ids),
+        torch.from_numpy(positions),
+        tuple(groups),
+        torch.tensor(order, dtype=torch.int64),
+    )
+
+
+def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.ndarray:
+    if pad_id is None:
+        return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
+    is_real = ids != pad_id
+    return np.where(is_real, first_position - 1 + is_real.cumsum(axis=1), pad_id)
