@@ -3,8 +3,17 @@
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from simcse_cli.data.readers import FileFormat, Source, guess_format, iter_sentences
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    Source,
+    find_column,
+    guess_format,
+    iter_records,
+    iter_sentences,
+)
 from simcse_cli.data.rows import Row
 from simcse_cli.data.sentence_splitter import split_sentences
 
@@ -21,26 +30,56 @@ def sentence_rows(
                 yield (text,)
 
 
+def training_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
+    for source in sources:
+        if guess_format(source) is FileFormat.TEXT:
+            yield from sentence_rows([source], encoding=encoding)
+            continue
+        for _, record in iter_records(source, encoding=encoding):
+            found = [find_column(record, name) for name in POSITIONAL]
+            columns = [name for name in found if name is not None] or list(record)
+            yield tuple(record[name] for name in columns)
+
+
+@dataclass
+class DocumentCounts:
+    """How much running text was read."""
+
+    n_documents: int = 0
+    n_sentences: int = 0
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        return f"read {self.n_sentences:,} sentences in {self.n_documents:,} documents"
+
+
 def iter_documents(
-    sources: Sequence[Source], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
+    sources: Sequence[Source],
+    *,
+    column: str | None = None,
+    split: bool = False,
+    encoding: str = "utf-8",
+    counts: DocumentCounts | None = None,
 ) -> Iterator[Iterator[str]]:
     """Yield documents, each an iterator over its sentences, to be used up before the next is asked for.
 
     In text, blank lines separate documents; in a table each row is one, its lines are the sentences. With
     ``split`` every line is split into sentences by rule. A document never reaches into the next source.
     """
+    counts = counts or DocumentCounts()
     for source in sources:
         texts = iter_sentences(source, column=column, encoding=encoding)
-        if guess_format(source) is FileFormat.TEXT:
-            yield from _blank_separated(texts, split)
-        else:
-            yield from (_sentences(text.split("\n"), split) for text in texts)
+        is_text = guess_format(source) is FileFormat.TEXT
+        for lines in _blank_separated(texts) if is_text else (text.split("\n") for text in texts):
+            counts.n_documents += 1
+            yield _sentences(lines, split, counts)
 
 
-def _blank_separated(lines: Iterator[str], split: bool) -> Iterator[Iterator[str]]:
+def _blank_separated(lines: Iterator[str]) -> Iterator[Iterator[str]]:
     for line in lines:
         if line.strip():
-            yield _sentences(_until_blank(line, lines), split)
+            yield _until_blank(line, lines)
 
 
 def _until_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
@@ -51,12 +90,12 @@ def _until_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
         yield line
 
 
-def _sentences(lines: Iterable[str], split: bool) -> Iterator[str]:
+def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:
     for line in lines:
-        if split:
-            yield from split_sentences(line)
-        elif line.strip():
-            yield line.strip()
+        for sentence in split_sentences(line) if split else [line.strip()]:
+            if sentence:
+                counts.n_sentences += 1
+                yield sentence
 
 
 def neighbour_rows(

@@ -35,7 +35,8 @@ def guess_language(text: str) -> str | None:
         script, count = scripts.most_common(1)[0] if scripts else ("Latin", 0)
         if script != "Latin" and 2 * count > scripts.total():
             return script
-    hits = Counter(language for word in set(words(text)) for language in _LANGUAGES_OF.get(word, ()))
+    found = _LANGUAGES_OF.keys() & words(text)
+    hits = Counter(language for word in found for language in _LANGUAGES_OF[word])
     ranked = [*hits.most_common(2), ("", 0), ("", 0)]
     (best, n_best), (_, n_next) = ranked[:2]
     return best if n_best >= MIN_FUNCTION_WORDS and n_best >= 2 * n_next else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from simcse_cli.data.language import guess_language
-from simcse_cli.data.rows import Row, row_digest
+from simcse_cli.data.rows import Row, digest_keys
 from simcse_cli.data.text_forms import has_control_characters, match_key
 
 CountTokens = Callable[[Sequence[str]], list[int]]
@@ -113,24 +113,27 @@ class Linter:
     def _note(self, check: Check, row: Row, found: bool, number: int | None = None) -> None:
         if found:
             self._found[check] += 1
-            self._first.setdefault(check, (number or self.n_rows, _example(row)))
+            if check not in self._first:
+                self._first[check] = (number or self.n_rows, _example(row))
 
     def _check_pair(self, row: Row) -> None:
         keys = [match_key(text) for text in row]
         self._note(Check.ANCHOR_IS_POSITIVE, row, keys[0] == keys[1])
         self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row, len(row) > 2 and keys[1] == keys[2])
-        digest = row_digest(row)
+        digest = digest_keys(keys)
         self._note(Check.DUPLICATE_PAIR, row, digest in self._seen)
         self._note(Check.SWAPPED_COLUMNS, row, digest in self._exchanged and digest not in self._seen)
         self._seen.add(digest)
-        exchanges = [(row[1], row[0], *row[2:])] + ([(row[0], row[2], row[1])] if len(row) > 2 else [])
-        self._exchanged.update(map(row_digest, exchanges))
+        self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
+        if len(keys) > 2:
+            self._exchanged.add(digest_keys([keys[0], keys[2], keys[1]]))
 
     def _check_languages(self, row: Row) -> None:
         for language in {guess_language(text) for text in row}:
             if language is not None:
                 self._languages[language] += 1
-                self._first_in_language.setdefault(language, (self.n_rows, _example(row)))
+                if language not in self._first_in_language:
+                    self._first_in_language[language] = (self.n_rows, _example(row))
 
     def _conclude_languages(self) -> None:
         main = self._languages.most_common(1)

@@ -18,18 +18,19 @@ def manifest_path(output: Path | str) -> Path:
     return Path(f"{output}{MANIFEST_SUFFIX}")
 
 
-def describe_file(path: Path | str, **facts: Any) -> dict[str, Any]:
-    """Return a file's name, size and SHA-256; stdin, stdout and Hub datasets have neither size nor digest."""
+def describe_file(path: Path | str) -> dict[str, Any]:
+    """Return a file's name, size and SHA-256; stdin, folders and Hub datasets have neither size nor digest."""
     if str(path) == STDIO or not Path(path).is_file():
-        return {"path": str(path), "bytes": None, "sha256": None, **facts}
-    return {"path": str(path), "bytes": Path(path).stat().st_size, "sha256": sha256_file(path), **facts}
+        return {"path": str(path), "bytes": None, "sha256": None}
+    return {"path": str(path), "bytes": Path(path).stat().st_size, "sha256": sha256_file(path)}
 
 
 def build_manifest(
     kind: str,
     *,
     inputs: Sequence[Path | str],
-    outputs: Iterable[tuple[Path | str, int]],
+    folder: Path,
+    outputs: Iterable[tuple[Path, int]],
     settings: dict[str, Any],
     seed: int | None,
     **results: Any,
@@ -39,6 +40,7 @@ def build_manifest(
     Args:
         kind: the sub-command of ``simcse prepare``.
         inputs: paths as the user gave them.
+        folder: where the manifest will lie; outputs are named relative to it.
         outputs: each written file with its number of rows.
         settings: the options that shaped the output.
         seed: None where nothing is random.
@@ -50,7 +52,10 @@ def build_manifest(
         "seed": seed,
         "settings": settings,
         "inputs": [describe_file(path) for path in inputs],
-        "outputs": [describe_file(path, rows=rows) for path, rows in outputs],
+        "outputs": [
+            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows}
+            for path, rows in outputs
+        ],
         **results,
     }
 

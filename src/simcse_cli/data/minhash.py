@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.data.prepare_options import NEAR_THRESHOLD
 from simcse_cli.data.text_forms import words
 
 N_BANDS = 16
 ROWS_PER_BAND = 4
-DEFAULT_THRESHOLD = 0.7
 _SEED = 20210418
 
 
@@ -46,7 +46,7 @@ class NearIndex:
         threshold: smallest Jaccard similarity that counts as near, in (0, 1].
     """
 
-    def __init__(self, threshold: float = DEFAULT_THRESHOLD) -> None:
+    def __init__(self, threshold: float = NEAR_THRESHOLD) -> None:
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from simcse_cli.data.prepare_options import HardNegativeLabel, PositiveLabel
 from simcse_cli.data.readers import (
     FileFormat,
     Record,
@@ -31,31 +32,14 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-class PositiveLabel(StrEnum):
-    """Which hypotheses become positives (the rows of Table 4)."""
-
-    ENTAILMENT = "entailment"
-    NEUTRAL = "neutral"
-    CONTRADICTION = "contradiction"
-    ALL = "all"
-
-
-class HardNegativeLabel(StrEnum):
-    """Which hypotheses become hard negatives."""
-
-    CONTRADICTION = "contradiction"
-    NEUTRAL = "neutral"
-    BOTH = "both"
-    NONE = "none"
-
-
 # Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI.
 _LABELS: dict[str, Label] = {
     spelling: label
     for number, label in enumerate(Label)
     for spelling in (label.value, label.value[0], str(number))
 }
-_NO_LABEL = frozenset({"-", "", "-1", "hidden"})
+NO_LABEL = "no_label"
+_NO_LABEL_SPELLINGS = frozenset({"-", "", "-1", "hidden"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,7 @@ def _columns(record: Record, place: str) -> tuple[str, str, str]:
 
 def _parse_label(text: str, place: str) -> Label | None:
     text = text.strip().lower()
-    if text in _NO_LABEL:
+    if text in _NO_LABEL_SPELLINGS:
         return None
     if text not in _LABELS:
         raise DataError(
@@ -148,11 +132,21 @@ def _iter_senteval(labels: Path) -> Iterator[NliPair]:
 
 @dataclass
 class NliCounts:
-    """How many pairs were read by label, and how many premises have what a row needs."""
+    """How many pairs were read, by label, and from how many premises; some of those give no row."""
 
     labels: Counter[str] = field(default_factory=Counter)
     n_premises: int = 0
     n_without_partner: int = 0
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
+        text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
+        if self.n_premises:
+            text += (
+                f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
+            )
+        return text
 
 
 def nli_rows(
@@ -190,7 +184,7 @@ def nli_rows(
 
 def _pairs(pairs: Iterable[NliPair], wanted: set[Label], counts: NliCounts) -> Iterator[Row]:
     for pair in pairs:
-        counts.labels[pair.label or "no_label"] += 1
+        counts.labels[pair.label or NO_LABEL] += 1
         if pair.label in wanted:
             yield pair.premise, pair.hypothesis
 
@@ -215,7 +209,7 @@ def _triplets(
 def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[Label, list[str]]]:
     grouped: dict[str, dict[Label, list[str]]] = {}
     for pair in pairs:
-        counts.labels[pair.label or "no_label"] += 1
+        counts.labels[pair.label or NO_LABEL] += 1
         if pair.label is not None:
             grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
     counts.n_premises += len(grouped)

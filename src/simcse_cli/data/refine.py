@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 from simcse_cli.data.leak import LeakFilter, TaskLeak
 from simcse_cli.data.lint import Finding, Linter
-from simcse_cli.data.minhash import DEFAULT_THRESHOLD
 from simcse_cli.data.overlap import OverlapMean
+from simcse_cli.data.prepare_options import Dedup, RefineOptions
 from simcse_cli.data.rows import (
     DropByLength,
     DropDuplicates,
@@ -27,38 +26,6 @@ from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress
 
 COLUMNS = {1: ("text",), 2: ("anchor", "positive"), 3: ("anchor", "positive", "hard_negative")}
-
-
-class Dedup(StrEnum):
-    """Which repeated rows are dropped."""
-
-    EXACT = "exact"
-    NEAR = "near"
-
-
-@dataclass(frozen=True)
-class RefineOptions:
-    """What becomes of the rows between corpus and file.
-
-    Attributes:
-        min_words: fewest words of a text, separated by white space.
-        max_words: most words of a text.
-        dedup: drop repeated rows, or near ones too.
-        near_threshold: Jaccard similarity from which rows are near duplicates.
-        sample: how many rows to draw at random after filtering; None for all.
-        keep_order: keep a sample in the order of the input.
-        seed: of the sample.
-        strict: fail when lint finds anything.
-    """
-
-    min_words: int | None = None
-    max_words: int | None = None
-    dedup: Dedup | None = None
-    near_threshold: float = DEFAULT_THRESHOLD
-    sample: int | None = None
-    keep_order: bool = False
-    seed: int = 42
-    strict: bool = False
 
 
 @dataclass
@@ -85,8 +52,8 @@ def write_refined(
 ) -> RefineResult:
     """Write the rows that survive to ``output`` and return what happened.
 
-    Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for finding
-    duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
+    Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for
+    finding duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
 
     Raises:
         DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.

@@ -91,10 +91,10 @@ class DropSelfNegative:
         ]
 
 
-def row_digest(row: Row) -> int:
-    """Return 64 bits that rows share when their texts have the same match keys, column by column."""
-    keys = "\x1f".join(match_key(text) for text in row)
-    return int.from_bytes(blake2b(keys.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+def digest_keys(keys: Iterable[str]) -> int:
+    """Return 64 bits that stand for the match keys of a row, column by column."""
+    joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 class DropDuplicates:
@@ -105,7 +105,7 @@ class DropDuplicates:
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Return ``duplicate`` for every row after the first of its kind."""
-        return [self._reason(row_digest(row)) for row in rows]
+        return [self._reason(digest_keys(map(match_key, row))) for row in rows]
 
     def _reason(self, digest: int) -> str | None:
         if digest in self._seen:

@@ -1,7 +1,7 @@
 """A SentEval data folder compared file by file with the published one: line counts, columns and content.
 
-The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. A content digest
-leaves trailing white space out, so that files with other line ends pass.
+The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content
+digest leaves trailing white space out, so that files with other line ends pass.
 """
 
 import csv

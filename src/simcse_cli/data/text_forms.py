@@ -34,8 +34,9 @@ def words(text: str) -> list[str]:
 
     ``"It's 5 p.m."`` gives it, s, 5, p, m. In scripts without spaces each character is a word.
     """
-    pattern = _ASCII_WORD if text.isascii() else _WORD
-    return [str(word) for word in pattern.findall(text.lower())]
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    return [str(word) for word in _WORD.findall(text.lower())]
 
 
 def match_key(text: str) -> str:
