@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.data.readers import POSITIONAL, find_column, guess_format, iter_records, source_name
+from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.pairs import split_documents
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    find_column,
+    guess_format,
+    iter_records,
+    iter_sentences,
+    source_name,
+)
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, sha256_file
 
@@ -71,3 +81,55 @@ def read_training_rows(source: str | Path) -> TrainingRows:
         raise DataError(f"{name} holds no training example", hint="give a file with one sentence a line, or a table")
     digest = file_digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, columns, rows, n_dropped, digest)
+
+
+@dataclass(frozen=True)
+class TrainingDocuments:
+    """Documents as lists of sentences in order."""
+
+    name: str
+    documents: list[list[str]]
+    digest: str
+
+    def __len__(self) -> int:
+        return sum(map(len, self.documents))
+
+
+def read_training_documents(source: str | Path) -> TrainingDocuments:
+    """Return the documents of a file: text with a blank line between documents, or a table with one a row.
+
+    Raises:
+        DataError: no sentence, or a text file without any blank line, whose lines may be in no order.
+    """
+    name = source_name(source)
+    lines = list(iter_sentences(source))
+    if guess_format(source) is not FileFormat.TEXT:
+        lines = [line for text in lines for line in (*text.splitlines(), "")]
+    documents = split_documents(lines)
+    if not documents:
+        raise DataError(f"{name} holds no sentence", hint="give documents with a blank line between them")
+    if all(line.strip() for line in lines):
+        raise DataError(
+            f"{name}: {len(lines):,} lines and no blank line, need documents with a blank line between them",
+            hint="lines in random order have no neighbours; end the file with a blank line if it is one text",
+        )
+    return TrainingDocuments(name, documents, file_digest(source, iter(lines)))
+
+
+def read_labelled_rows(source: str | Path) -> TrainingRows:
+    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
+
+    Raises:
+        DataError: the file is no NLI corpus, or no row is left.
+    """
+    name = source_name(source)
+    pairs = [pair for part in iter_nli(source) for pair in part]
+    rows: list[tuple[str, ...]] = [
+        (pair.premise, pair.hypothesis, pair.label.value)
+        for pair in pairs
+        if pair.label is not None and pair.premise and pair.hypothesis
+    ]
+    if not rows:
+        raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
+    digest = file_digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), digest)

@@ -1,0 +1,1 @@
+"""Training objectives: one class per method, listed in ``registry``."""

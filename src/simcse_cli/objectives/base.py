@@ -28,16 +28,18 @@ class Batch:
     """Token ids of all texts of a step, view by view.
 
     Attributes:
-        rows: ids with special tokens, ``n_views * n_examples`` rows: first all of view 1, then all of view 2, ...
+        rows: ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
         n_examples: examples on this process.
         texts: the texts behind the rows, one tuple of views per example, for people to read.
         extra: what the objective's loss needs besides.
+        offset: position of the first row in the whole batch, for a part of one.
     """
 
     rows: list[list[int]]
     n_examples: int
-    texts: list[tuple[str, ...]] = field(default_factory=list)
+    texts: Sequence[tuple[str, ...]] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    offset: int = 0
 
     @property
     def n_tokens(self) -> int:
@@ -47,15 +49,19 @@ class Batch:
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
         starts = range(0, len(self.rows), n_rows)
-        return [replace(self, rows=self.rows[start : start + n_rows]) for start in starts]
+        return [replace(self, rows=self.rows[start : start + n_rows], offset=start) for start in starts]
+
+    def view_of(self, row: int) -> int:
+        """Return the 0-based view that a row of this part belongs to."""
+        return (self.offset + row) // self.n_examples
 
 
 class Objective(nn.Module):
     """Joins encoder, heads and loss; one subclass per method.
 
-    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a thread,
-    with a generator that depends on seed and step alone), and calls the module on a batch. ``forward`` is
-    ``represent`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
+    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
+    thread, with a generator that depends on seed and step alone), and calls the module on a batch. Forward
+    is ``represent`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
     """
 
     name: ClassVar[ObjectiveName]
@@ -67,6 +73,7 @@ class Objective(nn.Module):
     def __init__(self, encoder: SentenceEncoder) -> None:
         super().__init__()
         self.encoder = encoder
+        self.remarks: list[str] = []  # what the user should know before training starts
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
         """Return the examples of one epoch; their number is the same in every epoch."""

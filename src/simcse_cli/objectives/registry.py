@@ -8,12 +8,28 @@ from typing import Any
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
+from simcse_cli.objectives.ct import ContrastiveTension
+from simcse_cli.objectives.declutr import Declutr
+from simcse_cli.objectives.isbert import IsBert
+from simcse_cli.objectives.next_sentence import NextSentence
+from simcse_cli.objectives.quick_thoughts import QuickThoughts
+from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
+from simcse_cli.objectives.vicreg import Vicreg
 
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
     ObjectiveName.SIMCSE_UNSUP: SimcseUnsup,
     ObjectiveName.SIMCSE_SUP: SimcseSup,
+    ObjectiveName.NEXT_SENTENCE: NextSentence,
+    ObjectiveName.QUICK_THOUGHTS: QuickThoughts,
+    ObjectiveName.SBERT: Sbert,
+    ObjectiveName.CT: ContrastiveTension,
+    ObjectiveName.IS_BERT: IsBert,
+    ObjectiveName.DECLUTR: Declutr,
+    ObjectiveName.BARLOW_TWINS: BarlowTwins,
+    ObjectiveName.VICREG: Vicreg,
 }
 
 
@@ -34,7 +50,7 @@ def accepted_settings(cls: type[Objective]) -> set[str]:
         if ancestor is Objective:
             break
         if "__init__" in vars(ancestor):
-            parameters = inspect.signature(ancestor.__init__).parameters.values()
+            parameters = inspect.signature(vars(ancestor)["__init__"]).parameters.values()
             names |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
             if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break

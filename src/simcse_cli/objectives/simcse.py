@@ -1,107 +1,115 @@
-"""SimCSE: contrastive learning of identical pairs under dropout, or of annotated pairs with hard negatives."""
+"""SimCSE: identical pairs under dropout, or annotated pairs with hard negatives."""
 
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive import info_nce
-from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import DropoutMode, Similarity
+from simcse_cli.names import HeadUse, Similarity
 from simcse_cli.names import Objective as ObjectiveName
-from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
+from simcse_cli.objectives.views import TextViews
 
-Augment = Callable[[str, int], str]
-"""Maps a text and a random key to an augmented text."""
+NO_MLM_HEAD = (
+    "{model} has no masked-LM head: the auxiliary term starts from a fresh one, tied to the input embedding"
+)
 
 
-class SimcseUnsup(Objective):
+class SimcseUnsup(TextViews):
     """Unsupervised SimCSE: each sentence is its own positive, told apart by dropout alone.
 
     Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
 
     Args:
         encoder: its dropout is the augmentation.
-        max_length: sub-words per text.
         temperature: divides the similarities.
         similarity: cosine or dot product.
-        dropout_mode: ``fixed`` encodes once and uses the vector for both views.
-        augment: makes the positive's text; None leaves it as it is.
-        original_scaling: gradient of gathered negatives as in the original code.
+        symmetric: classify positives among anchors as well, and average.
+        matryoshka_dims: widths of leading parts of the vector that are trained too; the loss is the mean over
+            them and the whole vector. Source: Kusupati et al. 2022.
+        mlm_weight: of the auxiliary masked-LM term; 0 leaves it out. The paper's best is 0.1 (Table D.2).
+        mlm_probability: share of tokens that the term predicts.
+        **settings: of the views and the second encoder.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
-    n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
     def __init__(
         self,
         encoder: SentenceEncoder,
         *,
-        max_length: int = 32,
         temperature: float = 0.05,
         similarity: Similarity = Similarity.COSINE,
-        dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: Augment | None = None,
-        original_scaling: bool = False,
+        symmetric: bool = False,
+        matryoshka_dims: Sequence[int] = (),
+        mlm_weight: float = 0.0,
+        mlm_probability: float = 0.15,
+        **settings: Any,
     ) -> None:
-        super().__init__(encoder)
-        self.max_length = max_length
+        super().__init__(encoder, **settings)
         self.temperature = temperature
         self.similarity = similarity
-        self.dropout_mode = dropout_mode
-        self.augment = augment
-        self.original_scaling = original_scaling
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        """Return the rows of the training file: sentences, pairs or triplets."""
-        n_columns = len(data.columns)
-        least, most = self.n_columns
-        if not least <= n_columns <= most:
-            needed = "anchor, positive and perhaps hard_negative" if least == 2 else "one sentence, or a pair,"
-            other = "--mode unsup" if n_columns == 1 else "--mode sup"
-            raise DataError(
-                f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
-                f"--objective {self.name} needs {needed} a row",
-                hint=f"use {other}, or build the file with `simcse prepare`",
-            )
-        if self.dropout_mode is DropoutMode.FIXED and (n_columns > 1 or self.augment is not None):
-            raise ConfigError(
-                "--dropout-mode fixed makes one vector serve as both views; the views here have different texts",
-                hint="use it with single sentences and without --augment",
-            )
-        rows: Sequence[tuple[str, ...]] = data.rows
-        return rows
+        self.symmetric = symmetric
+        self.widths = matryoshka_widths(matryoshka_dims, training_width(encoder))
+        if mlm_weight < 0:
+            raise ConfigError(f"--mlm-weight {mlm_weight}: need 0 or more")
+        self.mlm_weight = mlm_weight
+        self.mlm = MlmTerm(encoder, probability=mlm_probability) if mlm_weight > 0 else None
+        if self.mlm is not None and not self.mlm.is_pretrained:
+            self.remarks.append(NO_MLM_HEAD.format(model=encoder.name))
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise the views of each example; a single sentence becomes a pair with itself."""
-        views = list(zip(*examples, strict=True))
-        if self.augment is not None:
-            keys = generator.integers(0, 2**62, size=len(examples))
-            source = views[1] if len(views) > 1 else views[0]
-            augmented = tuple(self.augment(text, int(key)) for text, key in zip(source, keys, strict=True))
-            views = [views[0], augmented, *views[2:]]
-        elif len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
-            views = [views[0], views[0]]
-        texts = list(itertools.chain.from_iterable(views))
-        rows = self.encoder.tokenize(texts, max_length=self.max_length)
-        return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
+        """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
+        batch = super().collate(examples, generator)
+        if self.mlm is not None:
+            masked, labels = self.mlm.mask(batch.rows, generator)
+            batch.extra = {"n_plain": len(batch.rows), "mlm_labels": labels}
+            batch.rows = batch.rows + masked
+        return batch
 
-    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return the views of a batch, each ``(N, D)`` over all processes."""
-        local = embeddings.view(-1, batch.n_examples, embeddings.shape[-1])
-        gathered = [gather_with_grad(view, original_scaling=self.original_scaling) for view in local]
-        return gathered * 2 if self.dropout_mode is DropoutMode.FIXED else gathered
+    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the embeddings of the plain rows and, with the MLM term, the loss of each masked row."""
+        if self.mlm is None:
+            return super().represent(batch)
+        n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
+        plain, masked = batch.rows[:n_plain], batch.rows[n_plain:]
+        first = batch.offset + n_plain - batch.extra["n_plain"]
+        nothing = torch.zeros(0, device=self.encoder.device)
+        embeddings = (
+            self.embed(replace(batch, rows=plain)) if plain else nothing.view(0, training_width(self.encoder))
+        )
+        if not masked:
+            return embeddings, nothing
+        _, states, _ = self.encoder.embed_with_states(masked)
+        return embeddings, self.mlm.row_losses(states, batch.extra["mlm_labels"][first : first + len(masked)])
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the contrastive loss over the global batch."""
-        anchors, positives, *_ = self.views(representations[0], batch)
-        loss = info_nce(anchors, positives, temperature=self.temperature, similarity=self.similarity)
-        return {"contrastive": loss}, {}
+        """Return the contrastive loss over the global batch and the weighted MLM term."""
+        views = self.views(representations[0], batch)
+        terms = {
+            "contrastive": torch.stack([self.contrast([v[:, :w] for v in views]) for w in self.widths]).mean()
+        }
+        if self.mlm is not None:
+            terms["mlm"] = self.mlm_weight * mlm_loss(representations[1], batch.extra["mlm_labels"])
+        return terms, {}
+
+    def contrast(self, views: list[Tensor]) -> Tensor:
+        """Return the contrastive loss of gathered views."""
+        anchors, positives, *_ = views
+        return info_nce(
+            anchors,
+            positives,
+            temperature=self.temperature,
+            similarity=self.similarity,
+            symmetric=self.symmetric,
+        )
 
 
 class SimcseSup(SimcseUnsup):
@@ -119,19 +127,41 @@ class SimcseSup(SimcseUnsup):
     n_columns = (2, 3)
     defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of the base class
 
-    def __init__(self, encoder: SentenceEncoder, *, hard_negative_alpha: float = 1.0, **settings: Any) -> None:
+    def __init__(
+        self, encoder: SentenceEncoder, *, hard_negative_alpha: float = 1.0, **settings: Any
+    ) -> None:
         super().__init__(encoder, **settings)
         self.hard_negative_alpha = hard_negative_alpha
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the contrastive loss with hard negatives where the data has them."""
-        anchors, positives, *hard_negatives = self.views(representations[0], batch)
-        loss = info_nce(
+    def contrast(self, views: list[Tensor]) -> Tensor:
+        """Return the contrastive loss of gathered views, with hard negatives where the data has them."""
+        anchors, positives, *hard_negatives = views
+        return info_nce(
             anchors,
             positives,
             temperature=self.temperature,
             similarity=self.similarity,
             hard_negatives=torch.cat(hard_negatives) if hard_negatives else None,
             hard_negative_alpha=self.hard_negative_alpha,
+            symmetric=self.symmetric,
         )
-        return {"contrastive": loss}, {}
+
+
+def training_width(encoder: SentenceEncoder) -> int:
+    """Return the width of the vectors that the loss sees."""
+    has_head = encoder.head is not None and encoder.head_use is not HeadUse.NONE
+    return encoder.head.dense.out_features if has_head and encoder.head is not None else encoder.hidden_size
+
+
+def matryoshka_widths(dims: Sequence[int], width: int) -> list[int]:
+    """Return the distinct widths to train, the whole vector last.
+
+    Raises:
+        ConfigError: a width below 1 or above that of the vector.
+    """
+    for dim in dims:
+        if not isinstance(dim, int) or not 1 <= dim <= width:
+            raise ConfigError(
+                f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
+            )
+    return sorted({*dims, width})

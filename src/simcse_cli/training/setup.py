@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from simcse_cli.config import Gather, TrainConfig
+from simcse_cli.config import Gather, TrainConfig, flag
 from simcse_cli.data.augmentations import make_augmenter, parse_augmentation
 from simcse_cli.data.senteval import StsSubset
-from simcse_cli.data.training_file import read_training_rows
+from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import sha256_file
 from simcse_cli.models.checkpoint import load_encoder
@@ -17,7 +17,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.names import DropoutMode, HeadUse, Pooler
 from simcse_cli.objectives.base import Objective, Reads
-from simcse_cli.objectives.registry import build_objective, objective_class
+from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
 from simcse_cli.progress import Progress
 from simcse_cli.training.dev import read_dev_set
 
@@ -61,7 +61,37 @@ def build_augment(text: str | None) -> Callable[[str, int], str] | None:
     return make_augmenter(method, rate)
 
 
-READERS: dict[Reads, Callable[[str], Any]] = {Reads.ROWS: read_training_rows}
+READERS: dict[Reads, Callable[[str], Any]] = {
+    Reads.ROWS: read_training_rows,
+    Reads.LABELLED: read_labelled_rows,
+    Reads.DOCUMENTS: read_training_documents,
+}
+
+# Why an objective that does not take a setting has no use for it.
+REFUSALS = {
+    "temperature": "its loss has no temperature",
+    "similarity": "its loss compares vectors in one way only",
+    "hard_negative_alpha": "it has no hard negatives",
+    "augment": "it makes its own pairs of texts",
+    "dropout_mode": "it never compares two encodings of one text, so there is no mask to share",
+}
+
+
+def check_settings(config: TrainConfig) -> None:
+    """Refuse settings that the objective would ignore.
+
+    Raises:
+        ConfigError: names the flag and the reason.
+    """
+    accepted = accepted_settings(objective_class(config.objective))
+    for name, reason in REFUSALS.items():
+        value = getattr(config, name)
+        is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
+        if name not in accepted and not is_harmless:
+            raise ConfigError(
+                f"{flag(name)} {value}: --objective {config.objective} cannot use it, {reason}",
+                hint=f"leave {flag(name)} out",
+            )
 
 
 def read_data(config: TrainConfig, reads: Reads, progress: Progress) -> Any:
@@ -80,6 +110,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     Raises:
         DataError, ConfigError, CheckpointError: whatever is wrong with a file, a setting or the model.
     """
+    check_settings(config)
     data = read_data(config, objective_class(config.objective).reads, progress)
     dev_pairs = read_dev_set(config.dev_file) if config.dev_file else None
     settings = config.to_dict() | {
@@ -89,7 +120,9 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         "augment": build_augment(config.augment),
         "original_scaling": config.gather is Gather.ORIGINAL,
     }
-    objective = build_objective(config.objective, build_encoder(config, progress), settings, config.options)
+    encoder = build_encoder(config, progress)
+    torch.manual_seed(config.seed)  # of the objective's own heads
+    objective = build_objective(config.objective, encoder, settings, config.options)
     if not objective.chunkable and config.micro_batch_size is not None:
         raise ConfigError(
             f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",
@@ -98,6 +131,8 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     n_examples = len(objective.examples(data, _first_generator(config)))
     if n_examples < 2:
         raise DataError(f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)")
+    for remark in objective.remarks:
+        progress.warn(remark)
     digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
     if config.dev_file:
         digests |= {"dev_file": config.dev_file, "dev_sha256": sha256_file(config.dev_file)}

@@ -16,7 +16,7 @@ _MULTIPLE = 64
 def packed_vectors(
     packed: PackedBackbone, rows: Sequence[Sequence[int]], pooler: Pooler, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Return sentence vectors before any head, ``(R, H)`` in float32; row i belongs to ``rows[i]``.
+    """Return sentence vectors before any head, ``(R, H)`` in float32 or wider; row i belongs to ``rows[i]``.
 
     Args:
         packed: the transformer.
@@ -27,5 +27,6 @@ def packed_vectors(
     tokens = packed.pack(rows, multiple=_MULTIPLE)
     states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
     groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-    pooled = torch.cat([pool_layers(pooler, [layer.float() for layer in group]) for group in groups])
+    wide = torch.promote_types(states[0].dtype, torch.float32)
+    pooled = torch.cat([pool_layers(pooler, [layer.to(wide) for layer in group]) for group in groups])
     return pooled.index_select(0, tokens.order.argsort())

@@ -1,0 +1,81 @@
+"""Contrastive Tension: two encoders that agree on identical sentences and on nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.data.pairs import sample_tension_pairs
+from simcse_cli.errors import ConfigError
+from simcse_cli.losses.tension import contrastive_tension
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.two_encoders import TwoEncoders
+
+TensionExample = tuple[str, str, bool]
+
+
+class TensionPairs(Sequence[TensionExample]):
+    """The pairs of an epoch, made when asked for: left and right sentence, whether they are the same one."""
+
+    def __init__(self, sentences: Sequence[str], n_negatives: int, generator: np.random.Generator) -> None:
+        self._sentences = sentences
+        self._pairs = sample_tension_pairs(len(sentences), n_negatives=n_negatives, generator=generator)
+
+    def __len__(self) -> int:
+        return len(self._pairs[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        left, right, is_positive = (column[index] for column in self._pairs)
+        return self._sentences[left], self._sentences[right], bool(is_positive)
+
+
+class ContrastiveTension(TwoEncoders):
+    """Identical sentences against pairs of random ones, seven of these for each; raw dot products.
+
+    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp, a learning rate
+    that falls in steps.
+
+    Args:
+        encoder: the first; the second starts as a copy.
+        max_length: sub-words per sentence.
+        n_negatives: K, random pairs for each identical one.
+        **settings: of the second encoder.
+    """
+
+    name = ObjectiveName.CT
+    ordered = True  # groups of one positive and K negative pairs stay together
+    always_two = True
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **{"batch_size": 16, "dropout_mode": "none", "head": "none", "lr": 1e-5, "max_length": 75},
+        **{"optimizer": "rmsprop", "pooler": "avg", "schedule": "tension"},
+    }
+
+    def __init__(
+        self, encoder: SentenceEncoder, *, max_length: int = 75, n_negatives: int = 7, **settings: Any
+    ) -> None:
+        super().__init__(encoder, **settings)
+        if n_negatives < 1:
+            raise ConfigError(f"--set n_negatives={n_negatives}: need at least 1")
+        self.max_length = max_length
+        self.n_negatives = n_negatives
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
+        """Return the pairs of an epoch: each distinct sentence of the file is once the positive one."""
+        sentences = list(dict.fromkeys(row[0] for row in data.rows))
+        return TensionPairs(sentences, self.n_negatives, generator)
+
+    def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
+        """Tokenise the left sentences for the first encoder and the right ones for the second."""
+        left, right, is_positive = zip(*examples, strict=True)
+        rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
+        texts = list(zip(left, right, strict=True))
+        return Batch(rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)})
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return the cross-entropy over the pairs of all processes."""
+        left, right = representations[0].chunk(2)
+        return {"tension": contrastive_tension(left, right, batch.extra["is_positive"].to(left.device))}, {}

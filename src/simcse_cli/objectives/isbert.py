@@ -1,0 +1,71 @@
+"""IS-BERT: token features tell their own sentence's feature from those of other sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.losses.gather import gather_with_grad, row_counts
+from simcse_cli.losses.mutual_information import jensen_shannon_mi
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.heads import TokenCnn
+from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.names import Pooler
+from simcse_cli.objectives.base import Batch, Losses, Objective
+
+
+class IsBert(Objective):
+    """Convolutions over the last layer give token features; their mean is the sentence's vector, and is kept.
+
+    Source: Zhang et al. 2020, settings of their code.
+
+    Args:
+        encoder: gets the convolutions.
+        max_length: sub-words per sentence.
+        n_channels: output channels of each of the three convolutions.
+    """
+
+    name = ObjectiveName.IS_BERT
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **{"adam_eps": 1e-7, "batch_size": 32, "head": "none", "lr": 2e-6, "max_length": 128},
+        **{"pooler": "avg", "warmup": 0.1, "weight_decay": 0.01},
+    }
+
+    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, n_channels: int = 256) -> None:
+        super().__init__(encoder)
+        if encoder.pooler is not Pooler.AVG or encoder.head is not None:
+            raise ConfigError(
+                f"--pooler {encoder.pooler}: --objective {self.name} averages features of its own",
+                hint="leave --pooler and --head out",
+            )
+        self.max_length = max_length
+        encoder.token_cnn = TokenCnn(encoder.hidden_size, n_channels)
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
+        """Return the distinct sentences of the file, all columns of it."""
+        return list(dict.fromkeys(text for row in data.rows for text in row))
+
+    def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
+        """Tokenise the sentences."""
+        rows = self.encoder.tokenize(examples, max_length=self.max_length)
+        return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
+
+    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the features ``(M, D)`` of all real tokens, sentence by sentence, and of the sentences."""
+        embeddings, features, mask = self.encoder.embed_with_states(batch.rows)
+        return features[mask.bool()], embeddings
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return minus the mutual information of tokens and sentences of all processes."""
+        local_features, sentence_features = representations
+        counts = row_counts(sentence_features)
+        rank = torch.distributed.get_rank() if len(counts) > 1 else 0
+        lengths = torch.tensor([len(row) for row in batch.rows])
+        owners = torch.repeat_interleave(torch.arange(len(lengths)), lengths) + sum(counts[:rank])
+        loss = jensen_shannon_mi(
+            local_features, gather_with_grad(sentence_features), owners.to(local_features.device)
+        )
+        return {"mutual_information": loss}, {}

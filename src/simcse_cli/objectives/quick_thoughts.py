@@ -1,0 +1,67 @@
+"""QuickThoughts: recognise a sentence's neighbours among a run of consecutive sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.losses.contrastive import quick_thoughts
+from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.objectives.base import Batch, Losses, Reads
+from simcse_cli.objectives.two_encoders import TwoEncoders
+
+PlacedSentence = tuple[str, int]
+"""A sentence and its place; places of one document are consecutive, documents are apart."""
+
+
+class QuickThoughts(TwoEncoders):
+    """Two encoders; each sentence of a batch in document order is to find its neighbours by dot product.
+
+    Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
+
+    Args:
+        encoder: the first; the second starts as a copy.
+        max_length: sub-words per sentence.
+        **settings: of the second encoder.
+    """
+
+    name = ObjectiveName.QUICK_THOUGHTS
+    reads = Reads.DOCUMENTS
+    ordered = True
+    always_two = True
+    defaults: ClassVar[Mapping[str, Any]] = {"batch_size": 400, "head": "none", "pooler": "avg"}
+
+    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32, **settings: Any) -> None:
+        super().__init__(encoder, **settings)
+        self.max_length = max_length
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
+        """Return every sentence with its place."""
+        placed: list[PlacedSentence] = []
+        place = 0
+        for document in data.documents:
+            placed += [(sentence, place + i) for i, sentence in enumerate(document)]
+            place += len(document) + 1  # a gap, so that neighbours stay within their document
+        return placed
+
+    def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
+        """Tokenise the sentences once for each encoder."""
+        sentences = [sentence for sentence, _ in examples]
+        places = np.array([place for _, place in examples])
+        rows = self.encoder.tokenize(sentences, max_length=self.max_length)
+        texts = [(sentence,) for sentence in sentences]
+        return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return the loss over the sentences of all processes."""
+        inputs, outputs = (gather_with_grad(view) for view in representations[0].chunk(2))
+        places = gather_with_grad(torch.from_numpy(batch.extra["places"]).to(inputs.device))
+        neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
+        share = neighbours.any(dim=1).float().mean()
+        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {
+            "with_neighbour": float(share)
+        }

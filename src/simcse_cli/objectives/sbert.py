@@ -1,0 +1,61 @@
+"""SBERT: classify sentence pairs by u, v and |u - v|."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.losses.classification import classification, pair_features
+from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.heads import PairClassifier
+from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.objectives.base import Batch, Losses, Objective, Reads
+
+CLASSES = ("contradiction", "entailment", "neutral")
+"""In the order of the original class numbers."""
+
+
+class Sbert(Objective):
+    """One encoder, a linear classifier over pair features, three NLI classes; the classifier is discarded.
+
+    Source: Reimers and Gurevych 2019, section 3.
+
+    Args:
+        encoder: of both sentences.
+        max_length: sub-words per sentence.
+    """
+
+    name = ObjectiveName.SBERT
+    reads = Reads.LABELLED
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **{"batch_size": 16, "head": "none", "lr": 2e-5, "max_length": 128, "pooler": "avg", "warmup": 0.1}
+    }
+
+    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:
+        super().__init__(encoder)
+        self.max_length = max_length
+        self.classifier = PairClassifier(encoder.hidden_size, len(CLASSES))
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+        """Return premise, hypothesis and label of each row."""
+        rows: Sequence[tuple[str, ...]] = data.rows
+        return rows
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        """Tokenise both sentences of each pair."""
+        left, right, labels = zip(*examples, strict=True)
+        rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
+        numbers = torch.tensor([CLASSES.index(label) for label in labels])
+        return Batch(rows, len(examples), texts=list(examples), extra={"labels": numbers})
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return the cross-entropy over the pairs of all processes, and the accuracy on this batch."""
+        left, right = representations[0].chunk(2)
+        labels = batch.extra["labels"].to(left.device)
+        logits = self.classifier(pair_features(left, right))
+        n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
+        accuracy = share_of_mean(n_right, len(labels))
+        return {"classification": classification(logits, labels)}, {"accuracy": float(accuracy)}

@@ -1,0 +1,53 @@
+"""VICReg: views agree, dimensions vary, dimensions do not covary."""
+
+from typing import Any
+
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.losses.redundancy import vicreg
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import Objective as ObjectiveName
+from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.redundancy import ProjectedViews
+
+
+class Vicreg(ProjectedViews):
+    """Three terms on two projected views.
+
+    Source: Bardes et al. 2022.
+
+    Args:
+        encoder: gives the embedding that is kept.
+        invariance_weight: of the squared difference of the views.
+        variance_weight: of the hinge on each dimension's standard deviation.
+        covariance_weight: of the squared covariances.
+        **settings: of projector, views and second encoder.
+    """
+
+    name = ObjectiveName.VICREG
+    projector_bias = True
+
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        *,
+        invariance_weight: float = 25.0,
+        variance_weight: float = 25.0,
+        covariance_weight: float = 1.0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(encoder, **settings)
+        self.weights = {
+            "invariance_weight": invariance_weight,
+            "variance_weight": variance_weight,
+            "covariance_weight": covariance_weight,
+        }
+        for name, weight in self.weights.items():
+            if weight < 0:
+                raise ConfigError(f"--set {name}={weight}: need 0 or more")
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        """Return the three weighted terms over the global batch."""
+        view_a, view_b = self.projections(representations[0], batch)
+        return vicreg(view_a, view_b, **self.weights)._asdict(), {}

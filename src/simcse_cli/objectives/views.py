@@ -1,0 +1,113 @@
+"""Objectives that compare two views of a sentence: where the views come from, and how they become rows."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import DropoutMode
+from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.two_encoders import TwoEncoders
+
+Augment = Callable[[str, int], str]
+"""Maps a text and a random key to an augmented text."""
+
+
+class TextViews(TwoEncoders):
+    """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
+
+    Args:
+        encoder: its dropout tells two copies of a text apart.
+        max_length: sub-words per text.
+        dropout_mode: ``fixed`` encodes once and uses the vector for both views.
+        augment: makes the positive's text; None leaves it as it is.
+        augment_both: augment the anchor too, with a draw of its own.
+        original_scaling: gradient of gathered vectors as in the original SimCSE code.
+        **settings: of the second encoder.
+    """
+
+    n_columns: ClassVar[tuple[int, int]] = (1, 2)
+
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        *,
+        max_length: int = 32,
+        dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
+        augment: Augment | None = None,
+        augment_both: bool = False,
+        original_scaling: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(encoder, **settings)
+        self.max_length = max_length
+        self.dropout_mode = dropout_mode
+        self.augment = augment
+        self.augment_both = augment_both
+        self.original_scaling = original_scaling
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.augment_both and self.augment is None:
+            raise ConfigError(
+                "--set augment_both=true: nothing augments", hint="name a method with --augment"
+            )
+        if self.dropout_mode is not DropoutMode.FIXED:
+            return
+        one_vector = "--dropout-mode fixed makes one vector serve as both views"
+        if self.augment is not None:
+            raise ConfigError(f"{one_vector}; with --augment they have different texts", hint="leave one out")
+        if self.second is not None:
+            raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+        """Return the rows of the training file: sentences, pairs or triplets."""
+        n_columns = len(data.columns)
+        least, most = self.n_columns
+        if not least <= n_columns <= most:
+            needed = (
+                "anchor, positive and perhaps hard_negative" if least == 2 else "one sentence, or a pair,"
+            )
+            other = "--mode unsup" if n_columns == 1 else "--mode sup"
+            raise DataError(
+                f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
+                f"--objective {self.name} needs {needed} a row",
+                hint=f"use {other}, or build the file with `simcse prepare`",
+            )
+        if self.dropout_mode is DropoutMode.FIXED and n_columns > 1:
+            raise ConfigError(
+                "--dropout-mode fixed makes one vector serve as both views; these have different texts",
+                hint="use it with single sentences",
+            )
+        rows: Sequence[tuple[str, ...]] = data.rows
+        return rows
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        """Tokenise the views of each example; a single sentence becomes a pair with itself."""
+        views = list(zip(*examples, strict=True))
+        if len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
+            views *= 2
+        if self.augment is not None:
+            sides = (0, 1) if self.augment_both else (1,)
+            for side in sides:
+                keys = generator.integers(0, 2**62, size=len(examples))
+                views[side] = tuple(
+                    self.augment(text, int(key)) for text, key in zip(views[side], keys, strict=True)
+                )
+        rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
+        return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
+
+    def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
+        """Return the views of this process, each ``(B, D)``; a single one stands for both."""
+        views = list(embeddings.view(-1, batch.n_examples, embeddings.shape[-1]))
+        return views * 2 if len(views) == 1 else views
+
+    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
+        """Return the views of all processes, each ``(N, D)``."""
+        local = self.local_views(embeddings, batch)
+        return [gather_with_grad(view, original_scaling=self.original_scaling) for view in local]

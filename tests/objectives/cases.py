@@ -1,0 +1,111 @@
+"""One small instance of every objective, with data it can read."""
+
+from copy import deepcopy
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from helpers import SENTENCES
+from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.names import HeadUse, Pooler
+from simcse_cli.names import Objective as Name
+from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.objectives.registry import build_objective
+
+SINGLES = TrainingRows("singles", ("anchor",), [(s,) for s in SENTENCES], 0, "")
+PAIRS = TrainingRows("pairs", ("anchor", "positive"), list(pairwise(SENTENCES)), 0, "")
+TRIPLETS = TrainingRows(
+    "triplets",
+    ("anchor", "positive", "hard_negative"),
+    list(zip(SENTENCES, SENTENCES[1:], SENTENCES[2:], strict=False)),
+    0,
+    "",
+)
+LABELLED = TrainingRows(
+    "labelled",
+    ("anchor", "positive", "label"),
+    [(a, b, ("contradiction", "entailment", "neutral")[i % 3]) for i, (a, b) in enumerate(PAIRS.rows)],
+    0,
+    "",
+)
+DOCUMENTS = TrainingDocuments(
+    "documents", [list(SENTENCES[:9]), list(SENTENCES[9:12]), list(SENTENCES[12:])], ""
+)
+LONG_DOCUMENTS = TrainingDocuments("documents", [list(SENTENCES[i:]) * 2 for i in range(12)], "")
+
+VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
+    "simcse-unsup": (Name.SIMCSE_UNSUP, SINGLES, {}),
+    "simcse-unsup mlm matryoshka symmetric": (
+        Name.SIMCSE_UNSUP,
+        SINGLES,
+        {"mlm_weight": 0.1, "matryoshka_dims": [8, 16], "symmetric": True},
+    ),
+    "simcse-sup": (Name.SIMCSE_SUP, TRIPLETS, {"hard_negative_alpha": 2.0}),
+    "simcse-sup dual mlm": (Name.SIMCSE_SUP, TRIPLETS, {"dual_encoder": True, "mlm_weight": 0.1}),
+    "next-sentence": (Name.NEXT_SENTENCE, DOCUMENTS, {"window": 3, "dual_encoder": True}),
+    "quick-thoughts": (Name.QUICK_THOUGHTS, DOCUMENTS, {}),
+    "sbert": (Name.SBERT, LABELLED, {}),
+    "ct": (Name.CT, SINGLES, {"n_negatives": 3}),
+    "is-bert": (Name.IS_BERT, SINGLES, {"n_channels": 8}),
+    "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),
+    "barlow-twins": (Name.BARLOW_TWINS, SINGLES, {"projector_dim": 24}),
+    "vicreg": (Name.VICREG, PAIRS, {"projector_dim": 24}),
+}
+
+
+@cache
+def _encoder(model_dir: Path, dropout: float | None) -> SentenceEncoder:
+    return load_encoder(model_dir, pooler="avg", device="cpu", dropout=dropout)
+
+
+def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, Any]:
+    """Return the objective in training mode and its data; weights are equal in every call."""
+    name, data, options = VARIANTS[variant]
+    encoder = deepcopy(_encoder(model_dir, overrides.pop("dropout", None)))
+    torch.manual_seed(0)
+    if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE):
+        encoder.pooler, encoder.head, encoder.head_use = Pooler.CLS, MlpHead(32), HeadUse.TRAIN_ONLY
+    objective = build_objective(name, encoder, {}, options | overrides)
+    return objective.train(), data
+
+
+def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batch:
+    """Return a batch of the first epoch's examples; the random draws follow the examples, not the slice."""
+    examples = objective.examples(data, np.random.default_rng(1))
+    parts = [
+        objective.collate([examples[i]], np.random.default_rng((2, i))) for i in range(len(examples))[rows]
+    ]
+    n_views = len(parts[0].rows) // parts[0].n_examples
+    joined = Batch(
+        [
+            row
+            for v in range(n_views)
+            for p in parts
+            for row in p.rows[v * p.n_examples : (v + 1) * p.n_examples]
+        ],
+        sum(part.n_examples for part in parts),
+    )
+    for key, value in parts[0].extra.items():
+        joined.extra[key] = _join(key, [part.extra[key] for part in parts], parts, type(value))
+    return joined
+
+
+def _join(key: str, values: list[Any], parts: list[Batch], kind: type) -> Any:
+    if key == "n_plain":
+        return sum(values)
+    if key == "mlm_labels":  # view by view, as the rows are
+        n_views = len(values[0]) // parts[0].n_examples
+        return [
+            row
+            for v in range(n_views)
+            for labels, part in zip(values, parts, strict=True)
+            for row in labels[v * part.n_examples : (v + 1) * part.n_examples]
+        ]
+    return np.concatenate(values) if kind is np.ndarray else torch.cat(values)
