@@ -1,0 +1,56 @@
+# `make demo` and `make test` set everything up on a fresh machine; nothing else is needed first.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+EXTRAS := demo,dev
+OUT    ?= demo
+
+.PHONY: demo test check format bench binary wheel docs clean help
+
+help:            ## show the targets
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  \1\t/'
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
+
+demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, encode, analyze
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
+
+test: $(STAMP)   ## all tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## format, lint, types, tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(STAMP) ## format the code
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: $(STAMP)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
+	$(BIN)/python benchmarks/run.py
+
+wheel: $(STAMP)  ## build dist/*.whl
+	$(BIN)/python -m pip install -q -c constraints.txt build
+	$(BIN)/python -m build -q --wheel
+
+binary: wheel    ## build dist/simcse, one file that needs only Python, and try it
+	$(BIN)/python -m pip install -q -c constraints.txt pex
+	$(BIN)/pex -q -c simcse --constraints constraints.txt --venv prepend \
+	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo]"
+	printf 'One sentence.\nAnother one.\n' > dist/smoke.txt
+	$(PYTHON) dist/simcse encode dist/smoke.txt -o dist/smoke.npy --model minilm --force -q
+	test -s dist/smoke.npy && rm dist/smoke.*
+
+docs: $(STAMP)   ## write docs/cli.md from --help
+	$(BIN)/python docs/make_cli_reference.py
+
+clean:           ## remove what was built
+	rm -rf $(VENV) dist build demo

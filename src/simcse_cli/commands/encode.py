@@ -1,0 +1,165 @@
+"""`simcse encode`: sentences to vectors."""
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcse_cli.commands import _options as opt
+from simcse_cli.commands._models import load_model
+from simcse_cli.console import Console, get_console
+from simcse_cli.errors import ConfigError
+from simcse_cli.files import STDIO
+from simcse_cli.names import Device, Pooler, Precision
+
+if TYPE_CHECKING:
+    from simcse_cli.encoding.stream import Share
+    from simcse_cli.models.encoder import SentenceEncoder
+
+
+def register(app: typer.Typer) -> None:
+    """Add `encode` to the application."""
+    app.command("encode")(encode_command)
+
+
+def encode_command(
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="One sentence a line, a table, or - for stdin.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL."),
+    ],
+    model: opt.ModelOption = opt.DEFAULT_MODEL,
+    pooler: opt.PoolerOption = None,
+    force_pooler: opt.ForcePoolerOption = False,
+    column: Annotated[str | None, typer.Option(help="Column of a table; default: its text column.")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
+    dtype: Annotated[str, typer.Option(help="float32, float16, int8 (cosine kept), binary (signs).")] = "float32",
+    max_length: Annotated[int | None, typer.Option(min=3, help="Cut sentences after so many sub-words.")] = None,
+    device: opt.DeviceOption = Device.AUTO,
+    precision: opt.PrecisionOption = Precision.FP32,
+    batch_tokens: opt.BatchTokensOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    force: opt.ForceOption = False,
+) -> None:
+    """Encode sentences: row i of the output is line i of the input.
+
+    Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests.
+    """
+    console = get_console()
+    encoder = load_model(
+        model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
+    )
+    encode = functools.partial(
+        encoder.encode, batch_tokens=batch_tokens, max_length=max_length, normalize=normalize
+    )
+    if str(output) == STDIO:
+        print_vectors(encode, sentences_of(source, column), console)
+        return
+    facts = {"normalize": normalize, "max_length": max_length, "precision": precision.value}
+    encode_file(encode, encoder, source, output, console, column=column, dtype=dtype, facts=facts, resume=resume, force=force)
+
+
+def sentences_of(source: str, column: str | None) -> Iterable[str]:
+    """Return the sentences of an input, one per line or row."""
+    from simcse_cli.data.readers import iter_sentences
+
+    return iter_sentences(source, column=column)
+
+
+def count_lines(source: str) -> int | None:
+    """Return the number of lines of a plain text file, for the time left; None for other formats."""
+    from simcse_cli.data.readers import FileFormat, guess_format
+
+    if guess_format(source) is not FileFormat.TEXT or source.endswith(".gz"):
+        return None
+    with Path(source).open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+
+
+def print_vectors(encode: Callable[[list[str]], Any], sentences: Iterable[str], console: Console) -> None:
+    """Print one JSON object a sentence to stdout, as the input comes."""
+    from simcse_cli.encoding.formats import json_line
+    from simcse_cli.encoding.stream import windows
+
+    for texts in windows(sentences, 256):
+        for text, row in zip(texts, encode(texts), strict=True):
+            console.print_data(json_line(text, row))
+
+
+def share_of_process() -> "Share":
+    """Return the part of this process under ``accelerate launch``; all of it otherwise."""
+    from simcse_cli.encoding.stream import Share
+
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if n_processes == 1:
+        return Share()
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo")
+    return Share(distributed.get_rank(), n_processes, distributed.barrier)
+
+
+def encode_file(
+    encode: Callable[..., Any],
+    encoder: "SentenceEncoder",
+    source: str,
+    output: Path,
+    console: Console,
+    *,
+    column: str | None = None,
+    dtype: str = "float32",
+    facts: dict[str, Any] | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> int:
+    """Encode an input into a file with its side file, and return the number of rows.
+
+    Raises:
+        SimcseError: the input cannot be read, the output exists, or a resumed run differs.
+    """
+    import time
+
+    from simcse_cli import __version__
+    from simcse_cli.encoding.quantize import VectorType
+    from simcse_cli.encoding.stream import encode_stream
+    from simcse_cli.files import check_output, sha256_file, write_json
+
+    try:
+        kind = VectorType(dtype)
+    except ValueError:
+        raise ConfigError(f"--dtype {dtype}: need one of {', '.join(VectorType)}") from None
+    check_output(output, force=force)
+    is_file = source != STDIO and Path(source).is_file()
+    record = {
+        "model": encoder.name,
+        "model_digest": encoder.digest,
+        "pooler": encoder.pooler.value,
+        **(facts or {}),
+        "input": source,
+        "input_sha256": sha256_file(source) if is_file else None,
+    }
+    share = share_of_process()
+    started = time.perf_counter()
+    n_rows = encode_stream(
+        encode,
+        sentences_of(source, column),
+        output,
+        dim=encoder.dim,
+        kind=kind,
+        settings=record,
+        resume=resume,
+        force=force,
+        share=share,
+        total=count_lines(source) if is_file else None,
+        progress=console if share.rank == 0 else None,
+    )
+    if share.rank == 0:
+        side = {"format": 1, "version": __version__, **record, "dtype": dtype, "n_rows": n_rows, "dim": encoder.dim}
+        write_json(output.with_name(output.name + ".json"), side)
+        elapsed = time.perf_counter() - started
+        console.info(f"wrote {output}: {n_rows:,} x {encoder.dim} {dtype} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)")
+    return n_rows

