@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.sources import resolve_model
 from simcse_cli.names import Device, HeadUse, Pooler, Precision
@@ -179,6 +179,18 @@ def _load_head(folder: Path, record: ModelRecord, own_pooler: nn.Module | None, 
     return head
 
 
+def _load_cnn(folder: Path) -> TokenCnn:
+    """Return the convolutions saved in a folder; their weights give their sizes."""
+    weights = _read_tensors(folder, "convs.")
+    shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
+    if not shapes:
+        raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
+    n_channels, dim, _ = shapes[0]
+    cnn = TokenCnn(dim, n_channels, tuple(size for _, _, size in shapes))
+    cnn.convolutions.load_state_dict(weights)
+    return cnn
+
+
 def _choose_pooler(
     name: str, record: ModelRecord, asked: Pooler | None, force: bool, is_simcse: bool, progress: Progress
 ) -> Pooler:
@@ -260,6 +272,8 @@ def load_encoder(
         max_length=_max_length(backbone, record),
         name=str(name),
     )
+    if record.cnn_folder is not None:
+        encoder.token_cnn = _load_cnn(folder / record.cnn_folder)
     encoder.backbone.to(dtype)
     return encoder.to(target).eval()
 

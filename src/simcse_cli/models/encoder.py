@@ -152,7 +152,8 @@ class SentenceEncoder(nn.Module):
 
     def embed_rows(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode."""
-        packed = packed_backbone(self.backbone) if self.device.type == "cpu" and self.token_cnn is None else None
+        can_pack = self.device.type == "cpu" and self.token_cnn is None
+        packed = packed_backbone(self.backbone) if can_pack else None
         if packed is not None and max(map(len, rows)) <= packed.max_tokens:
             return self.apply_head(packed_vectors(packed, rows, self.pooler))
         ids, mask = pad(rows, self.pad_id, self.device)
@@ -160,7 +161,7 @@ class SentenceEncoder(nn.Module):
         return embeddings
 
     def embed_with_states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` they come from, and the mask ``(R, L)``."""
+        """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""
         ids, mask = pad(rows, self.pad_id, self.device)
         states = self.hidden_states(ids, mask)
         return self.apply_head(pool(self.pooler, states, mask)), states[-1], mask

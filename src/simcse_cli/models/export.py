@@ -19,7 +19,7 @@ from simcse_cli.errors import CheckpointError, OutputError
 from simcse_cli.files import output_error, read_json, write_json
 from simcse_cli.models.checkpoint import load_encoder, quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder, pad
-from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.poolers import AVERAGES, NEEDS_ALL_LAYERS, pool
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 from simcse_cli.names import HeadUse, Pooler
@@ -32,6 +32,7 @@ PROBE_SENTENCES = (
 )
 PROBE_TOLERANCE = 1e-5
 _ST = "sentence_transformers.models."
+CNN_FOLDER = "1_CNN"
 
 
 @contextlib.contextmanager
@@ -96,6 +97,24 @@ def _layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
     return weights
 
 
+def _write_cnn(cnn: TokenCnn, folder: Path) -> str:
+    """Write convolutions as a CNN module of sentence-transformers and return its subfolder."""
+    from safetensors.torch import save_file
+
+    path = folder / CNN_FOLDER
+    path.mkdir()
+    first: Any = cnn.convolutions[0]
+    settings = {
+        "in_word_embedding_dimension": first.in_channels,
+        "out_channels": first.out_channels,
+        "kernel_sizes": cnn.kernel_sizes,
+    }
+    write_json(path / "cnn_config.json", settings)
+    state = {f"convs.{k}": v.detach().cpu().contiguous() for k, v in cnn.convolutions.state_dict().items()}
+    save_file(state, path / "model.safetensors")
+    return CNN_FOLDER
+
+
 def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     from safetensors.torch import save_file
 
@@ -111,13 +130,16 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         write_json(path / "config.json", settings)
         save_file({"layer_weights": _layer_weights(encoder.pooler, n_layers)}, path / "model.safetensors")
         modules.append((path.name, "WeightedLayerPooling"))
+    if encoder.token_cnn is not None:
+        modules.append((_write_cnn(encoder.token_cnn, folder), "CNN"))
     pooling = folder / f"{len(modules)}_Pooling"
     pooling.mkdir()
     averages = encoder.pooler in AVERAGES
     pooling_modes = {"pooling_mode_cls_token": not averages, "pooling_mode_mean_tokens": averages}
     others = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
+    width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
     write_json(
-        pooling / "config.json", {"word_embedding_dimension": encoder.hidden_size, **pooling_modes, **others}
+        pooling / "config.json", {"word_embedding_dimension": width, **pooling_modes, **others}
     )
     modules.append((pooling.name, "Pooling"))
     if record.head_folder is not None and encoder.head is not None and encoder.head_use is HeadUse.KEPT:
@@ -163,6 +185,7 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
         head_tanh=encoder.head.tanh if encoder.head is not None else True,
         normalize=encoder.normalize,
         max_length=encoder.max_length,
+        cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
     )
     if encoder.head_use is HeadUse.TRAIN_ONLY and encoder.pooler is Pooler.CLS:
         record = ModelRecord(**(vars(record) | {"pooler": Pooler.CLS_BEFORE_POOLER}))
@@ -201,6 +224,8 @@ def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         states = (*output.hidden_states[:-1], output.last_hidden_state)
+        if encoder.token_cnn is not None:
+            states = (encoder.token_cnn.cpu()(states[-1], mask),)
         vectors = pool(encoder.pooler, states, mask)
         if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
             own = getattr(output, "pooler_output", None)
@@ -208,7 +233,7 @@ def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np
     return vectors.float().numpy()  # type: ignore[no-any-return]
 
 
-def _vectors_by_sentence_transformers(folder: Path) -> NDArray[np.float32] | None:
+def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
     """Return probe vectors by ``SentenceTransformer``, or None where it is not installed."""
     if importlib.util.find_spec("sentence_transformers") is None:
         return None
@@ -217,7 +242,7 @@ def _vectors_by_sentence_transformers(folder: Path) -> NDArray[np.float32] | Non
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        vectors = model.encode(list(PROBE_SENTENCES), show_progress_bar=False)
+        vectors = model.encode(list(PROBE_SENTENCES), show_progress_bar=False, batch_size=batch_size)
     return np.asarray(vectors, dtype=np.float32)
 
 
@@ -234,7 +259,10 @@ def verify_export(folder: Path) -> dict[str, float | None]:
     plain = _vectors_by_auto_model(folder, encoder)
     if encoder.normalize:
         plain = plain / np.linalg.norm(plain, axis=1, keepdims=True)
-    others = {"auto_model": plain, "sentence_transformers": _vectors_by_sentence_transformers(folder)}
+    # The CNN module of sentence-transformers convolves over padding too: one sentence at a time has none.
+    batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
+    by_st = _vectors_by_sentence_transformers(folder, batch_size=batch_size)
+    others = {"auto_model": plain, "sentence_transformers": by_st}
     scale = max(1.0, float(np.abs(ours).max()))
     differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
     for loader, difference in differences.items():

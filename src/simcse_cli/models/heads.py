@@ -101,6 +101,7 @@ class TokenCnn(nn.Module):
     def __init__(self, dim: int, n_channels: int = 256, kernel_sizes: tuple[int, ...] = (1, 3, 5)) -> None:
         super().__init__()
         self.dim = n_channels * len(kernel_sizes)
+        self.kernel_sizes = list(kernel_sizes)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes
         )

@@ -29,6 +29,7 @@ class ModelRecord:
         head_tanh: whether tanh follows the head.
         normalize: whether vectors are scaled to norm 1.
         max_length: most sub-words a sentence; None for the transformer's limit.
+        cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         origin: where the record was found, for messages.
     """
 
@@ -38,6 +39,7 @@ class ModelRecord:
     head_tanh: bool = True
     normalize: bool = False
     max_length: int | None = None
+    cnn_folder: str | None = None
     origin: str = "nothing"
 
     def to_json(self, **extra: Any) -> dict[str, Any]:
@@ -74,13 +76,14 @@ def _own_record(values: dict[str, Any], folder: Path) -> ModelRecord:
         head_tanh=values["head_tanh"],
         normalize=values["normalize"],
         max_length=values["max_length"],
+        cnn_folder=values.get("cnn_folder"),
         origin=str(folder / RECORD_FILE),
     )
 
 
 def _sentence_transformers_record(folder: Path) -> ModelRecord:
     pooler: Pooler | None = None
-    head_folder, head_tanh, normalize, max_length = None, True, False, None
+    head_folder, head_tanh, normalize, max_length, cnn_folder = None, True, False, None, None
     for module in read_json(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
         path = folder / module["path"]
@@ -90,6 +93,8 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
                 max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
             case "Pooling":
                 pooler = _sentence_transformers_pooler(read_json(path / "config.json"), path)
+            case "CNN":
+                cnn_folder = module["path"]
             case "Dense":
                 head_folder, head_tanh = module["path"], _dense_has_tanh(path)
             case "Normalize":
@@ -97,7 +102,7 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
             case _:
                 raise CheckpointError(
                     f"{folder / 'modules.json'}: module {kind} is not supported; "
-                    "need Transformer, Pooling (cls or mean), Dense, Normalize"
+                    "need Transformer, CNN, Pooling (cls or mean), Dense, Normalize"
                 )
     if pooler is Pooler.CLS_BEFORE_POOLER and head_folder is not None:
         pooler = Pooler.CLS
@@ -108,6 +113,7 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
         head_tanh,
         normalize,
         max_length,
+        cnn_folder,
         origin=f"{folder / 'modules.json'}",
     )
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 from simcse_cli.data.masking import NOT_MASKED, mask_tokens
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.models.checkpoint import quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlmHead
 from simcse_cli.models.sources import resolve_model
@@ -48,7 +49,8 @@ class MlmTerm(nn.Module):
             self.head = MlmHead(encoder.config, encoder.backbone.get_input_embeddings())  # type: ignore[operator]
         except ValueError as error:
             raise ConfigError(f"--mlm-weight: {error}", hint="use a BERT or RoBERTa encoder") from error
-        self.is_pretrained = self.head.load_pretrained(str(resolve_model(encoder.name)))
+        with quiet_transformers():
+            self.is_pretrained = self.head.load_pretrained(str(resolve_model(encoder.name)))
 
     def mask(self, rows: Rows, generator: np.random.Generator) -> tuple[list[list[int]], list[list[int]]]:
         """Return masked copies of token rows, and their labels."""
