@@ -10,7 +10,7 @@ import typer
 from simcse_cli.commands._options import DeviceOption, ForceOption, SeedOption
 from simcse_cli.console import DiffRow, get_console
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import STDIO, atomic_text, check_output
+from simcse_cli.files import STDIO, check_output
 from simcse_cli.names import Augmentation, Device, Sides, TextUnit
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def augment_command(
     ],
     method: Annotated[Augmentation, typer.Option("--method", help="What is done to a sentence.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Pairs: .csv, .tsv or .jsonl; - is stdout.")
+        Path | None, typer.Option("--output", "-o", help="Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.")
     ] = None,
     rate: Annotated[
         float | None,
@@ -120,14 +120,15 @@ def augment(
         DataError: the input is unreadable or blank, or WordNet is missing.
         OutputError: ``output`` exists (without ``force``) or cannot be written.
     """
-    from simcse_cli.data.augment_file import AugmentJob, available_cores, row_format, write_pairs
+    from simcse_cli.data.augment_file import COLUMNS, AugmentJob, available_cores, write_pairs
     from simcse_cli.data.augmentations import check_rate
     from simcse_cli.data.readers import iter_sentences, source_name
+    from simcse_cli.data.writers import open_rows, output_format
 
     console = get_console()
     rate = check_rate(method, rate)
     if output is not None:
-        fmt = row_format(output)
+        output_format(output, COLUMNS)
         if str(output) != STDIO:
             check_output(output, force=force)
     rewriter = _make_rewriter(method, rate, unit=unit, wordnet_dir=wordnet_dir, model=model, device=device)
@@ -141,10 +142,9 @@ def augment(
         return None
     if method is Augmentation.MLM:
         workers = 1  # the model computes on all cores already
-    with atomic_text(output, force=force) as stream:
-        counts = write_pairs(
-            sentences, stream, job, fmt=fmt, workers=workers or available_cores(), progress=console.progress
-        )
+    with open_rows(output, COLUMNS, force=force) as write:
+        n_workers = workers or available_cores()
+        counts = write_pairs(sentences, write, job, workers=n_workers, progress=console.progress)
         if not counts.n_rows:
             raise DataError(f"{source_name(source)} has no sentences, only {counts.n_blank:,} blank lines")
     _report(counts, source_name(source), output, unit)
@@ -208,9 +208,10 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 
 def _preview_rows(sentences: Sequence[str], job: "AugmentJob", unit: TextUnit) -> list[DiffRow]:
-    lines = [(number, text) for number, sentence in enumerate(sentences) if (text := sentence.strip())]
+    from simcse_cli.data.augment_file import number_lines
+
     rows = []
-    for number, text in lines:
+    for number, text in number_lines(sentences):
         for copy, (anchor, positive) in enumerate(job.rows([(number, text)])):
             name = f"line {number + 1}" + (f", copy {copy + 1}" if job.copies > 1 else "")
             if job.both_sides:
@@ -244,7 +245,7 @@ def _report(counts: "AugmentCounts", name: str, output: Path, unit: TextUnit) ->
     )
     if counts.n_unspaced > _UNSPACED_SHARE * counts.n_lines and unit is TextUnit.WORD:
         console.warn(
-            f"{name}: {counts.n_unspaced:,} sentences hold text without spaces, where a whole phrase counts as "
+            f"{name}: {counts.n_unspaced:,} sentences hold text without spaces, where a phrase counts as "
             "one word; --unit char works on characters"
         )
     if 2 * counts.n_unchanged > counts.n_rows:
@@ -259,6 +260,7 @@ def _write_record(
     manifest = build_manifest(
         "augment",
         inputs=[source],
+        folder=output.parent,
         outputs=[(output, counts.n_rows)],
         settings=settings,
         seed=seed,

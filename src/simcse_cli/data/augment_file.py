@@ -1,32 +1,27 @@
 """Stream sentences through an augmentation into ``anchor,positive`` rows, in order, on several cores."""
 
-import csv
-import io
-import json
 import os
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain, count, islice
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from simcse_cli.data.augmentations import sentence_key
+from simcse_cli.data.text_forms import clean_text
 from simcse_cli.data.text_units import is_unspaced
-from simcse_cli.errors import ConfigError
-from simcse_cli.files import STDIO
 from simcse_cli.progress import Progress
 
 _CHUNK_LINES = 2000
 # Starting workers takes longer than this many chunks do in one process.
 _CHUNKS_WITHOUT_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
-_COLUMNS = ("anchor", "positive")
-_FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 
+COLUMNS = ("anchor", "positive")
+Pair = tuple[str, str]
 NumberedLine = tuple[int, str]
 
 
@@ -53,7 +48,7 @@ class AugmentJob:
     copies: int = 1
     both_sides: bool = False
 
-    def rows(self, lines: Sequence[NumberedLine]) -> list[tuple[str, str]]:
+    def rows(self, lines: Sequence[NumberedLine]) -> list[Pair]:
         """Return the ``(anchor, positive)`` rows of numbered lines, the copies of a line together."""
         draws = [(number, text, copy) for number, text in lines for copy in range(self.copies)]
         texts = [text for _, text, _ in draws]
@@ -94,75 +89,65 @@ class AugmentCounts:
         )
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    lines: list[NumberedLine] = field(default_factory=list)
-    n_blank: int = 0
-
-
-def row_format(output: Path | str) -> str:
-    """Return the format of an output file by its ending: csv (also for ``-``), tsv or jsonl.
-
-    Raises:
-        ConfigError: another ending.
-    """
-    if str(output) == STDIO:
-        return "csv"
-    try:
-        return _FORMATS[Path(output).suffix.lower()]
-    except KeyError:
-        raise ConfigError(
-            f"{output}: ending {Path(output).suffix or '(none)'}, need .csv, .tsv or .jsonl",
-            hint=f"write to {Path(output).with_suffix('.csv')}",
-        ) from None
-
-
 def available_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
+    """Return the sentences that are not blank, on one line each, with their numbers in the input."""
+    cleaned = ((number, clean_text(sentence)) for number, sentence in enumerate(sentences, start))
+    return [(number, text) for number, text in cleaned if text]
+
+
 def write_pairs(
-    sentences: Iterable[str], stream: TextIO, job: AugmentJob, *, fmt: str, workers: int, progress: Progress
+    sentences: Iterable[str],
+    write: Callable[[Pair], object],
+    job: AugmentJob,
+    *,
+    workers: int,
+    progress: Progress,
 ) -> AugmentCounts:
-    """Write the rows of all sentences and return what happened; the bytes do not depend on ``workers``.
+    """Write the rows of all sentences and return what happened; the rows do not depend on ``workers``.
 
     Args:
         sentences: one per line of the input, in order; lines count from 0.
-        stream: gets a header (not for jsonl) and the rows.
+        write: takes one row.
         job: the augmentation.
-        fmt: csv, tsv or jsonl.
         workers: processes to use; short inputs are done in this one.
         progress: receives the number of lines done.
     """
     counts = AugmentCounts()
-    if fmt != "jsonl":
-        stream.write(_format_rows([_COLUMNS], fmt))
     with progress.task("augment") as task:
-        for block, part in _blocks(_chunks(sentences), job, fmt, workers):
-            stream.write(block)
+        for rows, part in _results(_chunks(sentences), job, workers):
+            for row in rows:
+                write(row)
             counts += part
             task.advance(part.n_lines + part.n_blank)
     return counts
 
 
+_Chunk = tuple[int, list[str]]  # number of the first line, lines
+_Result = tuple[list[Pair], AugmentCounts]
+
+
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
-    numbered = enumerate(sentences)
-    while taken := list(islice(numbered, _CHUNK_LINES)):
-        lines = [(number, text) for number, sentence in taken if (text := sentence.strip())]
-        yield _Chunk(lines, len(taken) - len(lines))
+    remaining = iter(sentences)
+    for start in count(step=_CHUNK_LINES):
+        lines = list(islice(remaining, _CHUNK_LINES))
+        if not lines:
+            return
+        yield start, lines
 
 
-def _blocks(
-    chunks: Iterator[_Chunk], job: AugmentJob, fmt: str, workers: int
-) -> Iterator[tuple[str, AugmentCounts]]:
+def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
     head = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
     if workers < 2 or len(head) < _CHUNKS_WITHOUT_WORKERS:
         for chunk in chain(head, chunks):
-            yield _block(chunk, job, fmt)
+            yield _augment_chunk(chunk, job)
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job, fmt)) as pool:
-        waiting: deque[Future[tuple[str, AugmentCounts]]] = deque()
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
+        waiting: deque[Future[_Result]] = deque()
         try:
             for chunk in chain(head, chunks):
                 # Never more than a few chunks ahead, so that memory does not grow with the input.
@@ -175,40 +160,29 @@ def _blocks(
             pool.shutdown(cancel_futures=True)
 
 
-_worker_job: tuple[AugmentJob, str] | None = None
+_worker_job: AugmentJob | None = None
 
 
-def _start_worker(job: AugmentJob, fmt: str) -> None:
+def _start_worker(job: AugmentJob) -> None:
     global _worker_job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent reports an interruption once
-    _worker_job = job, fmt
+    _worker_job = job
 
 
-def _work(chunk: _Chunk) -> tuple[str, AugmentCounts]:
+def _work(chunk: _Chunk) -> _Result:
     if _worker_job is None:
         raise ValueError("the worker was not started with a job")
-    return _block(chunk, *_worker_job)
+    return _augment_chunk(chunk, _worker_job)
 
 
-def _block(chunk: _Chunk, job: AugmentJob, fmt: str) -> tuple[str, AugmentCounts]:
-    rows = job.rows(chunk.lines)
-    counts = AugmentCounts(
-        n_lines=len(chunk.lines),
-        n_blank=chunk.n_blank,
+def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
+    start, sentences = chunk
+    lines = number_lines(sentences, start)
+    rows = job.rows(lines)
+    return rows, AugmentCounts(
+        n_lines=len(lines),
+        n_blank=len(sentences) - len(lines),
         n_rows=len(rows),
         n_unchanged=sum(anchor == positive for anchor, positive in rows),
-        n_unspaced=sum(is_unspaced(text) for _, text in chunk.lines),
+        n_unspaced=sum(is_unspaced(text) for _, text in lines),
     )
-    return _format_rows(rows, fmt), counts
-
-
-def _format_rows(rows: Iterable[Sequence[str]], fmt: str) -> str:
-    if fmt == "jsonl":
-        return "".join(
-            json.dumps(dict(zip(_COLUMNS, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
-        )
-    if fmt == "tsv":
-        return "".join("\t".join(" ".join(cell.split("\t")) for cell in row) + "\n" for row in rows)
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
-    return stream.getvalue()

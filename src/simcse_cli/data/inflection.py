@@ -13,6 +13,18 @@ from simcse_cli.data.wordnet import Pos, WordNet
 _SIBILANT = re.compile("(s|x|z|ch|sh)$")
 _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWEL_GROUP = re.compile("[aeiouy]+")
+# Forms equal to the base form are in no exception list.
+_SAME_PAST = frozenset(
+    {"bet", "bid", "burst", "cast", "cost", "cut", "hit", "hurt", "knit", "let", "put", "quit", "read", "rid"}
+    | {"set", "shed", "shut", "slit", "split", "spread", "thrust", "upset"}
+)
+_SAME_PLURAL = frozenset(
+    {"aircraft", "deer", "fish", "means", "moose", "offspring", "salmon", "series", "sheep", "species"}
+    | {"spacecraft", "swine", "trout"}
+)
+# Verbs in i with another vowel in past and participle: sang, sung; most have one, as clung.
+_CHANGES_TWICE = frozenset({"begin", "drink", "ring", "shrink", "sing", "sink", "spring", "stink", "swim"})
+_PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
 _NOUN_PREPOSITIONS = frozenset({"of", "in", "on", "at", "by", "for", "to", "with", "from", "de"})
 
 
@@ -86,18 +98,21 @@ def _head_position(words: Sequence[str], pos: Pos) -> int:
 def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
     irregular = wordnet.irregular_forms(word, pos)
     if pos is Pos.NOUN:
-        return irregular[0] if irregular else _with_s(word)
+        return irregular[0] if irregular else _plural(word)
     if inflection is Inflection.THIRD_PERSON:
         return next((form for form in irregular if form.endswith("s")), _with_s(word, after_o="es"))
     if inflection is Inflection.GERUND:
         return next((form for form in irregular if form.endswith("ing")), _with_ing(word))
     pasts, participles = _past_forms(word, wordnet)
-    forms = participles if inflection is Inflection.PARTICIPLE else pasts
-    return forms[0] if len(forms) == 1 else None
+    if inflection is Inflection.PARTICIPLE:
+        return participles[0]  # several are spellings of one: born, borne
+    return pasts[0] if len(pasts) == 1 else None
 
 
 def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     """Return the possible past forms and past participles of a verb, irregular before regular."""
+    if lemma in _SAME_PAST:
+        return [lemma], [lemma]
     irregular = [form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))]
     if not irregular:
         return [_with_ed(lemma)], [_with_ed(lemma)]
@@ -114,12 +129,7 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
 def _looks_like_participle(form: str, lemma: str) -> bool:
     if form.endswith(("n", "ne")) and not lemma.endswith(("n", "ne")):
         return True  # eaten, gone, born
-    return re.fullmatch(lemma.replace("i", "u", 1), form) is not None and "i" in lemma and _has_a_past(lemma)
-
-
-def _has_a_past(lemma: str) -> bool:
-    """Return whether a verb in i changes twice: sing, sang, sung; but not cling, clung."""
-    return lemma.endswith(("begin", "drink", "ring", "shrink", "sing", "sink", "spring", "stink", "swim"))
+    return lemma in _CHANGES_TWICE and "u" in form
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
@@ -130,6 +140,14 @@ def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
     if " " in lemma or len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1:
         return f"{'most' if inflection is Inflection.SUPERLATIVE else 'more'} {lemma}"
     return lemma.removesuffix("e") + ending
+
+
+def _plural(noun: str) -> str:
+    if noun in _SAME_PLURAL:
+        return noun
+    if noun.endswith("man") and not _PLURAL_MANS.search(noun):
+        return noun.removesuffix("man") + "men"
+    return _with_s(noun)
 
 
 def _with_s(word: str, after_o: str = "s") -> str:

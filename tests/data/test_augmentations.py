@@ -1,0 +1,258 @@
+import itertools
+import math
+import pickle
+import random
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from scipy.stats import chisquare
+
+from simcse_cli.data.augmentations import (
+    CHAR_METHODS,
+    check_rate,
+    crop,
+    crop_prefix_chars,
+    delete,
+    delete_one,
+    make_augmenter,
+    n_chosen,
+    n_kept,
+    n_synonyms,
+    parse_augmentation,
+    sentence_key,
+    shuffle,
+    shuffle_token_ids,
+)
+from simcse_cli.data.text_units import split_graphemes
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.names import Augmentation, TextUnit
+from tiny_wordnet import write_wordnet
+
+ALMOST_NEVER = 1e-4
+RATES = ("0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "0.9", "0.99", "1")
+AWKWARD = [
+    "one",
+    "two words",
+    "...",
+    "1999",
+    "!? — …",
+    "今天天气很好",
+    "👨‍👩‍👧 🇩🇪",
+    "e\u0301",
+    "a \u0301b",
+    " \t padded \u00a0 ",
+    "It's a \u200bzero-width space.",
+    "مرحبا بالعالم",
+    "ยินดีต้อนรับ",
+]
+ON_TEXT = [method for method in Augmentation if method is not Augmentation.MLM]
+
+
+@pytest.fixture
+def wordnet_dir(tmp_path: Path) -> Path:
+    return write_wordnet(tmp_path / "dict")
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_n_kept_is_the_floor_in_exact_arithmetic(rate: str) -> None:
+    for n in range(1, 200):
+        exact = max(1, math.floor((1 - Fraction(rate)) * n))
+        assert n_kept(n, float(rate)) == exact
+        assert n == 1 or exact < n
+
+
+@pytest.mark.parametrize(
+    ("n_words", "rate", "count"), [(1, 0.15, 1), (3, 0.15, 1), (10, 0.15, 2), (10, 0.25, 2), (5, 1.0, 5)]
+)
+def test_n_chosen_rounds_to_at_least_one(n_words: int, rate: float, count: int) -> None:
+    assert n_chosen(n_words, rate) == count
+
+
+@pytest.mark.parametrize(
+    ("n_words", "rate", "count"), [(9, None, 1), (9, 0.3, 3), (10, 0.3, 3), (90, 0.3, 10)]
+)
+def test_n_synonyms_is_one_or_the_rounding_of_nlpaug(n_words: int, rate: float | None, count: int) -> None:
+    assert n_synonyms(n_words, rate) == count
+
+
+def test_crop_keeps_one_span_with_a_uniform_start() -> None:
+    words = list("abcdefghij")
+    spans = Counter(tuple(crop(words, 0.3, random.Random(key))) for key in range(4000))
+    assert set(spans) == {tuple(words[start : start + 7]) for start in range(4)}
+    assert chisquare(list(spans.values())).pvalue > ALMOST_NEVER
+
+
+def test_delete_keeps_every_choice_of_positions_equally_often() -> None:
+    words = list("abcdef")
+    kept = Counter(tuple(delete(words, 0.3, random.Random(key))) for key in range(6000))
+    assert set(kept) == set(itertools.combinations(words, 4))
+    assert chisquare(list(kept.values())).pvalue > ALMOST_NEVER
+
+
+def test_delete_one_drops_every_position_equally_often() -> None:
+    words = list("abcde")
+    kept = Counter(tuple(delete_one(words, random.Random(key))) for key in range(4000))
+    assert set(kept) == set(itertools.combinations(words, 4))
+    assert chisquare(list(kept.values())).pvalue > ALMOST_NEVER
+    assert delete_one(["alone"], random.Random(0)) == ["alone"]
+
+
+def test_shuffle_of_all_units_gives_every_permutation_equally_often() -> None:
+    orders = Counter(tuple(shuffle("abc", 1.0, random.Random(key))) for key in range(6000))
+    assert set(orders) == set(itertools.permutations("abc"))
+    assert chisquare(list(orders.values())).pvalue > ALMOST_NEVER
+
+
+def test_shuffle_moves_only_chosen_positions_which_are_uniform() -> None:
+    words = list("abcde")
+    moved: Counter[tuple[int, ...]] = Counter()
+    for key in range(8000):
+        changed = shuffle(words, 0.4, random.Random(key))
+        assert sorted(changed) == words
+        moved[tuple(i for i in range(5) if changed[i] != words[i])] += 1
+    identity = moved.pop(())
+    assert set(moved) == set(itertools.combinations(range(5), 2))
+    assert chisquare(list(moved.values())).pvalue > ALMOST_NEVER
+    # Of the two orders of two chosen units one is the original.
+    assert chisquare([identity, moved.total()]).pvalue > ALMOST_NEVER
+
+
+@pytest.mark.parametrize(("n", "rate"), [(5, 0.1), (10, 0.1), (14, 0.1), (1, 1.0)])
+def test_shuffle_of_fewer_than_two_changes_nothing(n: int, rate: float) -> None:
+    words = [str(i) for i in range(n)]
+    assert all(shuffle(words, rate, random.Random(key)) == words for key in range(50))
+
+
+def test_shuffle_token_ids_leaves_special_tokens_in_place() -> None:
+    ids, special = [101, 7, 8, 9, 102], [1, 0, 0, 0, 1]
+    orders = Counter(tuple(shuffle_token_ids(ids, special, 1.0, random.Random(key))) for key in range(6000))
+    assert set(orders) == {(101, *order, 102) for order in itertools.permutations((7, 8, 9))}
+    assert chisquare(list(orders.values())).pvalue > ALMOST_NEVER
+    assert shuffle_token_ids([101, 102], [1, 1], 1.0, random.Random(0)) == [101, 102]
+
+
+def test_shuffle_token_ids_counts_only_ordinary_tokens() -> None:
+    # round(0.3 * 4) is 1 and changes nothing; with the two special tokens it would be round(0.3 * 6) = 2.
+    ids, special = [101, 5, 6, 7, 8, 102], [1, 0, 0, 0, 0, 1]
+    assert all(shuffle_token_ids(ids, special, 0.3, random.Random(key)) == ids for key in range(50))
+
+
+@pytest.mark.parametrize(
+    ("text", "rate", "prefix"),
+    [
+        ("abcdefghij", 0.1, "abcdefghi"),
+        ("abcdefghij", 0.9, "a"),
+        ("x", 0.9, "x"),
+        ("👨‍👩‍👧🇩🇪", 0.5, "👨‍👩‍👧"),
+    ],
+)
+def test_crop_prefix_chars_cuts_the_end(text: str, rate: float, prefix: str) -> None:
+    assert crop_prefix_chars(text, rate) == prefix
+
+
+def test_sentence_key_differs_for_every_argument() -> None:
+    grid = itertools.product((0, 1, 42, 2**40), (0, 1, 2, 10**9), (0, 1, 2), (0, 1))
+    keys = [sentence_key(*values) for values in grid]
+    assert len(set(keys)) == len(keys) == 4 * 4 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("delete:0.1", (Augmentation.DELETE, 0.1)),
+        ("mlm", (Augmentation.MLM, 0.15)),
+        ("Delete-One", (Augmentation.DELETE_ONE, None)),
+        ("synonym", (Augmentation.SYNONYM, None)),
+        ("synonym:0.3", (Augmentation.SYNONYM, 0.3)),
+        ("crop-prefix-chars:.2", (Augmentation.CROP_PREFIX_CHARS, 0.2)),
+    ],
+)
+def test_parse_augmentation_reads_method_and_rate(
+    text: str, parsed: tuple[Augmentation, float | None]
+) -> None:
+    assert parse_augmentation(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("remove:0.1", "unknown augmentation 'remove'"),
+        ("delete:ten", "'ten' is no number"),
+        ("delete:0", "above 0 and at most 1"),
+        ("delete:10", "above 0 and at most 1"),
+        ("delete:nan", "above 0 and at most 1"),
+        ("delete-one:0.1", "takes no rate"),
+    ],
+)
+def test_parse_augmentation_names_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_augmentation(text)
+    assert caught.value.hint
+
+
+def test_check_rate_fills_in_the_default_of_the_method() -> None:
+    assert check_rate(Augmentation.CROP, None) == 0.1
+    assert check_rate(Augmentation.DELETE_ONE, None) is None
+
+
+@pytest.mark.parametrize("method", ON_TEXT)
+@pytest.mark.parametrize("text", AWKWARD)
+def test_augmenter_never_returns_blank_text(method: Augmentation, text: str, wordnet_dir: Path) -> None:
+    for rate in (None,) if method is Augmentation.DELETE_ONE else (None, 0.1, 0.5, 1.0):
+        augment = make_augmenter(method, rate, wordnet_dir=wordnet_dir)
+        assert all(augment(text, key).strip() for key in range(20))
+
+
+@pytest.mark.parametrize(
+    ("method", "unit"),
+    [(method, TextUnit.WORD) for method in ON_TEXT]
+    + [(method, TextUnit.CHAR) for method in sorted(CHAR_METHODS)],
+)
+@pytest.mark.parametrize("text", AWKWARD)
+def test_augmenter_never_splits_a_grapheme(
+    method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path
+) -> None:
+    rate = None if method is Augmentation.DELETE_ONE else 0.5
+    augment = make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
+    known = {grapheme.strip() for grapheme in split_graphemes(text)}
+    if method is Augmentation.EDA:
+        known |= set("abcdefghijklmnopqrstuvwxyz")
+    for key in range(20):
+        assert {grapheme.strip() for grapheme in split_graphemes(augment(text, key))} <= known
+
+
+@pytest.mark.parametrize("method", ON_TEXT)
+def test_augmenter_repeats_itself_for_a_key_and_in_another_process(
+    method: Augmentation, wordnet_dir: Path
+) -> None:
+    augment = make_augmenter(method, wordnet_dir=wordnet_dir)
+    copy = pickle.loads(pickle.dumps(augment))  # noqa: S301 - our own bytes
+    text = "The car and the dogs of a big city run to work quickly in the light of the day"
+    outcomes = [augment(text, key) for key in range(40)]
+    assert outcomes == copy.many([text] * 40, list(range(40)))
+    assert len(set(outcomes)) > 1 or method is Augmentation.CROP_PREFIX_CHARS
+
+
+def test_augmenter_deletes_characters_of_text_without_spaces() -> None:
+    augment = make_augmenter(Augmentation.DELETE, 0.3, unit="char")
+    text = "今天天气很好我们去公园"
+    assert len(augment(text, 0)) == 7
+    assert make_augmenter(Augmentation.DELETE, 0.3)(text, 0) == text
+
+
+def test_make_augmenter_refuses_characters_for_word_methods(wordnet_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="synonym works on whole words"):
+        make_augmenter(Augmentation.SYNONYM, unit="char", wordnet_dir=wordnet_dir)
+
+
+def test_make_augmenter_sends_mlm_to_the_command() -> None:
+    with pytest.raises(ConfigError, match="masked language model") as caught:
+        make_augmenter(Augmentation.MLM)
+    assert "simcse augment" in str(caught.value.hint)
+
+
+def test_make_augmenter_needs_a_wordnet(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no complete WordNet database"):
+        make_augmenter(Augmentation.EDA, wordnet_dir=tmp_path)
