@@ -1,12 +1,13 @@
 """`simcse eval transfer`: the seven SentEval classification tasks."""
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simcse_cli.commands import _options as opt
+from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
+from simcse_cli.commands._encoders import open_encoder
 from simcse_cli.commands._eval_shared import (
     SHORT_NAMES,
     CiOption,
@@ -15,10 +16,10 @@ from simcse_cli.commands._eval_shared import (
     add_intervals,
     parse_tasks,
 )
-from simcse_cli.commands._models import load_model
+from simcse_cli.commands._postprocess import plan_postprocess, with_postprocess
 from simcse_cli.console import Column, Report, get_console
 from simcse_cli.files import check_output
-from simcse_cli.names import TRANSFER_TASKS, Device, OutputFormat, Precision, Probe, TransferProtocol
+from simcse_cli.names import TRANSFER_TASKS, OutputFormat, Probe, TransferProtocol
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.transfer import TransferResult
@@ -46,17 +47,13 @@ CacheOption = Annotated[
 ]
 
 
+@takes_encoder_options
 def transfer_command(
-    model: opt.ModelOption = opt.DEFAULT_MODEL,
+    encoder: EncoderOptions,
     data_dir: opt.DataDirOption = None,
     protocol: ProtocolOption = TransferProtocol.DEFAULT,
     probe: ProbeOption = Probe.SENTEVAL,
     tasks: TasksOption = None,
-    pooler: opt.PoolerOption = None,
-    force_pooler: opt.ForcePoolerOption = False,
-    device: opt.DeviceOption = Device.AUTO,
-    precision: opt.PrecisionOption = Precision.FP32,
-    batch_tokens: opt.BatchTokensOption = None,
     ci: CiOption = False,
     save_scores: SaveScoresOption = None,
     cache_dir: CacheDirOption = None,
@@ -77,14 +74,13 @@ def transfer_command(
     for path in (output, save_scores):
         if path is not None:
             check_output(path, force=force)
-    encoder = load_model(
-        model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
-    )
+    plan = plan_postprocess(encoder, force=force)
+    opened = with_postprocess(open_encoder(encoder, console), plan, encoder, data_dir, console, force=force)
     kept = EvaluationCache(
-        (cache_dir or default_cache_dir()) if cache else None, f"{encoder.digest}/{precision}"
+        (cache_dir or default_cache_dir()) if cache else None, f"{opened.digest}/{opened.precision}"
     )
     result = evaluate_transfer(
-        functools.partial(encoder.encode, batch_tokens=batch_tokens, progress=console),
+        opened.encode,
         data_dir,
         tasks=chosen,
         protocol=protocol,
@@ -92,10 +88,8 @@ def transfer_command(
         cache=kept,
         progress=console,
     )
-    report = transfer_report(result, model, encoder.pooler)
-    payload = result.to_json(
-        model=model, model_digest=encoder.digest, pooler=encoder.pooler.value, precision=precision.value
-    )
+    report = transfer_report(result, opened.name, opened.pooler)
+    payload = result.to_json(**opened.facts())
     if ci:
         add_intervals(report, payload, transfer_intervals(result))
     if save_scores is not None:

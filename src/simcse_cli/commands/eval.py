@@ -9,6 +9,8 @@ import typer
 
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._demo import data_dir_or_demo
+from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
+from simcse_cli.commands._encoders import open_encoder
 from simcse_cli.commands._eval_shared import (
     SHORT_NAMES,
     CiOption,
@@ -18,22 +20,26 @@ from simcse_cli.commands._eval_shared import (
     parse_tasks,
 )
 from simcse_cli.commands._eval_transfer import transfer_command
-from simcse_cli.commands._models import load_model
+from simcse_cli.commands._postprocess import (
+    per_task_name,
+    per_task_postprocess,
+    plan_postprocess,
+    with_postprocess,
+)
 from simcse_cli.console import Column, Console, Report, get_console
 from simcse_cli.files import check_output
 from simcse_cli.names import (
     STS_TASKS,
     Aggregation,
-    Device,
     Metric,
     OutputFormat,
-    Precision,
     StsProtocol,
 )
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.protocols import StsSetting
     from simcse_cli.evaluation.sts import StsResult
+    from simcse_cli.evaluation.types import Encode
 
 app = typer.Typer(no_args_is_help=True, help="Judge an encoder by the protocols of the papers.")
 
@@ -68,8 +74,9 @@ def subset_report(result: "StsResult") -> Report:
 
 
 @app.command("sts")
+@takes_encoder_options
 def sts_command(
-    model: opt.ModelOption = opt.DEFAULT_MODEL,
+    encoder: EncoderOptions,
     data_dir: opt.DataDirOption = None,
     protocol: Annotated[
         StsProtocol,
@@ -93,11 +100,6 @@ def sts_command(
         str, typer.Option(help="test, dev, train or all (the last three: STS-B and SICK-R only).")
     ] = "test",
     tasks: TasksOption = None,
-    pooler: opt.PoolerOption = None,
-    force_pooler: opt.ForcePoolerOption = False,
-    device: opt.DeviceOption = Device.AUTO,
-    precision: opt.PrecisionOption = Precision.FP32,
-    batch_tokens: opt.BatchTokensOption = None,
     ci: CiOption = False,
     save_scores: SaveScoresOption = None,
     fmt: opt.FormatOption = OutputFormat.TABLE,
@@ -106,6 +108,7 @@ def sts_command(
 ) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper."""
     from simcse_cli.evaluation.protocols import resolve_setting
+    from simcse_cli.evaluation.sts_per_task import evaluate_per_task
 
     if split not in ("train", "dev", "test", "all"):
         raise typer.BadParameter("need train, dev, test or all", param_hint="--split")
@@ -120,20 +123,20 @@ def sts_command(
     chosen = parse_tasks(tasks, STS_TASKS)
     if tasks is None and split != "test":
         chosen = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
-    encoder = load_model(
-        model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
-    )
-    encode = functools.partial(encoder.encode, batch_tokens=batch_tokens, progress=console)
-    result = run_sts(encode, data_dir, console, setting, tasks=chosen, split=split)
-    reports = [sts_report(replace(result, metric=each), model, encoder.pooler) for each in setting.metrics]
-    payload = result.to_json(
-        model=model,
-        model_digest=encoder.digest,
-        pooler=encoder.pooler.value,
-        precision=precision.value,
-        protocol=protocol.value,
-        regressor=setting.regressor,
-    )
+    plan = plan_postprocess(encoder, force=force)
+    opened = open_encoder(encoder, console)
+    run = functools.partial(run_sts, data_dir=data_dir, console=console, setting=setting, split=split)
+    if plan is not None and plan.is_per_task:
+        for_task = per_task_postprocess(opened, plan, encoder, data_dir, console)
+        result = evaluate_per_task(lambda task: run(for_task(task), tasks=(task,)), chosen, progress=console)
+        opened = per_task_name(opened, plan)
+    else:
+        opened = with_postprocess(opened, plan, encoder, data_dir, console, force=force)
+        result = run(opened.encode, tasks=chosen)
+    reports = [
+        sts_report(replace(result, metric=each), opened.name, opened.pooler) for each in setting.metrics
+    ]
+    payload = result.to_json(**opened.facts(), protocol=protocol.value, regressor=setting.regressor)
     if ci:
         from simcse_cli.evaluation.bootstrap import sts_intervals
 
@@ -147,7 +150,7 @@ def sts_command(
 
 
 def run_sts(
-    encode: Any, data_dir: Path, console: Console, setting: "StsSetting", **options: Any
+    encode: "Encode", data_dir: Path, console: Console, setting: "StsSetting", **options: Any
 ) -> "StsResult":
     """Score the STS suite under a setting; options are those of ``evaluate_sts``."""
     from simcse_cli.evaluation.regressor import with_regressor

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ class FittedPostProcessor:
     def apply(self, vectors: FloatArray) -> FloatArray:
         """Return the processed vectors; see ``PostProcessor.transform``."""
         return self.processor.transform(vectors)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over settings and learned arrays: equal digests give equal maps."""
+        state = sha256(json.dumps([self.processor.name, self.processor.settings()]).encode())
+        for name, array in sorted(self.processor.state().items()):
+            state.update(f"{name}:{array.dtype}:{array.shape}".encode() + array.tobytes())
+        return state.hexdigest()
 
     def describe(self) -> dict[str, Any]:
         """Return name, settings and record as JSON values, for results and side files."""

@@ -1,0 +1,131 @@
+"""From encoder options to a function that encodes: a model, word vectors or a file of vectors."""
+
+import functools
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from simcse_cli.commands._encoder_options import EncoderOptions
+from simcse_cli.commands._models import load_model
+from simcse_cli.console import Console
+from simcse_cli.names import Precision
+
+if TYPE_CHECKING:
+    from simcse_cli.evaluation.types import Encode
+    from simcse_cli.postprocess.registry import FittedPostProcessor
+
+
+class _Fixed(Protocol):
+    """An encoder other than a transformer."""
+
+    name: str
+    dim: int
+
+    @property
+    def digest(self) -> str:
+        """Digest of what determines its vectors."""
+
+    def encode(self, sentences: Any, *, progress: Any = None) -> Any:
+        """Return one vector per sentence."""
+
+
+@dataclass(frozen=True)
+class OpenEncoder:
+    """An encoder ready to be judged.
+
+    Attributes:
+        name: what the row of a table is called.
+        pooler: of a transformer; a dash for anything else.
+        digest: of everything that determines the vectors but the precision.
+        dim: dimension of the vectors.
+        precision: arithmetic of a transformer.
+        encode: the function that the evaluation calls.
+        postprocess: description of the post-processor, for result files.
+    """
+
+    name: str
+    pooler: str
+    digest: str
+    dim: int
+    precision: Precision
+    encode: "Encode"
+    postprocess: dict[str, Any] | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what result files record of the encoder."""
+        return {
+            "model": self.name,
+            "model_digest": self.digest,
+            "pooler": self.pooler,
+            "precision": self.precision.value,
+            "postprocess": self.postprocess,
+        }
+
+    def then(self, fitted: "FittedPostProcessor", label: str) -> "OpenEncoder":
+        """Return the encoder followed by a post-processor that was fitted on its vectors."""
+        from simcse_cli.postprocess.registry import check_encoder
+
+        check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
+        return replace(
+            self,
+            name=f"{self.name} + {label}",
+            digest=sha256(f"{self.digest}/{fitted.digest}".encode()).hexdigest(),
+            encode=lambda sentences: fitted.apply(self.encode(sentences)),
+            postprocess=fitted.describe(),
+        )
+
+
+def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:
+    """Return the encoder that the options name, without post-processing.
+
+    Raises:
+        typer.BadParameter: options that exclude each other, or one that needs another.
+    """
+    _check_sources(options)
+    fixed = _open_fixed(options, console)
+    if fixed is None:
+        model = load_model(
+            options.model,
+            console,
+            pooler=options.pooler,
+            device=options.device,
+            precision=options.precision,
+            force_pooler=options.force_pooler,
+        )
+        encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=console)
+        return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
+    console.detail(f"{fixed.name}: {fixed.dim} dimensions")
+    encode = functools.partial(fixed.encode, progress=console)
+    return OpenEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
+
+
+def _open_fixed(options: EncoderOptions, console: Console) -> _Fixed | None:
+    if options.embeddings is not None and options.sentences is not None:
+        from simcse_cli.models.precomputed import PrecomputedVectors
+
+        return PrecomputedVectors(options.embeddings, options.sentences)
+    if options.vectors is None:
+        return None
+    from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
+
+    words = WordVectors(options.vectors, progress=console)
+    if options.bilstm is not None:
+        from simcse_cli.models.bilstm_max import BiLstmMax
+
+        return BiLstmMax(options.bilstm, words)
+    frequencies = None if options.sif_counts is None else read_word_frequencies(options.sif_counts)
+    return WordAverage(words, frequencies)
+
+
+def _check_sources(options: EncoderOptions) -> None:
+    if (options.embeddings is None) != (options.sentences is None):
+        raise typer.BadParameter("--embeddings and --sentences need each other", param_hint="--embeddings")
+    if options.embeddings is not None and options.vectors is not None:
+        raise typer.BadParameter("excludes --vectors", param_hint="--embeddings")
+    for flag, value in (("--sif-counts", options.sif_counts), ("--bilstm", options.bilstm)):
+        if value is not None and options.vectors is None:
+            raise typer.BadParameter("needs word vectors: --vectors glove.840B.300d.txt", param_hint=flag)
+    if options.sif_counts is not None and options.bilstm is not None:
+        raise typer.BadParameter("excludes --bilstm", param_hint="--sif-counts")
