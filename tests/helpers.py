@@ -137,3 +137,37 @@ def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArra
         }[pooler]()
         vectors.append(pooled.float().numpy())
     return np.stack(vectors)
+
+
+def write_transfer_folder(folder: Path, *, n_good: int = 60, n_bad: int = 50) -> Path:
+    """Write a SentEval folder with all seven transfer tasks; one word a sentence gives its class away."""
+    from simcse_cli.data.transfer_files import TREC_CLASSES, transfer_files
+    from simcse_cli.names import TRANSFER_TASKS
+
+    rng = np.random.default_rng(0)
+    fillers = [f"w{i}" for i in range(30)]
+    (folder / "downstream" / "MR").mkdir(parents=True)
+
+    def sentences(words: Sequence[str], n: int) -> list[str]:
+        picks = ([rng.choice(words), *rng.choice(fillers, rng.integers(1, 6))] for _ in range(n))
+        return [" ".join(rng.permutation(words_of_one)) for words_of_one in picks]
+
+    for task in TRANSFER_TASKS:
+        for role, path in transfer_files(folder, task).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            good = sentences(("good", "fine", "great", "lovely"), n_good)
+            bad = sentences(("bad", "poor", "awful", "dull"), n_bad)
+            match task:
+                case "SST2":
+                    lines = [f"{s}\t1" for s in good] + [f"{s}\t0" for s in bad]
+                case "TREC":
+                    kinds = (TREC_CLASSES * n_good)[:n_good]
+                    lines = [f"{kind}:x {kind} {s}" for kind, s in zip(kinds, good, strict=True)]
+                case "MRPC":
+                    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+                    lines += [f"1\t1\t2\t{s}\t{s} too" for s in good]
+                    lines += [f"0\t1\t2\t{s}\t{t}" for s, t in zip(bad, good, strict=False)]
+                case _:
+                    lines = good if role == "pos" else bad
+            path.write_text("\n".join(lines) + "\n")
+    return folder

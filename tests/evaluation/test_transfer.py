@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score as sklearn_f1
 
-from simcse_cli.data.transfer_files import TREC_CLASSES, read_transfer_task, transfer_files
+from helpers import write_transfer_folder
+from simcse_cli.data.transfer_files import read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import transfer
 from simcse_cli.evaluation.embedding_cache import EvaluationCache
@@ -15,7 +16,6 @@ from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_sp
 from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.progress import SilentProgress
 
-GOOD, BAD = ("good", "fine", "great", "lovely"), ("bad", "poor", "awful", "dull")
 FAST = TransferProtocol.FAST
 
 
@@ -32,37 +32,9 @@ class HashingEncoder:
         return np.stack([self.table[row].sum(axis=0) if row else 0 * self.table[0] for row in rows])
 
 
-def sentences(rng, words, n):
-    fillers = [f"w{i}" for i in range(30)]
-    return [
-        " ".join(rng.permutation([rng.choice(words), *rng.choice(fillers, rng.integers(1, 6))]))
-        for _ in range(n)
-    ]
-
-
 @pytest.fixture
 def senteval(tmp_path):
-    """All seven tasks, about a hundred rows each."""
-    rng = np.random.default_rng(0)
-    root = tmp_path / "senteval"
-    (root / "MR").mkdir(parents=True)
-    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-    for task in TRANSFER_TASKS:
-        for role, path in transfer_files(root, task).items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            good, bad = sentences(rng, GOOD, 60), sentences(rng, BAD, 50)
-            match task:
-                case "SST2":
-                    lines = [f"{s}\t1" for s in good] + [f"{s}\t0" for s in bad]
-                case "TREC":
-                    lines = [f"{TREC_CLASSES[i % 6]}:x {TREC_CLASSES[i % 6]} {s}" for i, s in enumerate(good)]
-                case "MRPC":
-                    lines = [header, *(f"1\t1\t2\t{s}\t{s} too" for s in good)]
-                    lines += [f"0\t1\t2\t{s}\t{t}" for s, t in zip(bad, good, strict=False)]
-                case _:
-                    lines = good if role == "pos" else bad
-            path.write_text("\n".join(lines) + "\n")
-    return root
+    return write_transfer_folder(tmp_path / "senteval")
 
 
 def evaluate(encode, root, **options):

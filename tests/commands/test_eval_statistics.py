@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from simcse_cli.pair_scores import read_pair_scores
+
+
+@pytest.fixture
+def evaluate(invoke, tiny_model_dir, sts_folder):
+    """Run ``eval sts`` on the tiny model."""
+
+    def run(*arguments):
+        return invoke(
+            "eval", "sts", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, *arguments
+        )
+
+    return run
+
+
+def record_of(outcome):
+    assert outcome.exit_code == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metric", "aggregation"),
+    [("simcse", "spearman", "all"), ("bert-flow", "spearman", "wmean"), ("wieting", "pearson", "mean")],
+)
+def test_protocol_sets_metric_and_aggregation(evaluate, protocol, metric, aggregation):
+    record = record_of(evaluate("--protocol", protocol, "--tasks", "STS12", "--format", "json"))
+    assert (record["protocol"], record["metric"], record["aggregation"]) == (protocol, metric, aggregation)
+    task = record["tasks"]["STS12"]
+    assert task["score"] == task[metric][aggregation]
+    assert record["regressor"] is False
+
+
+def test_single_flags_override_the_protocol(evaluate):
+    arguments = ("--protocol", "bert-flow", "--aggregation", "all", "--tasks", "STS12", "--format", "json")
+    assert record_of(evaluate(*arguments))["aggregation"] == "all"
+
+
+def test_protocol_with_two_metrics_shows_a_table_for_each(evaluate):
+    outcome = evaluate("--protocol", "hill", "--tasks", "STS13")
+    assert outcome.stdout.index("spearman") < outcome.stdout.index("pearson")
+
+
+def test_senteval_protocol_trains_the_regressor_on_the_tasks_that_have_one(evaluate, tmp_path):
+    saved = tmp_path / "pairs.jsonl"
+    tasks = ("--tasks", "STS12,STSBenchmark", "--save-scores", saved)
+    record = record_of(evaluate("--protocol", "senteval", *tasks, "--format", "json"))
+    assert record["regressor"] is True
+    pairs = read_pair_scores(saved)
+    assert pairs["STSBenchmark"]["test"].cosine.min() >= 1
+    assert pairs["STS12"]["MSRpar"].cosine.max() <= 1
+
+
+def test_regressor_needs_the_test_split(evaluate):
+    outcome = evaluate("--regressor", "--split", "dev")
+    assert outcome.exit_code == 2
+    assert "--split" in outcome.stderr
+
+
+def test_saved_pairs_hold_gold_scores_and_sentences(evaluate, tmp_path):
+    saved = tmp_path / "pairs.jsonl"
+    record = record_of(evaluate("--save-scores", saved, "--tasks", "SICK-R", "--format", "json"))
+    assert record["pair_scores"] == str(saved)
+    subset = read_pair_scores(saved)["SICKRelatedness"]["test"]
+    assert len(subset.gold) == record["tasks"]["SICKRelatedness"]["n_pairs"] == len(subset.left)
+
+
+def test_ci_encloses_the_score_in_json_and_adds_two_rows(evaluate):
+    arguments = ("--ci", "--tasks", "STS12,STS14")
+    record = record_of(evaluate(*arguments, "--format", "json"))
+    for task in record["tasks"].values():
+        assert task["ci"]["low"] <= task["score"] <= task["ci"]["high"]
+    assert record["average_ci"]["low"] <= record["average"] <= record["average_ci"]["high"]
+    table = evaluate(*arguments).stdout
+    assert "95% low" in table
+    assert "95% high" in table
