@@ -56,7 +56,7 @@ def write_rows(
     )
     if corpus is not None:
         console.info(corpus.summary())
-    _tell(kind, result, console)
+    _tell(kind, result, options, console)
     if str(options.output) != STDIO:
         manifest = _manifest(kind, inputs, settings, options, result)
         if corpus is not None:
@@ -95,11 +95,13 @@ def _leak_filter(options: RowOptions, console: Console) -> LeakFilter | None:
     return LeakFilter(sentences, drop=options.drop_leaks, near=near)
 
 
-def _tell(kind: str, result: RefineResult, console: Console) -> None:
+def _tell(kind: str, result: RefineResult, options: RowOptions, console: Console) -> None:
     counts = result.counts
     console.info(f"{kind}: {counts.read:,} rows read, {counts.kept:,} kept")
     for reason, count in counts.dropped.most_common():
         console.info(f"  dropped {count:>11,}  {reason.replace('_', ' ')}")
+    if options.refine.sample is not None and counts.kept < options.refine.sample:
+        console.warn(f"only {counts.kept:,} rows, fewer than --sample {options.refine.sample:,}")
     for finding in result.findings:
         console.info(f"  lint    {finding.n_rows:>11,}  {describe_finding(finding)}")
     if result.leaks is not None:

@@ -6,6 +6,7 @@ import typer
 
 from simcse_cli.commands._prepare_other import demo_command, lint_command, senteval_command
 from simcse_cli.commands._row_options import RowOptions, takes_row_options
+from simcse_cli.console import get_console
 from simcse_cli.data.prepare_options import HardNegativeLabel, PositiveLabel
 from simcse_cli.errors import ConfigError
 
@@ -26,9 +27,6 @@ SplitOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add `prepare` to the application."""
-    prepare_app.command("senteval")(senteval_command)
-    prepare_app.command("lint")(lint_command)
-    prepare_app.command("demo")(demo_command)
     app.add_typer(prepare_app, name="prepare")
 
 
@@ -194,7 +192,7 @@ def neighbours_command(
     documents = iter_documents(
         inputs, column=column, split=split_sentences, encoding=options.encoding, counts=counts
     )
-    write_rows(
+    result = write_rows(
         "neighbours",
         neighbour_rows(documents, reach=reach, every=every, seed=options.refine.seed),
         n_columns=2,
@@ -204,3 +202,12 @@ def neighbours_command(
         measure_overlap=overlap,
         corpus=counts,
     )
+    if counts.n_documents == len(inputs) and result.counts.read > 1:
+        get_console().warn(
+            "no blank line separates documents: pairs are neighbours only if the lines are in document order"
+        )
+
+
+prepare_app.command("senteval")(senteval_command)
+prepare_app.command("lint")(lint_command)
+prepare_app.command("demo")(demo_command)

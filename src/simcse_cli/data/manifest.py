@@ -19,7 +19,7 @@ def manifest_path(output: Path | str) -> Path:
 
 
 def describe_file(path: Path | str) -> dict[str, Any]:
-    """Return a file's name, size and SHA-256; stdin, folders and Hub datasets have neither size nor digest."""
+    """Return name, size and SHA-256 of a file; stdin, folders and Hub datasets have no size and no digest."""
     if str(path) == STDIO or not Path(path).is_file():
         return {"path": str(path), "bytes": None, "sha256": None}
     return {"path": str(path), "bytes": Path(path).stat().st_size, "sha256": sha256_file(path)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from simcse_cli.data.readers import (
+    POSITIONAL,
     FileFormat,
     Record,
     Source,
@@ -80,7 +81,8 @@ def pair_rows(
 
 def _pairs_of(source: Source, columns: tuple[str, str] | None, encoding: str) -> Iterator[Row]:
     fmt, names = _delimited_layout(source, encoding)
-    records = iter_records(source, fmt=fmt, encoding=encoding, names=names)
+    header = None if columns is None or set(columns) <= set(POSITIONAL) else True
+    records = iter_records(source, fmt=fmt, encoding=encoding, names=names, header=header)
     first = next(records, None)
     if first is None:
         raise DataError(f"{source_name(source)} has no rows")

@@ -38,7 +38,19 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Column names of common files, by the name used here; earlier ones win."""
 
-_HEADER_NAMES = frozenset(ALIASES) | {name for names in ALIASES.values() for name in names} | {"id", "score"}
+_OTHER_NAMES = (
+    "id",
+    "score",
+    "is_duplicate",
+    "quality",
+    "normal_sentence",
+    "simple_sentence",
+    "image_id",
+    "image",
+)
+_HEADER_NAMES = (
+    frozenset(ALIASES) | {name for names in ALIASES.values() for name in names} | set(_OTHER_NAMES)
+)
 
 
 class FileFormat(StrEnum):
@@ -96,7 +108,8 @@ def iter_sentences(
         yield from iter_lines(source, encoding=encoding)
         return
     chosen: str | None = None
-    for number, record in iter_records(source, fmt=fmt, encoding=encoding):
+    header = None if column in (None, *POSITIONAL) else True
+    for number, record in iter_records(source, fmt=fmt, encoding=encoding, header=header):
         if chosen is None or chosen not in record:
             chosen = _sentence_column(record, column, f"{source_name(source)}, line {number}")
         yield record[chosen]
@@ -108,6 +121,7 @@ def iter_records(
     fmt: FileFormat | None = None,
     encoding: str = "utf-8",
     names: Sequence[str] | None = None,
+    header: bool | None = None,
 ) -> Iterator[tuple[int, Record]]:
     """Yield ``(line number, columns by name)`` for each row of a table; every value is a string.
 
@@ -120,6 +134,7 @@ def iter_records(
         fmt: overrides the format that the name stands for.
         encoding: of text, JSON Lines, CSV and TSV.
         names: columns of a CSV or TSV file that has no header.
+        header: whether such a file has one; by default a first row with a usual column name is one.
 
     Raises:
         DataError: a row that cannot be parsed or has another number of columns; names file and line.
@@ -137,7 +152,7 @@ def iter_records(
     if fmt is FileFormat.HUB:
         return _iter_hub(str(source))
     cells = _csv_cells(source, encoding) if fmt is FileFormat.CSV else _tsv_cells(source, encoding)
-    return _iter_table(cells, source_name(source), tuple(names or ()))
+    return _iter_table(cells, source_name(source), tuple(names or ()), header)
 
 
 def read_rows(
@@ -277,32 +292,33 @@ def _unquote(cell: str) -> str:
 
 
 def _iter_table(
-    rows: Iterator[tuple[int, list[str]]], name: str, header: tuple[str, ...]
+    rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
 ) -> Iterator[tuple[int, Record]]:
     for number, cells in rows:
         if not cells:
             continue
-        if not header:
-            header, is_header = _header_of(cells, f"{name}, line {number}")
-            if is_header:
+        if not names:
+            if header is None:
+                header = len(cells) > len(POSITIONAL) or any(
+                    c.strip().lower() in _HEADER_NAMES for c in cells
+                )
+            names = _header_names(cells, f"{source}, line {number}") if header else POSITIONAL[: len(cells)]
+            if header:
                 continue
-        if len(cells) != len(header):
+        if len(cells) != len(names):
             raise DataError(
-                f"{name}, line {number}: {len(cells)} columns, need {len(header)} ({', '.join(header)})",
+                f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
                 hint="quote cells that hold the separator; name a file with one sentence per line .txt",
             )
-        yield number, dict(zip(header, cells, strict=True))
+        yield number, dict(zip(names, cells, strict=True))
 
 
-def _header_of(cells: list[str], place: str) -> tuple[tuple[str, ...], bool]:
-    """Return the column names and whether ``cells`` is where they stand."""
-    names = tuple(cell.strip() for cell in cells)
-    known = any(name.lower() in _HEADER_NAMES for name in names)
-    if not known and len(cells) <= len(POSITIONAL):
-        return POSITIONAL[: len(cells)], False
-    if len(set(names)) < len(names) or "" in names:
+def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
+    """Return the names in a header; a nameless column, as that of a pandas index, is called by its number."""
+    names = tuple(cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1))
+    if len(set(names)) < len(names):
         raise DataError(
             f"{place}: need a header with a different name for each of the {len(names)} columns",
             hint=f"add a first line with the names, for example {','.join(POSITIONAL)}",
         )
-    return names, True
+    return names

@@ -1,0 +1,187 @@
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from simcse_cli.data.hub import parse_hub_source
+from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences, read_rows
+from simcse_cli.errors import DataError
+
+TWO = ["A dog runs, fast.", 'He said "no".']
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_as(folder: Path, suffix: str) -> Path:
+    """Write the sentences of TWO in the format that a suffix stands for."""
+    path = folder / f"two{suffix}"
+    if suffix == ".txt":
+        path.write_text("".join(f"{text}\n" for text in TWO))
+    elif suffix == ".txt.gz":
+        path.write_bytes(gzip.compress("".join(f"{text}\n" for text in TWO).encode()))
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TWO)))
+    elif suffix == ".csv":
+        path.write_text('text,score\n"A dog runs, fast.",1\n"He said ""no"".",2\n')
+    elif suffix == ".tsv":
+        path.write_text('score\ttext\n1\tA dog runs, fast.\n2\tHe said "no".\n')
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": TWO, "score": [1.0, None]}), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
+def test_iter_sentences_reads_every_format(tmp_path, suffix):
+    assert list(iter_sentences(write_as(tmp_path, suffix))) == TWO
+
+
+def test_iter_sentences_keeps_blank_lines_and_unicode_separators(tmp_path):
+    path = write(tmp_path / "a.txt", "one\n\ntwo\u2028still two\r\n")
+    assert list(iter_sentences(path)) == ["one", "", "two\u2028still two"]
+
+
+def test_iter_sentences_reads_stdin(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a b\nç\n".encode())))
+    assert list(iter_sentences("-")) == ["a b", "ç"]
+
+
+@pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
+def test_iter_sentences_takes_the_named_column(tmp_path, header):
+    path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")
+    assert list(iter_sentences(path, column="body")) == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [(None, "which of the columns id, title, body"), ("text", "no column text; there are id, title, body")],
+)
+def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message):
+    path = write(tmp_path / "a.csv", "id,title,body\n1,T,B\n")
+    with pytest.raises(DataError, match=message) as caught:
+        list(iter_sentences(path, column=column))
+    assert "--column" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a\n", [("a",)]),
+        ("a,b\nc,d\n", [("a", "b"), ("c", "d")]),
+        ("a,b,c\n", [("a", "b", "c")]),
+        ("sent0,sent1,hard_neg\na,b,c\n", [("a", "b", "c")]),
+        ("anchor,positive,hard_negative\na,b,c\n", [("a", "b", "c")]),
+        ("hard_negative,positive,anchor\nc,b,a\n", [("a", "b", "c")]),
+        ("Sentence1,Sentence2\na,b\n", [("a", "b")]),
+        (",anchor,positive\n0,a,b\n", [("a", "b")]),
+        ('a,"b\nb"\n\n"c,c",d\n', [("a", "b\nb"), ("c,c", "d")]),
+    ],
+)
+def test_read_rows_accepts_headers_and_positional_columns(tmp_path, content, expected):
+    path = write(tmp_path / "a.csv", content)
+    columns = ("anchor", "positive", "hard_negative")[: len(expected[0])]
+    assert read_rows(path, columns) == expected
+
+
+def test_read_rows_says_which_column_is_missing(tmp_path):
+    path = write(tmp_path / "a.csv", "anchor,positive\na,b\n")
+    with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing is hard_negative"):
+        read_rows(path, ("anchor", "positive", "hard_negative"))
+
+
+def test_read_rows_refuses_a_header_alone(tmp_path):
+    with pytest.raises(DataError, match="has no rows"):
+        read_rows(write(tmp_path / "a.csv", "anchor,positive\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "a,b\nc,d,e\n", "line 2: 3 columns, need 2"),
+        ("a.tsv", "a\tb\nc\n", "line 2: 1 columns, need 2"),
+        ("a.csv", 'a,b\n"c"d,e\n', "line 2: not valid CSV"),
+        ("a.csv", "1,2,3,3\n", "line 1: need a header with a different name"),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
+        ("a.jsonl", '{"text": "a"}\n7\n', "line 2: a JSON int, need an object"),
+        ("a.parquet", "not parquet", "not a readable parquet file"),
+    ],
+)
+def test_iter_records_names_file_and_line_of_what_is_wrong(tmp_path, name, content, message):
+    path = write(tmp_path / name, content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(iter_records(path))
+    assert str(path) in caught.value.message
+
+
+def test_iter_records_counts_the_last_line_of_a_row(tmp_path):
+    path = write(tmp_path / "a.csv", 'anchor,positive\n"a\na",b\nc,d\n')
+    assert [number for number, _ in iter_records(path)] == [3, 4]
+
+
+def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
+    path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
+    assert [record for _, record in iter_records(path)] == [
+        {"anchor": "a", "positive": "b"},
+        {"anchor": "c"},
+        {"text": "", "n": "2", "list": '["x"]'},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "read"),
+    [('"a ""b"" c"', 'a "b" c'), ('"quoted"', '"quoted"'), ('a "b" c', 'a "b" c'), ('"a" "b"', '"a" "b"')],
+)
+def test_iter_records_undoes_tsv_quoting_only_where_certain(tmp_path, cell, read):
+    path = write(tmp_path / "a.tsv", f"text\tlabel\n{cell}\t1\n")
+    assert next(iter_records(path))[1]["text"] == read
+
+
+def test_iter_records_streams(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a"}\nbroken\n')
+    assert next(iter_records(path)) == (1, {"text": "a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("-", FileFormat.TEXT),
+        ("a.CSV.gz", FileFormat.CSV),
+        ("a.tsv", FileFormat.TSV),
+        ("a.b", FileFormat.TEXT),
+        ("hf://a/b", FileFormat.HUB),
+    ],
+)
+def test_guess_format_looks_at_the_name(name, expected):
+    assert guess_format(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("hf://stanfordnlp/snli", ("stanfordnlp/snli", None, "train")),
+        ("hf://nyu-mll/glue@qqp:validation", ("nyu-mll/glue", "qqp", "validation")),
+        ("hf://datasets/a/b:test", ("a/b", None, "test")),
+    ],
+)
+def test_parse_hub_source_splits_name_config_and_split(source, expected):
+    assert parse_hub_source(source) == expected
+
+
+def test_iter_records_reads_a_saved_dataset(tmp_path):
+    import datasets
+
+    datasets.Dataset.from_dict({"text": TWO}).save_to_disk(tmp_path / "saved")
+    assert list(iter_sentences(f"hf://{tmp_path}/saved")) == TWO
+
+
+def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded():
+    with pytest.raises(DataError, match="hf://nobody/nothing cannot be loaded"):
+        list(iter_records("hf://nobody/nothing"))
