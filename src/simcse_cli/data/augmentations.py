@@ -7,7 +7,7 @@ what the papers leave open.
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -212,6 +212,22 @@ class Augmenter:
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``, each by its own key."""
         return [self(text, key) for text, key in zip(texts, keys, strict=True)]
+
+
+@dataclass(frozen=True)
+class TokenShuffle:
+    """Shuffles the sub-word ids of a sentence as :func:`shuffle_token_ids` does, for use in training.
+
+    Args:
+        rate: fraction of the sub-words, in (0, 1].
+    """
+
+    rate: float
+
+    def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
+        """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
+        mask = [token in special_ids for token in token_ids]
+        return shuffle_token_ids(token_ids, mask, self.rate, random.Random(key))
 
 
 def make_augmenter(

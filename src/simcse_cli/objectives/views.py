@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from simcse_cli.data.augmentations import TokenShuffle
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
@@ -25,7 +26,7 @@ class TextViews(TwoEncoders):
         encoder: its dropout tells two copies of a text apart.
         max_length: sub-words per text.
         dropout_mode: ``fixed`` encodes once and uses the vector for both views.
-        augment: makes the positive's text; None leaves it as it is.
+        augment: makes the positive's text, or reorders its sub-words; None leaves it as it is.
         augment_both: augment the anchor too, with a draw of its own.
         original_scaling: gradient of gathered vectors as in the original SimCSE code.
         **settings: of the second encoder.
@@ -39,7 +40,7 @@ class TextViews(TwoEncoders):
         *,
         max_length: int = 32,
         dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: Augment | None = None,
+        augment: Augment | TokenShuffle | None = None,
         augment_both: bool = False,
         original_scaling: bool = False,
         **settings: Any,
@@ -92,15 +93,30 @@ class TextViews(TwoEncoders):
         views = list(zip(*examples, strict=True))
         if len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
             views *= 2
-        if self.augment is not None:
-            sides = (0, 1) if self.augment_both else (1,)
-            for side in sides:
-                keys = generator.integers(0, 2**62, size=len(examples))
-                views[side] = tuple(
-                    self.augment(text, int(key)) for text, key in zip(views[side], keys, strict=True)
-                )
+        keys = self._draw_keys(len(examples), generator)
+        if self.augment is not None and not isinstance(self.augment, TokenShuffle):
+            for side, own_keys in keys.items():
+                views[side] = tuple(map(self.augment, views[side], own_keys))
         rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
+        if isinstance(self.augment, TokenShuffle):
+            frame_ids = self._frame_ids()
+            for side, own_keys in keys.items():
+                own = slice(side * len(examples), (side + 1) * len(examples))
+                rows[own] = map(self.augment, rows[own], itertools.repeat(frame_ids), own_keys)
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
+
+    def _draw_keys(self, n_examples: int, generator: np.random.Generator) -> dict[int, list[int]]:
+        """Return a random key per example for each side that is augmented; nothing is drawn if none is."""
+        if self.augment is None:
+            return {}
+        sides = (0, 1) if self.augment_both else (1,)
+        return {side: generator.integers(0, 2**62, size=n_examples).tolist() for side in sides}
+
+    def _frame_ids(self) -> frozenset[int]:
+        """Return the ids that the tokenizer puts around a text: they keep their places in a shuffle."""
+        tokenizer = self.encoder.tokenizer
+        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+        return frozenset(token for name in names if (token := getattr(tokenizer, name, None)) is not None)
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of this process, each ``(B, D)``; a single one stands for both."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from simcse_cli.config import Gather, TrainConfig, flag
-from simcse_cli.data.augmentations import make_augmenter, parse_augmentation
+from simcse_cli.data.augmentations import DEFAULT_RATES, TokenShuffle, make_augmenter, parse_augmentation
 from simcse_cli.data.senteval import StsSubset
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.errors import ConfigError, DataError
@@ -15,7 +15,7 @@ from simcse_cli.files import sha256_file
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.names import DropoutMode, HeadUse, Pooler
+from simcse_cli.names import Augmentation, DropoutMode, HeadUse, Pooler
 from simcse_cli.objectives.base import Objective, Reads
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
 from simcse_cli.progress import Progress
@@ -53,11 +53,13 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     return encoder
 
 
-def build_augment(text: str | None) -> Callable[[str, int], str] | None:
-    """Return the augmenter of ``METHOD:RATE``, or None."""
+def build_augment(text: str | None) -> Callable[[str, int], str] | TokenShuffle | None:
+    """Return the augmenter of ``METHOD:RATE``, or None; ``shuffle`` acts on sub-words, the rest on text."""
     if text is None:
         return None
     method, rate = parse_augmentation(text)
+    if method is Augmentation.SHUFFLE:
+        return TokenShuffle(rate if rate is not None else DEFAULT_RATES[method])
     return make_augmenter(method, rate)
 
 

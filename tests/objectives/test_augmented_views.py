@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+from cases import SINGLES
+
+from simcse_cli.data.augmentations import TokenShuffle, make_augmenter
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.names import Augmentation
+from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.training.setup import build_augment
+
+DELETE = make_augmenter(Augmentation.DELETE, 0.3)
+
+
+def generator() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: SentenceEncoder) -> None:
+    batch = SimcseUnsup(tiny_encoder, augment=DELETE).collate(SINGLES.rows, generator())
+    keys = generator().integers(0, 2**62, size=len(SINGLES.rows))
+    assert list(batch.texts) == [
+        (text, DELETE(text, int(key))) for (text,), key in zip(SINGLES.rows, keys, strict=True)
+    ]
+
+
+def test_collate_augments_both_sides_independently(tiny_encoder: SentenceEncoder) -> None:
+    batch = SimcseUnsup(tiny_encoder, augment=DELETE, augment_both=True).collate(SINGLES.rows, generator())
+    long_enough = [pair for pair in batch.texts if len(pair[0].split()) > 4]
+    assert all(
+        pair[0].split() != text.split() for pair, (text,) in zip(batch.texts, SINGLES.rows, strict=True)
+    )
+    assert sum(pair[0] != pair[1] for pair in long_enough) > len(long_enough) / 2
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_collate_shuffles_the_subwords_of_the_augmented_side(
+    tiny_encoder: SentenceEncoder, both: bool
+) -> None:
+    plain = SimcseUnsup(tiny_encoder).collate(SINGLES.rows, generator()).rows
+    objective = SimcseUnsup(tiny_encoder, augment=TokenShuffle(1.0), augment_both=both)
+    shuffled = objective.collate(SINGLES.rows, generator()).rows
+    n = len(SINGLES.rows)
+    assert (shuffled[:n] == plain[:n]) is not both
+    assert shuffled[n:] != plain[n:]
+    for before, after in zip(plain, shuffled, strict=True):
+        assert sorted(before) == sorted(after)
+        assert (before[0], before[-1]) == (after[0], after[-1])  # [CLS] and [SEP]
+
+
+def test_collate_draws_nothing_where_nothing_augments(tiny_encoder: SentenceEncoder) -> None:
+    used = generator()
+    SimcseUnsup(tiny_encoder).collate(SINGLES.rows, used)
+    assert used.integers(2**62) == generator().integers(2**62)
+
+
+def test_build_augment_makes_text_and_subword_augmenters() -> None:
+    delete = build_augment("delete:0.3")
+    assert callable(delete)
+    assert delete("one two three four", 5) == DELETE("one two three four", 5)  # type: ignore[call-arg, arg-type]
+    assert build_augment("shuffle:0.2") == TokenShuffle(0.2)
+    assert build_augment("shuffle") == TokenShuffle(0.1)
+    assert build_augment(None) is None
