@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed import packed_backbone, packed_vectors
+from simcse_cli.models.packed import forget_prepared, packed_backbone, packed_vectors
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
 from simcse_cli.names import HeadUse, Pooler
 from simcse_cli.progress import Progress, SilentProgress
@@ -137,6 +137,12 @@ class SentenceEncoder(nn.Module):
         if self.token_cnn is not None:
             return (self.token_cnn(last, attention_mask),)
         return (*output.hidden_states[:-1], last) if all_layers else (last,)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch dropout and a train-only head on or off."""
+        if mode:
+            forget_prepared(self.backbone)
+        return super().train(mode)
 
     def apply_head(self, pooled: Tensor) -> Tensor:
         """Return the embedding for a pooled vector: through the head where it applies in the current mode."""

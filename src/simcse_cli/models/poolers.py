@@ -41,17 +41,6 @@ def layer_mix(pooler: Pooler, hidden_states: Sequence[Tensor]) -> Tensor:
     return layers[0] if len(layers) == 1 else (layers[0] + layers[1]) / 2
 
 
-def pool_layers(pooler: Pooler, layers: Sequence[Tensor]) -> Tensor:
-    """Return sentence vectors ``(B, D)`` of sentences of one length, from the layers in ``LAYERS_READ`` alone.
-
-    Args:
-        pooler: the rule.
-        layers: each ``(B, L, D)``, every token real.
-    """
-    pooled = [layer.mean(dim=1) if pooler in AVERAGES else layer[:, 0] for layer in layers]
-    return pooled[0] if len(pooled) == 1 else (pooled[0] + pooled[1]) / 2
-
-
 def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor) -> Tensor:
     """Return sentence vectors before any head, ``(B, D)``.
 

@@ -187,10 +187,13 @@ def _layer_parts(layer: nn.Module, layout: _Layout) -> LayerParts:
     def part(name: str, kind: type[nn.Module]) -> Any:
         return _plain(layer.get_submodule(name), kind)
 
+    query, key, value = (part(name, nn.Linear) for name in (layout.query, layout.key, layout.value))
+    if len({linear.bias is None for linear in (query, key, value)}) > 1:
+        raise TypeError("query, key and value differ in having a bias")
     return LayerParts(
-        query=part(layout.query, nn.Linear),
-        key=part(layout.key, nn.Linear),
-        value=part(layout.value, nn.Linear),
+        query=query,
+        key=key,
+        value=value,
         mix=part(layout.mix, nn.Linear),
         attention_norm=part(layout.attention_norm, nn.LayerNorm),
         up=part(layout.up, nn.Linear),

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.tokens import Group, PackedTokens
+from simcse_cli.models.packed.tokens import PackedTokens
 
 # From this length on the fused kernel, which never holds all scores, beats plain batched products.
 FUSED_FROM_LENGTH = 192
@@ -21,52 +21,60 @@ def attend(
     tokens: PackedTokens,
     n_heads: int,
     *,
+    first_only: bool = False,
     dropout: float = 0.0,
     masks: DropoutMasks | None = None,
     relative_bias: Callable[[int], Tensor] | None = None,
 ) -> Tensor:
-    """Return the heads' mixed values, ``(T, 3D)`` to ``(T, D)``.
+    """Return the heads' mixed values, ``(T, 3D)`` to ``(T, D)``, or to ``(R, D)`` with ``first_only``.
 
     Args:
         qkv: queries, keys and values side by side, each with its heads side by side.
         tokens: which tokens form a sentence; tokens of no sentence get zeros.
         n_heads: divides D.
+        first_only: only for the first token of each sentence.
         dropout: probability on attention weights.
         masks: where the masks come from; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    width = qkv.shape[1] // 3
     mixed = []
-    for group, block in zip(tokens.groups, tokens.rows(qkv), strict=True):
-        bias = None if relative_bias is None else relative_bias(group.length)
-        mixed.append(_attend_group(block, group, n_heads, bias, dropout, masks))
+    for block in tokens.rows(qkv):
+        bias = None if relative_bias is None else relative_bias(block.shape[1])
+        mixed.append(_attend_block(block, n_heads, first_only, bias, dropout, masks))
     rest = len(qkv) - tokens.groups[-1].end
-    if rest:
-        mixed.append(qkv.new_zeros(rest, width))
+    if rest and not first_only:
+        mixed.append(qkv.new_zeros(rest, qkv.shape[1] // 3))
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
-def _attend_group(
-    block: Tensor, group: Group, n_heads: int, bias: Tensor | None, dropout: float, masks: DropoutMasks | None
+def _attend_block(
+    block: Tensor,
+    n_heads: int,
+    first_only: bool,
+    bias: Tensor | None,
+    dropout: float,
+    masks: DropoutMasks | None,
 ) -> Tensor:
-    """Attend within ``(n_rows, L, 3D)``; return ``(n_rows * L, D)``."""
-    n_rows, length = group.n_rows, group.length
-    head_width = block.shape[-1] // (3 * n_heads)
+    """Attend within ``(n_rows, L, 3D)``; return ``(n_rows * n_queries, D)``."""
+    n_rows, length, width = block.shape
+    head_width = width // (3 * n_heads)
     split = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4).contiguous()
-    if bias is not None:
-        bias = bias.to(block.dtype).expand(n_rows, -1, -1, -1)
+    query, key, value = split.view(3, n_rows * n_heads, length, head_width)
+    if first_only:
+        query = query[:, :1]
+        bias = None if bias is None else bias[:, :1]
     drops = masks is not None and dropout > 0
-    if length >= FUSED_FROM_LENGTH and not drops:
-        mixed = functional.scaled_dot_product_attention(split[0], split[1], split[2], attn_mask=bias)
+    if bias is None:
+        base, weight = query.new_zeros(1, 1, 1), 0
     else:
-        query, key, value = split.view(3, n_rows * n_heads, length, head_width)
-        if bias is None:
-            base, weight = query.new_zeros(1, 1, 1), 0
-        else:
-            base, weight = bias.reshape(-1, length, length), 1
+        base, weight = bias.to(query.dtype).repeat(n_rows, 1, 1), 1
+    if length >= FUSED_FROM_LENGTH and not drops:
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=base if weight else None)
+    else:
         scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width))
         mixed = _mix(_softmax(scores), value, dropout, masks if drops else None)
-    return mixed.view(n_rows, n_heads, length, head_width).transpose(1, 2).reshape(n_rows * length, -1)
+    n_queries = query.shape[1]
+    return mixed.view(n_rows, n_heads, n_queries, head_width).transpose(1, 2).reshape(n_rows * n_queries, -1)
 
 
 def _softmax(scores: Tensor) -> Tensor:

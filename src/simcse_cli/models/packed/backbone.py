@@ -1,19 +1,22 @@
 """The forward pass of a BERT-family encoder over packed tokens, on the parameters of the model itself."""
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import BackboneParts, read_parts
+from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, read_parts
 from simcse_cli.models.packed.attention import attend
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.packed.operators import LayerOperators, live_operators, prepared_operators
-from simcse_cli.models.packed.tokens import PackedTokens, pack
+from simcse_cli.models.packed.tokens import PackedTokens, first_tokens, pack
 
-_Fingerprint = tuple[tuple[int, int], ...]
+_Fingerprint = tuple[tuple[int, int, float], ...]
+_SAMPLES = 64  # values of each weight that are looked at to notice a change
 
 
 class _PreparedWeights:
@@ -36,13 +39,27 @@ class _PreparedWeights:
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, _PreparedWeights] = weakref.WeakKeyDictionary()
 
 
+def forget_prepared(backbone: nn.Module) -> None:
+    """Free the prepared weights of a model, for instance of one about to be trained."""
+    _PREPARED.pop(backbone, None)
+
+
 def _fingerprint(parts: BackboneParts) -> _Fingerprint:
-    """Return address and version of each parameter: another value after any optimizer step or load."""
-    modules = [
-        module for layer in parts.layers for module in vars(layer).values() if isinstance(module, nn.Module)
-    ]
-    tensors = [tensor for module in modules for tensor in module.parameters()]
-    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
+    """Return what changes with the weights: address, version and a sample of the values of each.
+
+    The sample is needed because fused optimizers leave the version as it was; their steps move every weight.
+    """
+    modules = (module for layer in parts.layers for module in vars(layer).values())
+    weights = [module.weight for module in modules if isinstance(module, nn.Linear)]
+    return tuple(
+        (weight.data_ptr(), 0 if weight.is_inference() else weight._version, _sample_sum(weight))
+        for weight in weights
+    )
+
+
+def _sample_sum(weight: Tensor) -> float:
+    values = weight.detach().view(-1)
+    return float(values[:: max(1, len(values) // _SAMPLES)].sum())
 
 
 class PackedBackbone:
@@ -83,23 +100,38 @@ class PackedBackbone:
         Args:
             tokens: from ``pack``.
             layers: which states to return, negative numbers from the end.
-            dtype: arithmetic of the products; default is autocast's where that is on, else the parameters'.
+            dtype: arithmetic of the matrix products; default is autocast's where that is on, else the
+                parameters'. States between the products keep the type of the parameters.
 
         Returns:
             One tensor for each of ``layers``.
         """
         wanted = [index % (self.n_layers + 1) for index in layers]
-        dtype = dtype or self._default_dtype()
-        kept: dict[int, Tensor] = {}
-        with torch.autocast(tokens.ids.device.type, enabled=False):
-            masks = DropoutMasks() if self._drops() else None
-            states = self._embed(tokens, masks).to(dtype)
-            kept[0] = states
-            for index, operators in enumerate(self._operators(dtype), 1):
-                states = self._run_layer(index - 1, operators, states, tokens, masks)
-                if index in wanted:
-                    kept[index] = states
+        kept = {index: states for index, states in enumerate(self._run(tokens, dtype)) if index in wanted}
         return [kept[index] for index in wanted]
+
+    def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
+
+        The last layer computes nothing else for the other tokens than their keys and values, which saves
+        three quarters of that layer.
+        """
+        states = deque(self._run(tokens, dtype, first_only=True), maxlen=1)
+        return states[0]
+
+    def _run(
+        self, tokens: PackedTokens, dtype: torch.dtype | None, *, first_only: bool = False
+    ) -> Iterator[Tensor]:
+        """Yield the states after the embeddings and after each layer, the last of first tokens if asked."""
+        dtype = dtype or self._default_dtype()
+        masks = DropoutMasks() if self._drops() else None
+        with torch.autocast(tokens.ids.device.type, enabled=False):
+            states = self._embed(tokens, masks)
+            yield states
+            for index, operators in enumerate(self._operators(dtype), 1):
+                layer = _Layer(self._parts, self._parts.layers[index - 1], operators)
+                states = layer(states, tokens, masks, first_only=first_only and index == self.n_layers)
+                yield states
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight
@@ -109,13 +141,10 @@ class PackedBackbone:
 
     def _drops(self) -> bool:
         """Tell whether any dropout is active."""
-        parts = self._parts
-        layer_drops = (
-            d
-            for layer in parts.layers
-            for d in (layer.attention_dropout, layer.mix_dropout, layer.output_dropout)
-        )
-        return any(_probability(dropout) > 0 for dropout in (parts.embedding_dropout, *layer_drops))
+        dropouts: list[nn.Dropout | None] = [self._parts.embedding_dropout]
+        for layer in self._parts.layers:
+            dropouts += (layer.attention_dropout, layer.mix_dropout, layer.output_dropout)
+        return any(_probability(dropout) > 0 for dropout in dropouts)
 
     def _operators(self, dtype: torch.dtype) -> Iterable[LayerOperators]:
         if torch.is_grad_enabled() or self._backbone.training:
@@ -135,27 +164,38 @@ class PackedBackbone:
             states = functional.linear(states, parts.projection.weight, parts.projection.bias)
         return states
 
-    def _run_layer(
-        self,
-        index: int,
-        operators: LayerOperators,
-        states: Tensor,
-        tokens: PackedTokens,
-        masks: DropoutMasks | None,
+
+@dataclass(frozen=True)
+class _Layer:
+    """One post-norm transformer layer with the operators that compute its products."""
+
+    parts: BackboneParts
+    modules: LayerParts
+    operators: LayerOperators
+
+    def __call__(
+        self, states: Tensor, tokens: PackedTokens, masks: DropoutMasks | None, *, first_only: bool
     ) -> Tensor:
-        layer = self._parts.layers[index]
+        """Map ``(T, H)`` to ``(T, H)``, or to ``(R, H)`` for the first tokens of sentences only."""
+        modules = self.modules
         mixed = attend(
-            operators.qkv(states),
+            self.operators.qkv(states),
             tokens,
-            self._parts.n_heads,
-            dropout=_probability(layer.attention_dropout),
+            self.parts.n_heads,
+            first_only=first_only,
+            dropout=_probability(modules.attention_dropout),
             masks=masks,
-            relative_bias=self._parts.relative_bias,
+            relative_bias=self.parts.relative_bias,
         )
-        update = operators.mix(mixed)
-        states = operators.attention_norm(add_dropped(states, update, _probability(layer.mix_dropout), masks))
-        update = operators.down(operators.up(states))
-        return operators.output_norm(add_dropped(states, update, _probability(layer.output_dropout), masks))
+        if first_only:
+            states = first_tokens(tokens.rows(states))
+        update = self.operators.mix(mixed)
+        states = modules.attention_norm(add_dropped(states, update, _probability(modules.mix_dropout), masks))
+        update = self.operators.down(self.operators.up(states))
+        normed: Tensor = modules.output_norm(
+            add_dropped(states, update, _probability(modules.output_dropout), masks)
+        )
+        return normed
 
 
 def _probability(dropout: nn.Dropout | None) -> float:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.poolers import LAYERS_READ, pool_layers
+from simcse_cli.models.poolers import AVERAGES, LAYERS_READ
 from simcse_cli.names import Pooler
 
 # Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others.
@@ -25,8 +25,16 @@ def packed_vectors(
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
     """
     tokens = packed.pack(rows, multiple=_MULTIPLE)
-    states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
-    groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-    wide = torch.promote_types(states[0].dtype, torch.float32)
-    pooled = torch.cat([pool_layers(pooler, [layer.to(wide) for layer in group]) for group in groups])
+    if pooler in AVERAGES:
+        states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
+        groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
+        pooled = torch.cat([_average([layer.float() for layer in group]) for group in groups])
+    else:
+        pooled = packed.first_token_states(tokens, dtype=dtype).float()
     return pooled.index_select(0, tokens.order.argsort())
+
+
+def _average(layers: Sequence[Tensor]) -> Tensor:
+    """Return the mean over tokens and layers, ``(n_rows, H)``, of one or two tensors ``(n_rows, L, H)``."""
+    means = [layer.mean(dim=1) for layer in layers]
+    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2

@@ -1,7 +1,7 @@
 """Sentences laid end to end: the token layout that the packed transformer computes on."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,8 +41,11 @@ class PackedTokens:
 
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
-        for group in self.groups:
-            yield states[group.start : group.end].view(group.n_rows, group.length, states.shape[-1])
+        sizes = [group.n_rows * group.length for group in self.groups]
+        # One split, not a slice a group: its backward pass is one concatenation.
+        parts = torch.split(states, [*sizes, len(states) - sum(sizes)])
+        for group, part in zip(self.groups, parts, strict=False):
+            yield part.view(group.n_rows, group.length, states.shape[-1])
 
 
 def pack(
@@ -87,3 +90,8 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
         return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
     is_real = ids != pad_id
     return np.where(is_real, first_position - 1 + is_real.cumsum(axis=1), pad_id)
+
+
+def first_tokens(blocks: Iterable[Tensor]) -> Tensor:
+    """Return each sentence's first row, ``(R, D)``, of blocks ``(n_rows, length, D)``."""
+    return torch.cat([block[:, 0] for block in blocks])

@@ -1,0 +1,159 @@
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from safetensors.numpy import load_file
+
+from simcse_cli.encoding.quantize import VectorType, quantize
+from simcse_cli.encoding.stream import Share, encode_stream
+from simcse_cli.errors import ConfigError, DataError, OutputError
+
+SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
+
+
+def encode(sentences, progress=None):
+    rng = [np.random.default_rng(abs(hash_text(s))) for s in sentences]
+    return np.stack([g.normal(size=10) for g in rng]).astype(np.float32)
+
+
+def hash_text(text):
+    return int.from_bytes(text.encode()[-6:], "little")
+
+
+def read(path):
+    match path.suffix:
+        case ".npy":
+            return np.load(path)
+        case ".npz":
+            return np.load(path)["vectors"]
+        case ".safetensors":
+            return load_file(path)["vectors"]
+        case ".parquet":
+            return np.array(parquet.read_table(path)["vector"].to_pylist(), np.float32)
+        case _:
+            return np.array([json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32)
+
+
+ENDINGS = [".npy", ".npz", ".safetensors", ".parquet", ".jsonl"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_row_i_is_sentence_i_in_every_format(tmp_path, ending):
+    path = tmp_path / f"v{ending}"
+    assert encode_stream(encode, SENTENCES, path, dim=10, window=8) == 57
+    np.testing.assert_array_equal(read(path), encode(SENTENCES))
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_texts_are_kept_where_the_format_has_room(tmp_path):
+    for ending in (".parquet", ".jsonl"):
+        encode_stream(encode, SENTENCES, tmp_path / f"v{ending}", dim=10, window=8)
+    assert parquet.read_table(tmp_path / "v.parquet")["text"].to_pylist() == SENTENCES
+    assert [json.loads(line)["text"] for line in (tmp_path / "v.jsonl").read_text().splitlines()] == SENTENCES
+
+
+class Killed(BaseException):
+    pass
+
+
+def interrupted(n_calls):
+    calls = []
+
+    def encode_or_die(sentences, progress=None):
+        calls.append(1)
+        if len(calls) > n_calls:
+            raise Killed
+        return encode(sentences)
+
+    return encode_or_die
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("n_calls", [0, 1, 5])
+def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
+    whole, path = tmp_path / f"whole{ending}", tmp_path / f"v{ending}"
+    encode_stream(encode, SENTENCES, whole, dim=10, window=8)
+    with pytest.raises(Killed):
+        encode_stream(interrupted(n_calls), SENTENCES, path, dim=10, window=8)
+    assert not path.exists()
+    with (tmp_path / f"v{ending}.part").open("ab") as stream:
+        stream.write(b"half a row that the kill left")
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    assert path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
+    one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
+    encode_stream(encode, SENTENCES, one, dim=10, window=8)
+    done: list[int] = []
+
+    def wait_for_other():
+        if not done:
+            done.append(1)
+            encode_stream(encode, SENTENCES, two, dim=10, window=8, share=Share(1, 2))
+
+    encode_stream(encode, SENTENCES, two, dim=10, window=8, share=Share(0, 2, wait_for_other))
+    assert two.read_bytes() == one.read_bytes()
+
+
+def test_unfinished_file_needs_resume_or_force(tmp_path):
+    path = tmp_path / "v.npy"
+    with pytest.raises(Killed):
+        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8)
+    with pytest.raises(OutputError, match="interrupted run") as caught:
+        encode_stream(encode, SENTENCES, path, dim=10, window=8)
+    assert "--resume" in caught.value.hint
+    assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
+
+
+def test_resume_with_another_input_or_setting_is_refused(tmp_path):
+    path = tmp_path / "v.npy"
+    with pytest.raises(Killed):
+        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8, settings={"model_digest": "a"})
+    with pytest.raises(DataError, match="sentences differ"):
+        encode_stream(encode, SENTENCES[::-1], path, dim=10, window=8, resume=True, settings={"model_digest": "a"})
+    with pytest.raises(DataError, match="model_digest"):
+        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, settings={"model_digest": "b"})
+
+
+def test_empty_input_leaves_nothing(tmp_path):
+    with pytest.raises(DataError, match="no line"):
+        encode_stream(encode, [], tmp_path / "v.npy", dim=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_ending_names_the_known_ones(tmp_path):
+    with pytest.raises(ConfigError, match=r"unknown ending '\.txt'"):
+        encode_stream(encode, SENTENCES, tmp_path / "v.txt", dim=10)
+
+
+def test_full_disk_is_explained(tmp_path, monkeypatch):
+    def full(stream, rows):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("simcse_cli.encoding.formats.append_rows", full)
+    with pytest.raises(OutputError, match="No space left") as caught:
+        encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10)
+    assert "free some space" in caught.value.hint
+
+
+def test_npz_has_no_time_stamp(tmp_path):
+    encode_stream(encode, SENTENCES, tmp_path / "v.npz", dim=10)
+    assert zipfile.ZipFile(tmp_path / "v.npz").infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
+
+
+def test_quantize_types():
+    vectors = np.array([[1.0, -0.5, 0.25], [0.0, 0.0, 0.0]], np.float32)
+    assert quantize(vectors, VectorType.FLOAT16).dtype == np.float16
+    assert quantize(vectors, VectorType.INT8).tolist() == [[127, -64, 32], [0, 0, 0]]
+    assert quantize(vectors, VectorType.BINARY).tolist() == [[0b10100000], [0]]
+
+
+def test_int8_keeps_cosines_to_a_thousandth():
+    vectors = np.random.default_rng(0).normal(size=(50, 384)).astype(np.float32)
+    small = quantize(vectors, VectorType.INT8).astype(np.float32)
+    cosine = (vectors * small).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(small, axis=1)
+    assert cosine.min() > 0.999

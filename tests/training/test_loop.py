@@ -1,0 +1,255 @@
+"""The loop on the tiny model: exact continuation, global batches over processes, and the losses it computes."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import SENTENCES
+from processes import run_on_processes
+from safetensors.torch import load_file
+
+from simcse_cli.config import TrainConfig, dump_config
+from simcse_cli.errors import CheckpointError, TrainingError
+from simcse_cli.names import DropoutMode, HeadUse, Objective, Pooler
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training.loop import Trainer
+from simcse_cli.training.setup import build_parts
+
+
+@pytest.fixture
+def files(tmp_path, sts_folder):
+    """Write training files and return their paths with the dev file."""
+    (tmp_path / "unsup.txt").write_text("\n".join(SENTENCES * 2) + "\n")
+    rows = [f"{SENTENCES[i]}\t{SENTENCES[(i + 5) % 24]}\t{SENTENCES[(i + 9) % 24]}" for i in range(24)]
+    (tmp_path / "sup.tsv").write_text("anchor\tpositive\thard_negative\n" + "\n".join(rows) + "\n")
+    dev = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    return {"unsup": str(tmp_path / "unsup.txt"), "sup": str(tmp_path / "sup.tsv"), "dev": str(dev)}
+
+
+@pytest.fixture
+def settings(tiny_model_dir, files):
+    return TrainConfig(
+        model=str(tiny_model_dir),
+        train_file=files["unsup"],
+        dev_file=files["dev"],
+        batch_size=8,
+        epochs=2.0,
+        lr=1e-3,
+        eval_every=3,
+        log_every=1,
+        device="cpu",
+    )
+
+
+def train(config, run_dir, stop_after=None):
+    run_dir.mkdir(exist_ok=True)
+    calls = []
+
+    def should_stop():
+        calls.append(1)
+        return stop_after is not None and len(calls) >= stop_after
+
+    parts = build_parts(config, SilentProgress())
+    return Trainer(config, parts, run_dir, SilentProgress(), should_stop).run()
+
+
+def final_tensors(run_dir):
+    (state,) = (run_dir / "checkpoint").glob("step-*")
+    return load_file(state / "state.safetensors")
+
+
+def assert_same_run(one, other):
+    first, second = final_tensors(one), final_tensors(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+    models = [load_file(run / "model" / "model.safetensors") for run in (one, other)]
+    assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
+    lines = [(run / "metrics.jsonl").read_text().splitlines() for run in (one, other)]
+    stripped = [[without_times(json.loads(line)) for line in part] for part in lines]
+    assert stripped[0] == stripped[1]
+
+
+def without_times(line):
+    return {k: v for k, v in line.items() if not k.endswith("_per_second")}
+
+
+@pytest.mark.parametrize("stops", [[1], [3], [4, 5], [2, 1, 1, 7]])
+def test_interrupted_run_continues_to_the_last_bit(settings, tmp_path, stops):
+    train(settings, tmp_path / "whole")
+    for stop in stops:
+        assert train(settings, tmp_path / "parts", stop_after=stop).status == "interrupted"
+    assert train(settings, tmp_path / "parts").status == "finished"
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_killed_process_continues_to_the_last_bit(settings, tmp_path):
+    import dataclasses
+
+    settings = dataclasses.replace(settings, epochs=20.0, save_every=2)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(dump_config(settings))
+    command = [sys.executable, "-m", "simcse_cli", "train", "--config", str(recipe), "-o", str(tmp_path / "killed")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") > 20):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*command, "--resume", "-q"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    command[-1] = str(tmp_path / "whole")
+    subprocess.run([*command, "-q"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_same_seed_same_run_other_seed_other_run(settings, tmp_path):
+    import dataclasses
+
+    train(settings, tmp_path / "a")
+    train(settings, tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    train(dataclasses.replace(settings, seed=1), tmp_path / "c")
+    a, c = final_tensors(tmp_path / "a"), final_tensors(tmp_path / "c")
+    name = "module.encoder.backbone.encoder.layer.0.output.dense.weight"
+    assert not torch.equal(a[name], c[name])
+
+
+def test_run_folder_holds_what_is_promised(settings, tmp_path):
+    record = train(settings, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"run.json", "metrics.jsonl", "model", "checkpoint", "README.md"} <= names
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = max(line["dev_score"] for line in lines if line["step"] > 0 and line.get("dev_score") is not None)
+    assert saved["best_score"] == best == record.best_score
+    assert saved["start_score"] == lines[0]["dev_score"]
+    assert saved["pooler"] == "cls_before_pooler"
+    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(lines[3])
+    assert [line["step"] for line in lines] == list(range(13))
+
+
+def test_first_loss_is_the_closed_form(settings, tmp_path):
+    """Without dropout and without a head two equal views give log(sum_j exp(s_ij - s_ii)) of the plain vectors."""
+    import dataclasses
+
+    config = dataclasses.replace(
+        settings, dropout_mode=DropoutMode.NONE, pooler=Pooler.AVG, head=HeadUse.NONE, max_steps=1
+    )
+    parts = build_parts(config, SilentProgress())
+    trainer = Trainer(config, parts, tmp_path, SilentProgress())
+    batch = trainer.make_batch(0)
+    vectors = parts.objective.encoder.encode([texts[0] for texts in batch.texts], max_length=32).astype(np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    logits = unit @ unit.T / 0.05
+    expected = np.mean([np.log(np.exp(row - row[i]).sum()) for i, row in enumerate(logits)])
+    assert trainer.train_step(0, batch).loss == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alpha):
+    import dataclasses
+
+    config = dataclasses.replace(
+        settings,
+        objective=Objective.SIMCSE_SUP,
+        train_file=files["sup"],
+        hard_negative_alpha=alpha,
+        dropout_mode=DropoutMode.NONE,
+        pooler=Pooler.AVG,
+        head=HeadUse.NONE,
+        max_steps=1,
+    )
+    parts = build_parts(config, SilentProgress())
+    trainer = Trainer(config, parts, tmp_path, SilentProgress())
+    batch = trainer.make_batch(0)
+    views = [parts.objective.encoder.encode(list(v), max_length=32).astype(np.float64) for v in zip(*batch.texts, strict=True)]
+    anchor, positive, negative = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in views)
+    losses = []
+    for i in range(len(anchor)):
+        positives, negatives = np.exp(anchor[i] @ positive.T / 0.05), np.exp(anchor[i] @ negative.T / 0.05)
+        negatives[i] *= alpha
+        losses.append(-math.log(positives[i] / (positives.sum() + negatives.sum())))
+    assert trainer.train_step(0, batch).loss == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+def test_fixed_dropout_gives_one_vector_for_both_views(settings, tmp_path):
+    import dataclasses
+
+    config = dataclasses.replace(settings, dropout_mode=DropoutMode.FIXED)
+    parts = build_parts(config, SilentProgress())
+    trainer = Trainer(config, parts, tmp_path, SilentProgress())
+    batch = trainer.make_batch(0)
+    assert len(batch.rows) == 8
+    parts.objective.train()
+    (embeddings,) = parts.objective.represent(batch)
+    anchors, positives = parts.objective.views(embeddings, batch)
+    assert torch.equal(anchors, positives)
+
+
+def test_nan_loss_stops_the_run_and_keeps_the_state(settings, tmp_path):
+    import dataclasses
+
+    config = dataclasses.replace(settings, lr=1e30, max_grad_norm=1e30)
+    with pytest.raises(TrainingError, match="loss of step") as caught:
+        train(config, tmp_path / "run")
+    assert "--lr" in caught.value.hint
+    assert list((tmp_path / "run" / "checkpoint").glob("step-*"))
+
+
+def test_corrupt_state_is_explained(settings, tmp_path):
+    train(settings, tmp_path / "run", stop_after=4)
+    (state,) = (tmp_path / "run" / "checkpoint").glob("step-*")
+    (state / "state.safetensors").write_bytes(b"broken")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        train(settings, tmp_path / "run")
+
+
+def test_patience_stops_early(settings, tmp_path):
+    import dataclasses
+
+    config = dataclasses.replace(settings, patience=1, eval_every=1, lr=1e-12, epochs=5.0)
+    record = train(config, tmp_path / "run")
+    assert record.status == "stopped-early"
+    assert record.step < record.total_steps
+
+
+def _gradients(rank: int, config: TrainConfig, batch_size: int, folder: str) -> tuple[float, dict[str, torch.Tensor]]:
+    import dataclasses
+
+    if torch.distributed.is_initialized():
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"}
+        os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    config = dataclasses.replace(config, batch_size=batch_size)
+    trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
+    trainer.module.train()
+    losses, _ = trainer._losses(trainer.make_batch(0))
+    gradients = {name: p.grad for name, p in trainer.objective.named_parameters() if p.grad is not None}
+    return float(sum(losses.values()).detach()), gradients
+
+
+@pytest.mark.parametrize("mode", ["unsup", "sup"])
+def test_two_processes_equal_one_with_the_doubled_batch(settings, files, tmp_path, mode, monkeypatch):
+    import dataclasses
+
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    objective = Objective.SIMCSE_SUP if mode == "sup" else Objective.SIMCSE_UNSUP
+    config = dataclasses.replace(
+        settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE
+    )
+    loss, gradients = _gradients(0, config, 8, str(tmp_path))
+    (tmp_path / "spawn").mkdir()
+    results = run_on_processes(_gradients, tmp_path / "spawn", config, 4, str(tmp_path))
+    for other_loss, other in results:
+        assert other_loss == pytest.approx(loss, abs=1e-6)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(other[name], gradient, atol=1e-6, rtol=1e-5, msg=name)
