@@ -132,10 +132,10 @@ def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
     assert result.tasks["STSBenchmark"].is_cached
 
 
-def test_force_runs_finished_tasks_again(hub_layout, tmp_path):
+def test_rerun_runs_finished_tasks_again(hub_layout, tmp_path):
     run(["STSBenchmark"], hub_layout, tmp_path, model())
     second = model()
-    assert not run(["STSBenchmark"], hub_layout, tmp_path, second, force=True).tasks["STSBenchmark"].is_cached
+    assert not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True).tasks["STSBenchmark"].is_cached
     assert second.encode.n_encoded > 0
 
 

@@ -29,6 +29,22 @@ def test_saved_post_processor_gives_the_same_vectors(name, tmp_path):
     assert loaded.describe() == original.describe()
 
 
+def test_apply_can_scale_to_length_one():
+    vectors = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
+    processor = fitted(Postprocess.WHITENING)
+    scaled = processor.apply(vectors, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 1, rtol=1e-6)
+    assert scaled.dtype == np.float32
+    plain = processor.apply(vectors)
+    np.testing.assert_allclose(scaled * np.linalg.norm(plain, axis=1, keepdims=True), plain, rtol=1e-5)
+
+
+def test_digest_tells_maps_apart():
+    digests = {fitted(name).digest for name in Postprocess} | {fitted(Postprocess.WHITENING, k=3).digest}
+    assert len(digests) == 5
+    assert fitted(Postprocess.FLOW).digest == fitted(Postprocess.FLOW).digest
+
+
 def test_create_passes_settings_on():
     assert registry.create(Postprocess.WHITENING, k=3).settings()["k"] == 3
 

@@ -72,6 +72,7 @@ class OpenEncoder:
             self,
             name=f"{self.name} + {label}",
             digest=sha256(f"{self.digest}/{fitted.digest}".encode()).hexdigest(),
+            dim=fitted.processor.n_features_out,
             encode=lambda sentences: fitted.apply(self.encode(sentences)),
             postprocess=fitted.describe(),
         )

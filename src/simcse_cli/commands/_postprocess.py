@@ -16,6 +16,7 @@ from simcse_cli.names import Postprocess
 if TYPE_CHECKING:
     from simcse_cli.evaluation.fitting import Example
     from simcse_cli.evaluation.types import Encode
+    from simcse_cli.models.encoder import SentenceEncoder
     from simcse_cli.postprocess.registry import FittedPostProcessor
 
 NLI, TARGET = "nli", "target"
@@ -120,6 +121,32 @@ def with_postprocess(
         save(fitted, options.save_postprocess, force=force)
         console.info(f"wrote {options.save_postprocess}")
     return encoder.then(fitted, plan.label)
+
+
+def with_saved_postprocess(
+    encode: Callable[..., Any], encoder: "SentenceEncoder", path: Path, *, normalize: bool
+) -> tuple[Callable[..., Any], int]:
+    """Return an encode function that applies a saved post-processor, and the dimension of its vectors.
+
+    Args:
+        encode: gives the vectors of ``encoder`` as they are.
+        encoder: what the post-processor must have been fitted on.
+        path: file of the post-processor.
+        normalize: scale the processed vectors to length 1; zero vectors stay zero.
+
+    Raises:
+        DataError: no such file.
+        CheckpointError: not a post-processor, or fitted on another encoder.
+    """
+    from simcse_cli.postprocess.registry import check_encoder, load
+
+    fitted = load(path)
+    check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(path))
+
+    def encode_and_apply(sentences: Sequence[str], **options: Any) -> Any:
+        return fitted.apply(encode(sentences, **options), normalize=normalize)
+
+    return encode_and_apply, fitted.processor.n_features_out
 
 
 def per_task_postprocess(

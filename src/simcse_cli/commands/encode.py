@@ -10,9 +10,10 @@ import typer
 
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._models import load_model
+from simcse_cli.commands._postprocess import with_saved_postprocess
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
-from simcse_cli.files import STDIO
+from simcse_cli.files import STDIO, sha256_file
 from simcse_cli.names import Device, Pooler, Precision
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def encode_command(
     column: Annotated[str | None, typer.Option(help="Column of a table; default: its text column.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
     dtype: Annotated[str, typer.Option(help="float32, float16, int8 (cosine kept), binary (signs).")] = "float32",
+    postprocess: Annotated[
+        Path | None,
+        typer.Option("--postprocess", help="Saved post-processor to apply (`simcse eval sts --save-postprocess`)."),
+    ] = None,
     max_length: Annotated[int | None, typer.Option(min=3, help="Cut sentences after so many sub-words.")] = None,
     device: opt.DeviceOption = Device.AUTO,
     precision: opt.PrecisionOption = Precision.FP32,
@@ -52,14 +57,30 @@ def encode_command(
     encoder = load_model(
         model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
     )
-    encode = functools.partial(
-        encoder.encode, batch_tokens=batch_tokens, max_length=max_length, normalize=normalize
-    )
+    dim = encoder.dim
+    facts = {"normalize": normalize, "max_length": max_length, "precision": precision.value}
+    encode: Callable[..., Any] = functools.partial(encoder.encode, batch_tokens=batch_tokens, max_length=max_length)
+    if postprocess is None:
+        encode = functools.partial(encode, normalize=normalize)
+    else:
+        encode, dim = with_saved_postprocess(encode, encoder, postprocess, normalize=normalize)
+        facts["postprocess_sha256"] = sha256_file(postprocess)
     if str(output) == STDIO:
         print_vectors(encode, sentences_of(source, column), console)
         return
-    facts = {"normalize": normalize, "max_length": max_length, "precision": precision.value}
-    encode_file(encode, encoder, source, output, console, column=column, dtype=dtype, facts=facts, resume=resume, force=force)
+    encode_file(
+        encode,
+        encoder,
+        source,
+        output,
+        console,
+        dim=dim,
+        column=column,
+        dtype=dtype,
+        facts=facts,
+        resume=resume,
+        force=force,
+    )
 
 
 def sentences_of(source: str, column: str | None) -> Iterable[str]:
@@ -110,6 +131,7 @@ def encode_file(
     output: Path,
     console: Console,
     *,
+    dim: int,
     column: str | None = None,
     dtype: str = "float32",
     facts: dict[str, Any] | None = None,
@@ -126,7 +148,7 @@ def encode_file(
     from simcse_cli import __version__
     from simcse_cli.encoding.quantize import VectorType
     from simcse_cli.encoding.stream import encode_stream
-    from simcse_cli.files import check_output, sha256_file, write_json
+    from simcse_cli.files import check_output, write_json
 
     try:
         kind = VectorType(dtype)
@@ -148,7 +170,7 @@ def encode_file(
         encode,
         sentences_of(source, column),
         output,
-        dim=encoder.dim,
+        dim=dim,
         kind=kind,
         settings=record,
         resume=resume,
@@ -158,8 +180,8 @@ def encode_file(
         progress=console if share.rank == 0 else None,
     )
     if share.rank == 0:
-        side = {"format": 1, "version": __version__, **record, "dtype": dtype, "n_rows": n_rows, "dim": encoder.dim}
+        side = {"format": 1, "version": __version__, **record, "dtype": dtype, "n_rows": n_rows, "dim": dim}
         write_json(output.with_name(output.name + ".json"), side)
         elapsed = time.perf_counter() - started
-        console.info(f"wrote {output}: {n_rows:,} x {encoder.dim} {dtype} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)")
+        console.info(f"wrote {output}: {n_rows:,} x {dim} {dtype} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)")
     return n_rows

@@ -1,9 +1,10 @@
 """`simcse eval`: judge an encoder by the protocols of the papers."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -11,6 +12,7 @@ from simcse_cli.commands import _options as opt
 from simcse_cli.commands._demo import data_dir_or_demo
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import open_encoder
+from simcse_cli.commands._eval_mteb import mteb_command
 from simcse_cli.commands._eval_shared import (
     SHORT_NAMES,
     CiOption,
@@ -27,7 +29,7 @@ from simcse_cli.commands._postprocess import (
     with_postprocess,
 )
 from simcse_cli.console import Column, Console, Report, get_console
-from simcse_cli.files import check_output
+from simcse_cli.files import atomic_text, check_output
 from simcse_cli.names import (
     STS_TASKS,
     Aggregation,
@@ -37,6 +39,7 @@ from simcse_cli.names import (
 )
 
 if TYPE_CHECKING:
+    from simcse_cli.data.senteval import Split
     from simcse_cli.evaluation.protocols import StsSetting
     from simcse_cli.evaluation.sts import StsResult
     from simcse_cli.evaluation.types import Encode
@@ -47,6 +50,7 @@ app = typer.Typer(no_args_is_help=True, help="Judge an encoder by the protocols 
 def register(root: typer.Typer) -> None:
     """Add `eval` to the application."""
     app.command("transfer")(transfer_command)
+    app.command("mteb")(mteb_command)
     root.add_typer(app, name="eval")
 
 
@@ -102,6 +106,10 @@ def sts_command(
     tasks: TasksOption = None,
     ci: CiOption = False,
     save_scores: SaveScoresOption = None,
+    write_sentences: Annotated[
+        Path | None,
+        typer.Option(help="Only write the sentences of the tasks, one per line, to encode them elsewhere."),
+    ] = None,
     fmt: opt.FormatOption = OutputFormat.TABLE,
     output: opt.OutputOption = None,
     force: opt.ForceOption = False,
@@ -117,12 +125,15 @@ def sts_command(
         raise typer.BadParameter(f"the regressor predicts the test split, not {split}", param_hint="--split")
     console = get_console()
     data_dir = data_dir_or_demo(data_dir, console)
-    for path in (output, save_scores):
+    for path in (output, save_scores, write_sentences):
         if path is not None:
             check_output(path, force=force)
     chosen = parse_tasks(tasks, STS_TASKS)
     if tasks is None and split != "test":
         chosen = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    if write_sentences is not None:
+        list_sentences(write_sentences, data_dir, chosen, cast("Split", split), console, force=force)
+        return
     plan = plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, console)
     run = functools.partial(run_sts, data_dir=data_dir, console=console, setting=setting, split=split)
@@ -165,6 +176,20 @@ def run_sts(
         **options,
     )
     return with_regressor(result, encode, data_dir, progress=console) if setting.regressor else result
+
+
+def list_sentences(
+    target: Path, data_dir: Path, tasks: Sequence[str], split: "Split", console: Console, *, force: bool
+) -> None:
+    """Write every distinct sentence of the tasks, for models that are run elsewhere."""
+    from simcse_cli.evaluation.sts import read_available_tasks
+
+    found, _ = read_available_tasks(data_dir, tasks, split, console)
+    subsets = [subset for task in found.values() for subset in task.subsets.values()]
+    distinct = dict.fromkeys(sentence for subset in subsets for sentence in (*subset.left, *subset.right))
+    with atomic_text(target, force=force) as stream:
+        stream.writelines(f"{sentence}\n" for sentence in distinct)
+    console.info(f"wrote {target}: {len(distinct):,} sentences")
 
 
 def save_pairs(target: Path, result: "StsResult", data_dir: Path, *, force: bool) -> None:

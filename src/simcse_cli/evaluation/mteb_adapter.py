@@ -93,7 +93,7 @@ def run_mteb(
     *,
     results_dir: Path,
     data_dir: Path | None = None,
-    force: bool = False,
+    rerun: bool = False,
     progress: Progress | None = None,
 ) -> MtebResult:
     """Score a model on mteb tasks; tasks that are done already are read from ``results_dir``.
@@ -107,7 +107,7 @@ def run_mteb(
         data_dir: looked through first. A dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
             as on
             the Hub; SentEval files serve the seven STS tasks of the papers.
-        force: run again what is stored.
+        rerun: run again what is stored.
         progress: told about each task; gets a warning for every task that cannot be run.
 
     Returns:
@@ -119,7 +119,7 @@ def run_mteb(
     """
     mteb = _import_mteb()
     progress = progress or SilentProgress()
-    runner = _Runner(model, results_dir, force=force)
+    runner = _Runner(model, results_dir, rerun=rerun)
     outcomes: dict[str, MtebTaskScore | None] = {}
     missing: dict[str, str] = {}
     with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -131,7 +131,8 @@ def run_mteb(
             except DataError as error:
                 outcomes[name] = None
                 missing[name] = error.message
-                progress.warn(f"{name} is left out of the averages: {error.message}")
+                if len(tasks) > 1:
+                    progress.warn(f"{name} is left out of the averages: {error.message}")
             bar.advance()
     if missing and len(missing) == len(tasks):
         name, reason = next(iter(missing.items()))
@@ -143,11 +144,11 @@ def run_mteb(
 class _Runner:
     """Runs single tasks for one model against one results folder."""
 
-    def __init__(self, model: MtebModel, results_dir: Path, *, force: bool) -> None:
+    def __init__(self, model: MtebModel, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(model)
         self._cache = self._mteb.ResultCache(cache_path=results_dir)
-        self._force = force
+        self._rerun = rerun
 
     def run(self, task: Any) -> MtebTaskScore:
         """Return the stored or the new score of a task.
@@ -205,7 +206,7 @@ class _Runner:
 
     def _stored(self, task: Any) -> Any:
         """Return the stored result if it can be read and was measured on the same data, else None."""
-        if self._force:
+        if self._rerun:
             return None
         try:
             stored = self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)

@@ -32,15 +32,19 @@ class MtebTaskScore:
     is_cached: bool
     seconds: float
 
+    @property
+    def data(self) -> str:
+        """Where the dataset was read: ``local`` or ``hub``."""
+        return "local" if self.dataset_revision.startswith(LOCAL_REVISION) else "hub"
+
     def to_json(self) -> dict[str, Any]:
         """Return the task's entry of the result file."""
-        is_local = self.dataset_revision.startswith(LOCAL_REVISION)
         return {
             "category": self.category,
             "metric": self.metric,
             "score": self.score,
             "dataset_revision": self.dataset_revision,
-            "data": "local" if is_local else "hub",
+            "data": self.data,
             "cached": self.is_cached,
             "seconds": self.seconds,
         }

@@ -24,6 +24,11 @@ class PostProcessor(ABC):
     name: ClassVar[Postprocess]
     n_features_in_: int
 
+    @property
+    def n_features_out(self) -> int:
+        """Dimension of the transformed vectors."""
+        return self.n_features_in_
+
     @abstractmethod
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
         """Learn from ``vectors``.

@@ -42,9 +42,13 @@ class FittedPostProcessor:
     processor: PostProcessor
     record: FitRecord
 
-    def apply(self, vectors: FloatArray) -> FloatArray:
-        """Return the processed vectors; see ``PostProcessor.transform``."""
-        return self.processor.transform(vectors)
+    def apply(self, vectors: FloatArray, *, normalize: bool = False) -> FloatArray:
+        """Return the processed vectors, scaled to length 1 if ``normalize`` (zero vectors stay zero)."""
+        processed = self.processor.transform(vectors)
+        if normalize:
+            norms = np.linalg.norm(processed, axis=1, keepdims=True)
+            processed = processed / np.where(norms > 0, norms, 1)
+        return processed
 
     @property
     def digest(self) -> str:

@@ -49,6 +49,11 @@ class Whitening(PostProcessor):
         self.k = k
         self.eigenvalue_floor = eigenvalue_floor
 
+    @property
+    def n_features_out(self) -> int:
+        """``K``, the number of directions kept."""
+        return int(self.projection_.shape[1])
+
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
         """Learn mean and projection; see the base class.
 
