@@ -8,7 +8,7 @@ exchanged stays near and the same words in another order do not. Memory is about
 """
 
 import zlib
-from collections import defaultdict
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -51,7 +51,9 @@ class NearIndex:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
-        self._buckets: defaultdict[int, list[int]] = defaultdict(list)
+        # Texts with the same band key form a chain: here its last text, in `_previous` the one before each.
+        self._last: dict[int, int] = {}
+        self._previous = array("q")
         draw = np.random.default_rng(_SEED)
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
@@ -81,13 +83,19 @@ class NearIndex:
         number = len(self._stored)
         self._stored.append(values)
         for key in keys:
-            self._buckets[key].append(number)
+            self._previous.append(self._last.get(key, -1))
+            self._last[key] = number
         return number
 
     def find(self, sketch: "Sketch") -> list[int]:
         """Return the numbers of the stored texts that are near, in the order they were added."""
         values, keys = sketch
-        candidates = {number for key in keys for number in self._buckets.get(key, ())}
+        candidates: set[int] = set()
+        for band, key in enumerate(keys):
+            number = self._last.get(key, -1)
+            while number >= 0:
+                candidates.add(number)
+                number = self._previous[number * N_BANDS + band]
         return [n for n in sorted(candidates) if jaccard(values, self._stored[n]) >= self.threshold]
 
 
