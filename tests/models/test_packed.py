@@ -168,18 +168,48 @@ def test_bf16_vectors_stay_close_to_fp32() -> None:
     assert torch.cosine_similarity(wide, narrow).min() > 0.999
 
 
+def test_bf16_gradients_stay_close_to_fp32() -> None:
+    wide = build("bert", **NO_DROPOUT).train()
+    narrow = copy.deepcopy(wide)
+    weights = torch.linspace(-1, 1, len(ROWS) * 32).view(len(ROWS), 32)
+    for model, dtype in ((wide, torch.float32), (narrow, torch.bfloat16)):
+        packed = packed_backbone(model)
+        assert packed is not None
+        (packed_vectors(packed, ROWS, Pooler.AVG, dtype=dtype) * weights).sum().backward()
+    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.value.weight"):
+        assert relative_difference(narrow.get_parameter(name).grad, wide.get_parameter(name).grad) < 0.05
+
+
 def test_autocast_selects_the_arithmetic_and_gradients_stay_fp32() -> None:
     model = build("bert", **NO_DROPOUT).train()
     packed = packed_backbone(model)
     assert packed is not None
+    tokens = packed.pack(ROWS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        states = packed.hidden_states(packed.pack(ROWS))[0]
-    assert states.dtype is torch.bfloat16
-    states.float().sum().backward()
+        states = packed.hidden_states(tokens)[0]
+    assert torch.equal(states, packed.hidden_states(tokens, dtype=torch.bfloat16)[0])
+    assert not torch.equal(states, packed.hidden_states(tokens)[0])
+    states.square().sum().backward()
     assert model.encoder.layer[0].intermediate.dense.weight.grad.dtype is torch.float32
 
 
-def test_prepared_weights_follow_an_optimizer_step_and_a_replaced_tensor() -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_prepared_weights_follow_an_optimizer_step(fused: bool) -> None:
+    model = build("bert").eval()
+    packed = packed_backbone(model)
+    assert packed is not None
+    with torch.no_grad():
+        before = packed_vectors(packed, ROWS, Pooler.AVG)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, fused=fused)
+    packed_vectors(packed, ROWS, Pooler.AVG).square().sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        after = packed_vectors(packed, ROWS, Pooler.AVG)
+        assert not torch.allclose(before, after)
+        torch.testing.assert_close(after, pool(Pooler.AVG, *padded(model, ROWS)), rtol=1e-5, atol=2e-5)
+
+
+def test_prepared_weights_follow_a_replaced_tensor_and_an_edit_in_place() -> None:
     model = build("bert").eval()
 
     def vector() -> torch.Tensor:

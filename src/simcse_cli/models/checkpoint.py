@@ -274,8 +274,10 @@ def load_encoder(
     )
     if record.cnn_folder is not None:
         encoder.token_cnn = _load_cnn(folder / record.cnn_folder)
-    encoder.backbone.to(dtype)
-    return encoder.to(target).eval()
+    encoder.to(target).eval()
+    if dtype is not torch.float32:
+        encoder.compute_in(dtype)
+    return encoder
 
 
 def _max_length(backbone: Any, record: ModelRecord) -> int:

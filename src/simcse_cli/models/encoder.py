@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed import forget_prepared, packed_backbone, packed_vectors
+from simcse_cli.models.packed import PackedBackbone, forget_prepared, packed_backbone, packed_vectors
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
 from simcse_cli.names import HeadUse, Pooler
 from simcse_cli.progress import Progress, SilentProgress
@@ -68,6 +68,7 @@ class SentenceEncoder(nn.Module):
         normalize: whether vectors leave ``encode`` with L2 norm 1 (a sentence-transformers Normalize module).
         max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
         name: what the user called the model.
+        matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SentenceEncoder(nn.Module):
         self.normalize = normalize
         self.max_length = max_length
         self.name = name
+        self.matmul_dtype: torch.dtype | None = None
         self._fast_tokenizer: tuple[int, Tokenizer] | None = None
 
     @property
@@ -156,12 +158,27 @@ class SentenceEncoder(nn.Module):
         states = self.hidden_states(input_ids, attention_mask, **inputs)
         return self.apply_head(pool(self.pooler, states, attention_mask))
 
+    def _packed(self) -> PackedBackbone | None:
+        """Return the transformer's form without padding, where there is one (CPU, BERT family)."""
+        can_pack = self.device.type == "cpu" and self.token_cnn is None
+        return packed_backbone(self.backbone) if can_pack else None
+
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Choose the arithmetic of the transformer's matrix products for inference.
+
+        The packed form rounds copies of the weights and keeps the states between the products in float32;
+        without it, the weights themselves are converted.
+        """
+        if self._packed() is None:
+            self.backbone.to(dtype)
+        else:
+            self.matmul_dtype = dtype
+
     def embed_rows(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode."""
-        can_pack = self.device.type == "cpu" and self.token_cnn is None
-        packed = packed_backbone(self.backbone) if can_pack else None
+        packed = self._packed()
         if packed is not None and max(map(len, rows)) <= packed.max_tokens:
-            return self.apply_head(packed_vectors(packed, rows, self.pooler))
+            return self.apply_head(packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype))
         ids, mask = pad(rows, self.pad_id, self.device)
         embeddings: Tensor = self(ids, mask)
         return embeddings
