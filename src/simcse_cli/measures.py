@@ -1,18 +1,26 @@
 """Names of the numbers that runs, result files and published tables share, so that they can be joined.
 
-A measure is a task name of ``names`` (test split), the same with ``-dev`` for the dev split, an average
+A measure is a task name of ``names`` (test split), the same with ``-dev`` for another split, an average
 (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one of the plain
 numbers below. Scores are fractions; plain numbers are in their own unit.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from simcse_cli.errors import ConfigError
 from simcse_cli.names import STS_TASKS, TRANSFER_TASKS
 
 AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer-average"
 DEV_SUFFIX = "-dev"
+SPLIT_SUFFIXES = (DEV_SUFFIX, "-train", "-all")
 MTEB_PREFIX = "mteb-"
+STSB_DEV = "STSBenchmark" + DEV_SUFFIX
+STSB_DEV_DATA = "STS-B dev"
 
-PLAIN_NUMBERS = ("alignment", "uniformity", "seconds", "sentences_per_second")
+TIMES = ("seconds", "sentences_per_second")
+PLAIN_NUMBERS = ("alignment", "uniformity", *TIMES)
 LOWER_IS_BETTER = ("alignment", "uniformity", "seconds")
 
 _LABELS = {
@@ -38,13 +46,36 @@ def lower_is_better(measure: str) -> bool:
 
 def label(measure: str) -> str:
     """Return the column heading: ``STSBenchmark-dev`` is ``STS-B dev``."""
-    if measure.endswith(DEV_SUFFIX):
-        return f"{label(measure.removesuffix(DEV_SUFFIX))} dev"
+    for suffix in SPLIT_SUFFIXES:
+        if measure.endswith(suffix):
+            return f"{label(measure.removesuffix(suffix))} {suffix[1:]}"
     return _LABELS.get(measure, measure.removeprefix(MTEB_PREFIX))
 
 
 def in_order(measures: set[str]) -> list[str]:
     """Return the measures as tables print them: STS and transfer tasks with their averages, then the rest."""
-    known = [name for base in _ORDER for name in (base, base + DEV_SUFFIX) if name in measures]
+    known = [
+        name for base in _ORDER for name in (base, *(base + s for s in SPLIT_SUFFIXES)) if name in measures
+    ]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))
     return known + others + [name for name in PLAIN_NUMBERS if name in measures]
+
+
+def find_measure(name: str, available: Iterable[str]) -> str:
+    """Return the measure of this name or heading; case and punctuation do not matter.
+
+    Raises:
+        ConfigError: none of ``available`` is called so; names the nearest.
+    """
+    by_name = {_squeeze(text): measure for measure in available for text in (label(measure), measure)}
+    if _squeeze(name) not in by_name:
+        near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
+        raise ConfigError(
+            f"no measure {name!r} in this comparison",
+            hint=f"did you mean {by_name[near[0]]}?" if near else f"there are {', '.join(by_name.values())}",
+        )
+    return by_name[_squeeze(name)]
+
+
+def _squeeze(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())

@@ -77,6 +77,14 @@ class Device(StrEnum):
     MPS = "mps"
 
 
+class Correction(StrEnum):
+    """What stays small over many tests: the chance of a false finding, their share (bh), or neither."""
+
+    HOLM = "holm"
+    BH = "bh"
+    NONE = "none"
+
+
 class OutputFormat(StrEnum):
     """Rendering of a results table on stdout."""
 

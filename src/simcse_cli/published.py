@@ -22,6 +22,7 @@ from simcse_cli.measures import MTEB_PREFIX, is_score
 SystemsAxis = Literal["rows", "columns", "cells"]
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
+_PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
 _REQUIRED_KEYS = ("id", "source", "label", "title", "columns", "rows")
 
 
@@ -130,6 +131,13 @@ class Table:
                 hint=f"choose with --group {matches[0].group}",
             )
         raise self._no_such_system(name, group, systems)
+
+    def stored(self, row: Row) -> dict[str, float | None]:
+        """Return the cells of a row by column, as fractions or plain numbers."""
+        measures: Sequence[str | None] = () if self.systems == "columns" else row.measures or self.measures
+        padded = measures or (None,) * len(self.columns)
+        cells = zip(self.columns, padded, row.values, strict=True)
+        return {column: self.scaled(value, measure) for column, measure, value in cells}
 
     def scaled(self, value: float | None, measure: str | None) -> float | None:
         """Return a printed figure as stored: points as a fraction, plain numbers as they are."""
@@ -264,7 +272,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9.%=+]", "", text.lower())
 
 
-def _sort_key(table_id: str) -> tuple[str, str, int]:
+def _sort_key(table_id: str) -> tuple[int, str, int]:
     prefix, _, number = table_id.partition(".")
     letters = re.sub(r"\d", "", number)
-    return prefix, letters, int(re.sub(r"\D", "", number) or 0)
+    return _PREFIXES.index(prefix), letters, int(re.sub(r"\D", "", number) or 0)

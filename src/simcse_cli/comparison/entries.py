@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.measures import STSB_DEV, STSB_DEV_DATA
 from simcse_cli.published import System
 
 
@@ -54,6 +55,8 @@ def from_system(system: System) -> Entry:
     settings = dict(system.settings)
     if settings.pop("suite", None) != "sts":
         settings.pop("metric", None)  # the word belongs to STS; elsewhere it is fixed by the suite
+    if STSB_DEV in system.scores:
+        settings["dev data"] = STSB_DEV_DATA
     return Entry(
         f"{system.table}: {system.label}", EntryKind.PUBLISHED, system.table, dict(system.scores), settings
     )

@@ -10,7 +10,8 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.measures import (
     AVERAGE,
     DEV_SUFFIX,
-    PLAIN_NUMBERS,
+    STSB_DEV,
+    TIMES,
     TRANSFER_AVERAGE,
     in_order,
     is_score,
@@ -27,7 +28,13 @@ _AVERAGES = {
     TRANSFER_AVERAGE: TRANSFER_TASKS,
     TRANSFER_AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in TRANSFER_TASKS),
 }
-_AGGREGATED = frozenset({*STS_TASKS[:5], AVERAGE})  # STS-B and SICK-R have one test set
+# what a setting can move, where that is not everything; STS-B and SICK-R have one test set
+_MOVES = {
+    "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
+    "dev data": frozenset({STSB_DEV}),
+    "transfer protocol": frozenset(_AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]),
+    "geometry data": frozenset({"alignment", "uniformity"}),
+}
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ def compare(
     Args:
         entries: in the order of the table; ``reference`` is one of them.
         reference: what differences are taken to.
-        measures: columns; by default those of the reference that another entry has, else all but times and
-            the single dev accuracies of the transfer tasks.
+        measures: columns; by default those of a published reference that another entry has, else all but
+            times, the single dev accuracies of the transfer tasks and the average of the dev sets.
         pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
             if they are two or more.
 
@@ -132,7 +139,7 @@ def unlike_settings(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     remarks = []
     keys = dict.fromkeys(key for entry in entries for key in entry.settings if key != "model")
     for key in keys:
-        if key == "aggregation" and not _AGGREGATED.intersection(measures):
+        if key in _MOVES and not _MOVES[key].intersection(measures):
             continue
         labels: dict[str, list[str]] = {}
         for entry in entries:
@@ -226,10 +233,10 @@ def _names(entry: Entry) -> str:
 
 def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
     others = {name for entry in entries if entry is not reference for name in entry.scores}
-    if reference is not None:
+    if reference is not None and reference.kind is EntryKind.PUBLISHED:
         return others & reference.scores.keys()
-    single_dev = {task + DEV_SUFFIX for task in TRANSFER_TASKS}
-    return others - single_dev - set(PLAIN_NUMBERS[2:])
+    minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
+    return others - minor - set(TIMES)
 
 
 def _default_pareto(measures: Sequence[str]) -> tuple[str, ...]:

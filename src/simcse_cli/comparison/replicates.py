@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.measures import TIMES
 
 # settings in which repetitions of one run may differ
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
@@ -18,7 +19,9 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     merged: list[Entry] = []
     for entry in entries:
         for index, other in enumerate(merged):
-            if other.label == entry.label and not other.scores.keys() & entry.scores.keys():
+            if other.label == entry.label and not (other.scores.keys() & entry.scores.keys()).difference(
+                TIMES
+            ):
                 merged[index] = _join(other, entry)
                 break
         else:

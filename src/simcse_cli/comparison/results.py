@@ -7,10 +7,10 @@ from typing import Any
 
 from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.errors import DataError
-from simcse_cli.measures import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TRANSFER_AVERAGE
+from simcse_cli.measures import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
 from simcse_cli.names import Aggregation, Metric
 
-SETTING_KEYS = ("metric", "aggregation", "split", "pooler", "protocol", "regressor", "postprocess")
+SETTING_KEYS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 
 Result = Mapping[str, Any]
 Scores = Iterator[tuple[str, float | None]]
@@ -24,18 +24,35 @@ class StsView:
     metric: Metric | None = None
 
 
-def read_result(result: Result, *, label: str, source: str, view: StsView = StsView()) -> Entry:
-    """Return one result object as an entry; scores that are null are left out.
+AS_ASKED = StsView()
+
+
+def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
+    """Return the content of a result file as entries: one, or one a model for a geometry of several.
 
     Raises:
-        DataError: the object has no suite that this toolkit writes, or lacks a key of that suite.
+        DataError: it is no result that this toolkit writes, or lacks a key of its suite.
     """
-    suite = result.get("suite")
+    if not isinstance(content, Mapping) or not {"suite", "analysis"} & content.keys():
+        raise DataError(f"{source}: no result file (no suite, no analysis)", hint=_WRITE_ONE)
+    if content.get("analysis") != "geometry":
+        return [_read_suite(content, label, source, view)]
+    models = [
+        {"suite": "geometry", "geometry data": content.get("data"), **row}
+        for row in content.get("models", ())
+    ]
+    if len(models) == 1:
+        return [_read_suite(models[0], label, source, view)]
+    return [_read_suite(row, f"{label}: {row.get('model')}", source, view) for row in models]
+
+
+_WRITE_ONE = "write one with `simcse eval sts --model NAME -o result.json`"
+
+
+def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry:
+    suite = result.get("suite", result.get("analysis"))
     if suite not in _READERS:
-        raise DataError(
-            f"{source}: no result of {', '.join(_READERS)}" + (f", its suite is {suite!r}" if suite else ""),
-            hint="write one with `simcse eval sts --model NAME --format json > result.json`",
-        )
+        raise DataError(f"{source}: holds {suite}, need one of {', '.join(_READERS)}", hint=_WRITE_ONE)
     try:
         scores = {name: float(value) for name, value in _READERS[suite](result, view) if value is not None}
         intervals = {name: (ends["low"], ends["high"]) for name, ends in _intervals(result) if name in scores}
@@ -47,8 +64,8 @@ def read_result(result: Result, *, label: str, source: str, view: StsView = StsV
         source,
         scores,
         _settings(result, view),
-        intervals=intervals if view == StsView() else {},
-        pair_scores=find_pair_scores(result, source),
+        intervals=intervals if view == AS_ASKED else {},
+        pair_scores=find_pair_scores(result, source) if suite == "sts" else None,
     )
 
 
@@ -65,7 +82,7 @@ def find_pair_scores(result: Result, source: str) -> Path | None:
 
 
 def _sts_scores(result: Result, view: StsView) -> Scores:
-    suffix = DEV_SUFFIX if result["split"] == "dev" else ""
+    suffix = _suffix(result)
     scores = {
         name: None if task is None else _sts_score(task, result, view)
         for name, task in result["tasks"].items()
@@ -74,10 +91,12 @@ def _sts_scores(result: Result, view: StsView) -> Scores:
     for name, score in scores.items():
         yield name + suffix, score
     yield AVERAGE + suffix, sum(present) / len(present) if present else None
+    for name in TIMES:
+        yield name, result.get(name)
 
 
 def _sts_score(task: Result, result: Result, view: StsView) -> float | None:
-    if view == StsView():
+    if view == AS_ASKED:
         score: float | None = task["score"]
     else:
         score = task[view.metric or result["metric"]][view.aggregation or result["aggregation"]]
@@ -96,9 +115,9 @@ def _transfer_scores(result: Result, view: StsView) -> Scores:
 def _mteb_scores(result: Result, view: StsView) -> Scores:
     for name, task in result["tasks"].items():
         yield MTEB_PREFIX + name, None if task is None else task["score"]
-    for name, score in result.get("categories", {}).items():
-        yield MTEB_PREFIX + name, score
-    yield MTEB_PREFIX + AVERAGE, result["average"]
+    for name, category in result["categories"].items():
+        yield MTEB_PREFIX + name, category["score"] if category["n_scored"] == category["n_tasks"] else None
+    yield MTEB_PREFIX + AVERAGE, result["average"] if result["n_scored"] == result["n_tasks"] else None
 
 
 def _geometry_scores(result: Result, view: StsView) -> Scores:
@@ -117,13 +136,20 @@ _READERS: dict[Any, Callable[[Result, StsView], Scores]] = {
 def _settings(result: Result, view: StsView) -> dict[str, str]:
     """Return how the scores were measured, as text."""
     given = {key: result[key] for key in SETTING_KEYS if result.get(key) not in (None, False, {}, [])}
+    if result["suite"] == "transfer":
+        given["transfer protocol"] = f"{result.get('protocol')}, probe {result.get('probe', 'senteval')}"
     if result["suite"] == "sts":
         given |= {name: value for name, value in vars(view).items() if value is not None}
     return {key: str(value) for key, value in given.items()}
 
 
+def _suffix(result: Result) -> str:
+    split = result.get("split", "test")
+    return "" if split == "test" else f"-{split}"
+
+
 def _intervals(result: Result) -> Iterator[tuple[str, Mapping[str, float]]]:
-    suffix = DEV_SUFFIX if result.get("split") == "dev" else ""
+    suffix = _suffix(result)
     tasks = result.get("tasks") or {}
     for name, task in tasks.items():
         if isinstance(task, Mapping) and task.get("ci"):

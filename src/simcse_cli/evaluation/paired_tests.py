@@ -5,20 +5,11 @@ Source: Efron and Tibshirani 1993, chapters 13 and 16; Holm 1979; Benjamini and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
-from simcse_cli.names import Aggregation, Metric
-
-
-class Correction(StrEnum):
-    """What is kept below alpha over all comparisons: the chance of any false one, or their share."""
-
-    HOLM = "holm"
-    BH = "bh"
-    NONE = "none"
+from simcse_cli.names import Aggregation, Correction, Metric
 
 
 @dataclass(frozen=True)
