@@ -21,7 +21,7 @@ import plain_loop
 
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
-from simcse_cli.evaluation.linear import pair_features
+from simcse_cli.evaluation.features import pair_features
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import outer_splits
 from simcse_cli.models.checkpoint import load_encoder

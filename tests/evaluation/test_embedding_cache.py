@@ -76,14 +76,6 @@ def test_cache_without_a_folder_keeps_nothing(tmp_path):
     assert cache.load_result("MR", {}) is None
 
 
-def test_clear_forgets_one_encoder(tmp_path):
-    for key in ("m", "other"):
-        EvaluationCache(tmp_path, key).save_result("MR", {}, {"accuracy": 0.5})
-    EvaluationCache(tmp_path, "m").clear()
-    assert EvaluationCache(tmp_path, "m").load_result("MR", {}) is None
-    assert EvaluationCache(tmp_path, "other").load_result("MR", {}) is not None
-
-
 def test_digest_separates_neighbouring_parts():
     assert digest_of("ab", "c") != digest_of("a", "bc")
     assert digest_of(np.array([1, 2])) != digest_of(np.array([2, 1]))

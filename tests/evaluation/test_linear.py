@@ -4,15 +4,14 @@ import pytest
 import torch
 
 from simcse_cli.errors import TrainingError
+from simcse_cli.evaluation.features import with_constant
 from simcse_cli.evaluation.folds import Split
 from simcse_cli.evaluation.linear import (
     OPTIMIZERS,
     FitSettings,
     fit_linear,
     initial_weights,
-    pair_features,
     predict,
-    with_constant,
 )
 from simcse_cli.progress import SilentProgress
 
@@ -24,17 +23,6 @@ def fit(design, labels, splits, penalties, settings=FAST):
         return fit_linear(
             design, labels, splits, np.array(penalties), settings, n_classes=int(labels.max()) + 1, task=task
         )
-
-
-def test_pair_features_are_the_absolute_difference_and_the_product():
-    features = pair_features(np.array([[1.0, -2.0]]), np.array([[3.0, 4.0]]))
-    assert features.tolist() == [[2.0, 6.0, 3.0, -8.0]]
-
-
-def test_with_constant_appends_ones_in_float32():
-    design = with_constant(np.array([[0.5, 2.0], [1.0, 3.0]]))
-    assert design.dtype == torch.float32
-    assert design.tolist() == [[0.5, 2.0, 1.0], [1.0, 3.0, 1.0]]
 
 
 def test_initial_weights_are_those_of_a_seeded_linear_layer_and_leave_the_global_stream_alone():

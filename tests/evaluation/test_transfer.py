@@ -85,7 +85,7 @@ def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatc
     encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
 
     def failing_probe(*arguments, description, **options):
-        if description == "TREC":
+        if description == "TREC probe":
             raise TrainingError("the probe diverged")
         return run_probe(*arguments, description=description, **options)
 

@@ -8,7 +8,6 @@ data, so a changed file or setting never meets an old entry.
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,11 +79,6 @@ class EvaluationCache:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         if path is not None:
             write_json(path, dict(result))
-
-    def clear(self) -> None:
-        """Forget everything about this encoder."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / name

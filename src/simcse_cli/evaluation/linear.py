@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import Split, epoch_orders
 from simcse_cli.progress import ProgressTask
 
@@ -104,34 +104,6 @@ class Fits:
     dev_accuracy: NDArray[np.float64]
 
 
-def with_constant(features: NDArray[np.floating]) -> Tensor:
-    """Return ``(N, D)`` float32 features with a last column of ones."""
-    design = torch.ones(features.shape[0], features.shape[1] + 1)
-    design[:, :-1] = torch.from_numpy(np.ascontiguousarray(features))
-    return design
-
-
-def pair_features(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return ``[|u - v|, u * v]`` for each pair of rows, ``(N, D)`` twice to ``(N, 2D)``."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.hstack([np.abs(left - right), left * right])
-
-
-def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
-    """Return ``features`` if every entry is finite.
-
-    Raises:
-        DataError: some are not; says in how many rows.
-    """
-    n_bad = int((~np.isfinite(features).all(axis=1)).sum())
-    if n_bad:
-        raise DataError(
-            f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite",
-            hint="check the model, or use --precision fp32",
-        )
-    return features
-
-
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
     """Return ``(K, D)`` start weights, the bias last: those of a fresh ``torch.nn.Linear`` under ``seed``."""
     with torch.random.fork_rng(devices=[]):
@@ -197,6 +169,7 @@ class _Cohort:
     ) -> None:
         n_splits, n_penalties = penalties.shape
         self._design, self._labels, self._settings = design, labels, settings
+        self._n_classes = n_classes
         self._stream = splits[0].stream
         self._dev = [torch.from_numpy(split.dev) for split in splits]
         self._rows = torch.from_numpy(np.stack([split.train for split in splits]))
@@ -208,10 +181,11 @@ class _Cohort:
         self._active = list(range(n_splits))
         self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
         self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
-        self.best_weights = self._by_model(self._weights, n_classes).clone()
+        self.best_weights = self._by_model(self._weights).clone()
 
-    def _by_model(self, weights: Tensor, n_classes: int) -> Tensor:
-        return weights.view(len(weights), -1, n_classes, weights.shape[-1])
+    def _by_model(self, values: Tensor) -> Tensor:
+        """View ``(F, R*K, ...)`` as ``(F, R, K, ...)``."""
+        return values.view(len(values), -1, self._n_classes, values.shape[-1])
 
     def train(self, task: ProgressTask) -> None:
         settings = self._settings
@@ -233,10 +207,10 @@ class _Cohort:
         n_splits, n_rows = rows.shape
         inputs = self._design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)
-        errors = self._by_model(logits, self.best_weights.shape[2]).softmax(dim=2)  # (F, R, K, B)
+        errors = self._by_model(logits).softmax(dim=2)  # (F, R, K, B)
         labels = self._labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
         errors.scatter_add_(2, labels, torch.full((1,), -1.0).expand(labels.shape))
-        gradient = torch.bmm(errors.view(logits.shape), inputs).div_(n_rows)
+        gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 
     def _running(self) -> NDArray[np.bool_]:
@@ -245,12 +219,15 @@ class _Cohort:
     def _judge(self) -> int:
         """Score the dev rows, keep improved weights, drop finished splits; return how many models stopped."""
         if not self._weights.isfinite().all():
-            raise TrainingError("the probe diverged: its weights are not finite")
+            raise TrainingError(
+                "the probe diverged: its weights are not finite",
+                hint="look at the vectors with `simcse analyze geometry`; very long ones overflow",
+            )
         before = self._running()
-        models = self._by_model(self._weights, self.best_weights.shape[2])
+        models = self._by_model(self._weights)
         for position, split in enumerate(self._active):
             dev = self._dev[split]
-            right = predict(models[position], self._design[dev]) == self._labels[dev]
+            right = predict(models[position], self._design.index_select(0, dev)) == self._labels[dev]
             accuracy = right.sum(dim=1).numpy() / len(dev)
             better = (accuracy > self.best_accuracy[split]) & before[split]
             self.best_accuracy[split, better] = accuracy[better]

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simcse_cli.evaluation.features import with_constant
 from simcse_cli.evaluation.folds import Fold, Rows, Split, holdout_split, stratified_folds
-from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
+from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict
 from simcse_cli.names import TransferProtocol
 from simcse_cli.progress import Progress
 

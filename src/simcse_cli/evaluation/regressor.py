@@ -17,8 +17,9 @@ from torch import Tensor
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.correlation import Floats, pearson
+from simcse_cli.evaluation.features import pair_features, require_finite, with_constant
 from simcse_cli.evaluation.folds import epoch_orders
-from simcse_cli.evaluation.linear import Adam, initial_weights, pair_features, require_finite, with_constant
+from simcse_cli.evaluation.linear import Adam, initial_weights
 from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, encode_distinct
 from simcse_cli.evaluation.types import Encode
 from simcse_cli.progress import Progress, SilentProgress
@@ -114,7 +115,10 @@ def fit_regressor(
                 task.advance()
             epoch += EPOCHS_PER_ROUND
             if not weights.isfinite().all():
-                raise TrainingError(f"{name} diverged: its weights are not finite")
+                raise TrainingError(
+                    f"{name} diverged: its weights are not finite",
+                    hint="look at the vectors with `simcse analyze geometry`; very long ones overflow",
+                )
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
                 best, best_weights = score, weights.clone()

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
+from simcse_cli.evaluation.features import pair_features, require_finite
 from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
-from simcse_cli.evaluation.linear import pair_features, require_finite
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.types import Encode
@@ -156,7 +156,7 @@ def score_transfer_task(
     }
     kept = cache.load_result(task.name, key)
     if kept is not None:
-        progress.detail(f"{task.name}: kept from an earlier call")
+        progress.info(f"{task.name}: kept from an earlier call")
         return _restore(task, kept)
     outer, dev_rows = outer_splits(task, settings)
     features = _features(task, cache.embed(task.name, task.sentences, encode))
@@ -230,12 +230,13 @@ def _run(
     settings: ProbeSettings,
     progress: Progress,
 ) -> ProbeResult:
+    description = f"{task.name} probe"
     if probe is Probe.SKLEARN:
         return run_sklearn_probe(
-            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=task.name
+            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=description
         )
     return run_probe(
-        features, task.labels, outer, settings, dev_rows=dev_rows, progress=progress, description=task.name
+        features, task.labels, outer, settings, dev_rows=dev_rows, progress=progress, description=description
     )
 
 
