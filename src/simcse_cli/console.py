@@ -323,6 +323,7 @@ class Console:
     def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
         """Show texts beside their changed versions, in colour; off a terminal as ``[-old-]{+new+}``."""
         from rich.console import Console as RichConsole
+        from rich.table import Column as TableColumn
         from rich.table import Table
         from rich.text import Text
 
@@ -334,7 +335,8 @@ class Console:
             )
             terminal.print(Text("\n\n".join(lines)), soft_wrap=True)
             return
-        table = Table("", "original", "augmented", show_lines=True, header_style="bold", expand=True)
+        label = TableColumn(max_width=14)
+        table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)
         for row in rows:
             before = [Text(words, "red strike" if changed else "") for words, changed in row.before]
             after = [Text(words, "bold green" if changed else "") for words, changed in row.after]

@@ -33,6 +33,7 @@ def wordnet(tmp_path: Path) -> WordNet:
         ("Quickly now", 0, ["Rapidly"]),
         ("the prettiest one", 1, ["most beautiful"]),
         ("zebras sleep", 0, []),
+        ("the CAR treaty", 1, []),
         ("1984 -- !", 1, []),
         ("of the", 0, []),
     ],

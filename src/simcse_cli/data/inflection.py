@@ -137,7 +137,8 @@ def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
     irregular = [form for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE) if form.endswith(ending)]
     if irregular:
         return irregular[0]
-    if " " in lemma or len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1:
+    is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
+    if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
         return f"{'most' if inflection is Inflection.SUPERLATIVE else 'more'} {lemma}"
     return lemma.removesuffix("e") + ending
 

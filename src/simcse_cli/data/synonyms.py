@@ -2,7 +2,8 @@
 
 There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged texts, by how
 often a lemma has the form seen, and by the word before it (an article asks for a noun, ``to`` for a
-base verb). Words of the closed classes and words without a letter are never replaced.
+base verb). Words of the closed classes, abbreviations in capitals and words without a letter
+are never replaced.
 """
 
 import random
@@ -80,6 +81,8 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
     core = parts["core"]
+    if _is_shouted(core) and not " ".join(words).isupper():
+        return []  # an abbreviation
     reading = read_word(words, position, core.lower(), wordnet)
     if reading is None:
         return []
@@ -135,11 +138,15 @@ def _fitting_synsets(
     capitals, say nothing. Lower-case text may also mean the name where WordNet has nothing else.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
-    if starts_sentence or (len(core) > 1 and core.isupper()):
+    if starts_sentence or _is_shouted(core):
         return synsets
     is_name = not core[0].islower()
     fitting = [synset for synset in synsets if (reading.lemma not in synset) == is_name]
     return fitting if is_name or fitting else synsets
+
+
+def _is_shouted(core: str) -> bool:
+    return len(core) > 1 and core.isupper()
 
 
 def _starts_sentence(words: Sequence[str], position: int) -> bool:
