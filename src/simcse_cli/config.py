@@ -158,14 +158,14 @@ def check_keys(values: Mapping[str, Any], valid: Iterable[str], *, place: str) -
     return checked
 
 
-def shipped_recipes() -> list[str]:
-    """Return the names of the recipes that come with the toolkit."""
-    folder = resources.files("simcse_cli") / "resources" / "recipes"
+def shipped_recipes(kind: str = "recipes") -> list[str]:
+    """Return the names of the recipes (or ``sweeps``) that come with the toolkit."""
+    folder = resources.files("simcse_cli") / "resources" / kind
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def read_recipe(name: str) -> dict[str, Any]:
-    """Return the mapping of a YAML file, or of a shipped recipe called by its bare name.
+def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
+    """Return the mapping of a YAML file, or of a shipped recipe (or one of the ``sweeps``) by its bare name.
 
     Raises:
         ConfigError: no such file or recipe, not YAML, or not a mapping; names the line.
@@ -174,12 +174,13 @@ def read_recipe(name: str) -> dict[str, Any]:
 
     path = Path(name)
     if not path.is_file():
-        shipped = resources.files("simcse_cli") / "resources" / "recipes" / f"{name}.yaml"
+        shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
         if not shipped.is_file():
-            near = get_close_matches(name, shipped_recipes(), n=1, cutoff=0.3)
+            known = shipped_recipes(kind)
+            near = get_close_matches(name, known, n=1, cutoff=0.3)
             raise ConfigError(
-                f"{name}: neither a YAML file nor a shipped recipe",
-                hint=f"did you mean {near[0]}?" if near else f"recipes: {', '.join(shipped_recipes())}",
+                f"{name}: neither a YAML file nor one of the shipped {kind}",
+                hint=f"did you mean {near[0]}?" if near else f"shipped {kind}: {', '.join(known)}",
             )
         text = shipped.read_text(encoding="utf-8")
     else:
@@ -273,7 +274,7 @@ def resolve_config(
         if options:
             merged["options"] = options
     objective = merged.get("objective", TrainConfig.objective)
-    defaults = (objective_defaults or {}).get(objective, {})
+    defaults = coerce_settings((objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}")
     return TrainConfig(**(dict(defaults) | merged))
 
 

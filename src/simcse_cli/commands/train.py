@@ -13,6 +13,7 @@ import typer
 
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._demo import demo_folder
+from simcse_cli.commands._train_many import SweepRun, merge_settings, parse_seeds, train_seeds, train_sweep
 from simcse_cli.console import Column, Console, Report, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.names import (
@@ -100,6 +101,13 @@ def train_command(
         str | None,
         typer.Option(help="Gradient of gathered negatives: true, or original (1/W).", rich_help_panel=_METHOD),
     ] = None,
+    mlm_weight: Annotated[
+        float | None,
+        typer.Option(help="Weight of the auxiliary masked-LM term [0].", rich_help_panel=_METHOD),
+    ] = None,
+    dual_encoder: Annotated[
+        bool, typer.Option("--dual-encoder", help="A second encoder for the positives.", rich_help_panel=_METHOD)
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Option of the objective, KEY=VALUE. Repeatable.", rich_help_panel=_METHOD),
@@ -148,6 +156,14 @@ def train_command(
     precision: Annotated[
         Precision | None, typer.Option(help="Arithmetic [fp32].", rich_help_panel=_RUN)
     ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Train once for each, such as 1,2,3; mean and deviation.", rich_help_panel=_RUN),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(help="Grid or search over settings: YAML file or shipped name.", rich_help_panel=_RUN),
+    ] = None,
     num_processes: Annotated[
         int, typer.Option(min=1, help="Processes on this machine.", rich_help_panel=_RUN)
     ] = 1,
@@ -170,6 +186,10 @@ def train_command(
     if num_processes > 1 and "LOCAL_RANK" not in os.environ:
         raise typer.Exit(launch(num_processes, sys.argv[1:]))
     flags = flags_given(ctx.params)
+    if (seeds is not None or sweep is not None) and not dry_run:
+        chosen = parse_seeds(seeds)
+        train_many(flags, config, sweep, chosen, output, console, resume=resume, force=force, fmt=fmt)
+        return
     settings = resolve_settings(flags, config, output if resume else None)
     if settings.train_file is None:
         settings = with_demo_files(settings, console)
@@ -185,6 +205,38 @@ def train_command(
         raise typer.Exit(130)
     console.info(f"wrote {run_dir} (best model: {run_dir / 'model'})")
     console.emit(run_report(record, run_dir), {"run": str(run_dir), **vars(record)}, fmt)
+
+
+def train_many(
+    flags: dict[str, Any],
+    recipe: str | None,
+    sweep: str | None,
+    seeds: list[int],
+    output: Path | None,
+    console: Console,
+    *,
+    resume: bool,
+    force: bool,
+    fmt: OutputFormat,
+) -> None:
+    """Train for several seeds or the trials of a sweep, under one folder."""
+    from simcse_cli.training.sweep import Interrupted
+
+    def make_config(swept: dict[str, Any]) -> "TrainConfig":
+        settings = resolve_settings(merge_settings(flags, swept), recipe, None)
+        return settings if settings.train_file else with_demo_files(settings, console)
+
+    many = f"sweep-{Path(sweep).stem}" if sweep else "seeds"
+    folder = output or Path("runs") / many
+    try:
+        if sweep is not None:
+            plan = SweepRun(sweep, make_config, seeds)
+            train_sweep(plan, folder, train, console, resume=resume, force=force, fmt=fmt)
+        else:
+            train_seeds(make_config({}), seeds, folder, train, console, resume=resume, force=force, fmt=fmt)
+    except Interrupted:
+        console.info(f"stopped; the same command with -o {folder} --resume goes on")
+        raise typer.Exit(130) from None
 
 
 def flags_given(params: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +260,9 @@ def flags_given(params: dict[str, Any]) -> dict[str, Any]:
         if flags.get("objective", MODES[mode]) is not MODES[mode]:
             raise typer.BadParameter(f"--mode {mode} contradicts --objective {flags['objective']}")
         flags["objective"] = MODES[mode]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if params.get("mlm_weight") is None else {"mlm_weight": params["mlm_weight"]}
+    if params.get("dual_encoder"):
+        options["dual_encoder"] = True
     for item in params.get("set_") or []:
         key, equals, value = item.partition("=")
         if not equals:

@@ -1,7 +1,7 @@
 """The only list of objectives: name to class."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -43,18 +43,18 @@ def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
     return {name: cls.defaults for name, cls in OBJECTIVES.items()}
 
 
-def accepted_settings(cls: type[Objective]) -> set[str]:
-    """Return the keyword arguments of an objective, those of its base classes included."""
-    names: set[str] = set()
+def accepted_settings(cls: type[Objective]) -> dict[str, Any]:
+    """Return the keyword arguments of an objective, those of its base classes included, with their types."""
+    found: dict[str, Any] = {}
     for ancestor in cls.__mro__:
         if ancestor is Objective:
             break
         if "__init__" in vars(ancestor):
             parameters = inspect.signature(vars(ancestor)["__init__"]).parameters.values()
-            names |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+            found = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY} | found
             if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break
-    return names
+    return found
 
 
 def build_objective(
@@ -69,16 +69,66 @@ def build_objective(
         options: settings meant for this objective alone, from ``--set``.
 
     Raises:
-        ConfigError: an option that the objective does not have; names the nearest.
+        ConfigError: an option that the objective does not have (names the nearest), that has a flag of its
+            own, or that has a value of the wrong type.
     """
     cls = objective_class(name)
     accepted = accepted_settings(cls)
+    own = sorted(accepted.keys() - settings.keys())
     for option in options:
-        if option not in accepted:
-            near = get_close_matches(option, accepted, n=1, cutoff=0.4)
+        if option in settings:
+            raise ConfigError(
+                f"--set {option} is no option of the objective", hint="use its own flag or setting"
+            )
+        if option not in own:
+            near = get_close_matches(option, own, n=1, cutoff=0.4)
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",
-                hint=f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(accepted))}",
+                hint=f"did you mean {near[0]}?" if near else f"it has: {', '.join(own) or 'none'}",
             )
     common = {key: value for key, value in settings.items() if key in accepted}
-    return cls(encoder, **(common | dict(options)))
+    chosen = {key: coerce_option(key, value, accepted[key]) for key, value in options.items()}
+    return cls(encoder, **(common | chosen))
+
+
+def coerce_option(name: str, value: Any, kind: Any) -> Any:
+    """Return an option in the type of its argument; YAML reads 1e-5 as text, and one width is no list.
+
+    Raises:
+        ConfigError: the value cannot be of that type.
+    """
+    converters: dict[Any, tuple[Callable[[Any], Any], str]] = {
+        bool: (_as_bool, "true or false"),
+        int: (_as_int, "a whole number"),
+        float: (_as_float, "a number"),
+        Sequence[int]: (_as_widths, "whole numbers, such as 384,192"),
+    }
+    convert, needed = converters.get(kind, (str, "text"))
+    try:
+        return convert(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"--set {name}={value}: need {needed}") from None
+
+
+def _as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return float(value)
+
+
+def _as_int(value: Any) -> int:
+    number = _as_float(value)
+    if number != int(number):
+        raise ValueError(value)
+    return int(number)
+
+
+def _as_widths(value: Any) -> list[int]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return [_as_int(part) for part in (parts if isinstance(parts, list) else [parts])]

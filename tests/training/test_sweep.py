@@ -1,0 +1,166 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.files import read_json
+from simcse_cli.progress import SilentProgress
+from simcse_cli.runs import RunRecord
+from simcse_cli.training.sweep import (
+    Grid,
+    Interrupted,
+    Search,
+    Trial,
+    best_trial,
+    deviation_of,
+    mean_of,
+    nest_options,
+    read_plan,
+    run_or_reuse,
+    run_seeds,
+    run_sweep,
+)
+from simcse_cli.training.sweep_figure import draw_sweep
+
+
+class FakeTraining:
+    """Writes a record whose score follows from lr and seed; counts its calls; may be stopped."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.trained: list[Path] = []
+        self.stop_at = stop_at
+
+    def __call__(self, config: TrainConfig, run_dir: Path) -> RunRecord:
+        self.trained.append(run_dir)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        (run_dir / "checkpoint").mkdir(exist_ok=True)
+        status = "interrupted" if len(self.trained) == self.stop_at else "finished"
+        score = 1 - abs(math.log10(config.lr) + 4.5) / 10 + config.seed / 1000
+        record = RunRecord(
+            status,
+            "simcse-unsup",
+            "tiny",
+            config.seed,
+            config.to_dict(),
+            {},
+            1,
+            best_score=score,
+            best_step=1,
+        )
+        record.write(run_dir)
+        return record
+
+
+def sweep(folder: Path, training: FakeTraining, proposer=None, seeds=(1, 2)) -> list[Trial]:
+    return run_sweep(
+        proposer or Grid({"lr": [1e-5, 3e-5, 1e-4], "batch_size": [8, 16]}),
+        lambda settings: TrainConfig(**settings),
+        folder,
+        training,
+        seeds=seeds,
+        progress=SilentProgress(),
+    )
+
+
+def test_run_sweep_trains_every_combination_for_every_seed(tmp_path):
+    training = FakeTraining()
+    trials = sweep(tmp_path, training)
+    assert [trial.settings for trial in trials] == [
+        {"lr": lr, "batch_size": size} for lr in (1e-5, 3e-5, 1e-4) for size in (8, 16)
+    ]
+    assert len(training.trained) == 12
+    assert (tmp_path / "lr=3e-05,batch_size=8" / "seed-2" / "run.json").is_file()
+    assert not list(tmp_path.rglob("checkpoint"))
+    record = read_json(tmp_path / "sweep.json")
+    assert record["best"] == best_trial(trials).name == "lr=3e-05,batch_size=8"
+    assert record["trials"][0]["score"] == pytest.approx(mean_of(trials[0].scores))
+    assert record["trials"][0]["deviation"] == pytest.approx(math.sqrt(2) / 2 / 1000)
+
+
+def test_run_sweep_resumes_where_it_was_stopped(tmp_path):
+    stopped, resumed, whole = FakeTraining(stop_at=5), FakeTraining(), FakeTraining()
+    with pytest.raises(Interrupted):
+        sweep(tmp_path / "a", stopped)
+    trials = sweep(tmp_path / "a", resumed)
+    assert len(resumed.trained) == 8
+    assert [t.score for t in trials] == [t.score for t in sweep(tmp_path / "b", whole)]
+
+
+def test_search_repeats_itself_after_a_stop(tmp_path):
+    pytest.importorskip("optuna")
+    ranges = {"lr": {"low": 1e-6, "high": 1e-3, "log": True}, "batch_size": {"choices": [8, 16]}}
+    with pytest.raises(Interrupted):
+        sweep(tmp_path / "a", FakeTraining(stop_at=9), Search(ranges, 14, seed=3), seeds=())
+    resumed = FakeTraining()
+    trials = sweep(tmp_path / "a", resumed, Search(ranges, 14, seed=3), seeds=())
+    whole = sweep(tmp_path / "b", FakeTraining(), Search(ranges, 14, seed=3), seeds=())
+    assert [trial.settings for trial in trials] == [trial.settings for trial in whole]
+    assert len(resumed.trained) == 6
+    assert best_trial(whole).score > 0.97
+
+
+def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
+    training = FakeTraining()
+    run_or_reuse(TrainConfig(lr=1e-5), tmp_path / "run", training)
+    with pytest.raises(OutputError, match=r"other settings \(lr\)"):
+        run_or_reuse(TrainConfig(lr=3e-5), tmp_path / "run", training)
+
+
+def test_run_seeds_with_one_seed_trains_in_the_folder_itself(tmp_path):
+    (record,) = run_seeds(TrainConfig(), [7], tmp_path / "run", FakeTraining())
+    assert record.seed == 7
+    assert (tmp_path / "run" / "run.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("scores", "mean", "deviation"),
+    [([0.5, 0.7], 0.6, math.sqrt(0.02)), ([0.5], 0.5, None), ([0.5, None], None, None), ([], None, None)],
+)
+def test_mean_and_deviation_leave_nothing_missing_out(scores, mean, deviation):
+    assert mean_of(scores) == (mean if mean is None else pytest.approx(mean))
+    assert deviation_of(scores) == (deviation if deviation is None else pytest.approx(deviation))
+
+
+def test_best_trial_ignores_missing_scores():
+    trials = [Trial("a", {}, [None]), Trial("b", {}, [0.2]), Trial("c", {}, [0.3])]
+    assert best_trial(trials).name == "c"
+    assert best_trial(trials[:1]) is None
+
+
+def test_nest_options_gathers_dotted_names():
+    nested = nest_options({"lr": "1e-5", "options.window": 3, "options": {"symmetric": True}}, place="x")
+    assert nested == {"lr": 1e-5, "options": {"symmetric": True, "window": 3}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grid: {lr: [1.0e-5]}\nsearch: {lr: {low: 1, high: 2}}", "either `grid`"),
+        ("settings: {lr: 1.0e-5}", "either `grid`"),
+        ("grid: {lr: 1.0e-5}", "need a list"),
+        ("grid: {learning: [1]}", "unknown key 'learning'"),
+        ("search: {lr: {low: 1.0e-5}}", "need low and high"),
+        ("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 0", "n_trials 0"),
+        ("grids: {lr: [1]}", "unknown key 'grids'"),
+    ],
+)
+def test_read_plan_names_what_is_wrong(tmp_path, text, message):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_plan(str(path))
+
+
+@pytest.mark.parametrize("n_settings", [1, 2, 3])
+def test_draw_sweep_draws_any_number_of_settings(tmp_path, n_settings):
+    names = ["lr", "batch_size", "epochs"][:n_settings]
+    values = {"lr": [1e-5, 3e-5, 1e-3], "batch_size": [8, 16], "epochs": [1, 2]}
+    trials = [
+        Trial(str(s), s, [0.8 + 0.01 * i, 0.8])
+        for i, s in enumerate(Grid({n: values[n] for n in names}).proposals())
+    ]
+    figure = draw_sweep(trials, names)
+    figure.savefig(tmp_path / "sweep.png")
+    assert (tmp_path / "sweep.png").stat().st_size > 1000
