@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BARS = "▁▂▃▄▅▆▇█"
+BARS = " ▁▂▃▄▅▆▇█"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CLASH = "*"
 
@@ -14,14 +14,14 @@ Values = NDArray[np.floating[Any]]
 
 
 def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
-    """Return the values as a line of bars whose heights run from 0 to ``high`` (default: the largest value).
+    """Return the values as a line of bars from 0 (a blank) to ``high`` (default: the largest value).
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
     """
     means = np.array([_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))])
     top = float(np.nanmax(means)) if high is None and np.isfinite(means).any() else (high or 1.0)
     levels = np.clip(means / (top or 1.0), 0, 1) * (len(BARS) - 1)
-    return "".join(" " if np.isnan(level) else BARS[round(float(level))] for level in levels)
+    return "".join(BARS[0] if np.isnan(level) else BARS[round(float(level))] for level in levels)
 
 
 def _mean(values: Values) -> float:
@@ -30,7 +30,7 @@ def _mean(values: Values) -> float:
 
 
 def bar_lines(series: Mapping[str, Values], width: int = 48, *, high: float | None = None) -> str:
-    """Return one line of bars a series, named on the left, all on the scale of the largest value."""
+    """Return one line of bars a series, named on the left, all on one scale."""
     if high is None:
         high = max((float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0)
     left = max(len(name) for name in series)

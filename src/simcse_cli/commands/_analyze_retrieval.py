@@ -1,7 +1,7 @@
 """Searching a corpus with several systems: the work behind `simcse analyze retrieval`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import typer
 from simcse_cli.commands._analyze_output import labels_of
 from simcse_cli.commands._analyze_systems import EncodeSettings, System, load_system
 from simcse_cli.console import Console
-from simcse_cli.names import SearchBackend
+from simcse_cli.names import Pooler, SearchBackend
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.qrels import Texts
@@ -135,6 +135,8 @@ def _load_searcher(source: SearchSource, path: Path, settings: EncodeSettings, c
     model = source.model or index.info.get("model")
     if not model:
         raise DataError(f"{path} does not say which model made it", hint="name it with --model")
+    if settings.pooler is None and index.info.get("pooler"):
+        settings = replace(settings, pooler=Pooler(index.info["pooler"]), force_pooler=True)
     system = load_system(model, source.label, settings, console)
     if index.info.get("digest") not in (None, system.digest):
         console.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")

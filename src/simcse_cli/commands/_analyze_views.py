@@ -180,15 +180,17 @@ def _density_drawing(spaces: Spaces) -> "Figure":
 
 
 def _density_plot(spaces: Spaces) -> str:
-    """Return the densities in characters, cosines from -1 to 1."""
+    """Return the densities in characters, over the cosines that occur."""
+    from simcse_cli.analysis.densities import GRID
     from simcse_cli.analysis.terminal_plots import bar_lines
 
+    start = GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
     lines = {
-        f"{space.system.label} {group.label}": group.density()
+        f"{space.system.label} {group.label}": group.density()[start:]
         for space in spaces
         for group in reversed(space.groups)
     }
-    return bar_lines(lines) + "cosine from -1 (left) to 1 (right)\n"
+    return bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ class View:
     name: str
     title: str
     text: str
+    caption: str
     report: Callable[[Spaces], Report]
     row: Callable[[MeasuredSpace], dict[str, Any]]
     drawing: "Callable[[Spaces], Figure]"
@@ -209,7 +212,7 @@ class View:
         from simcse_cli.analysis.html import HtmlFigure, HtmlSection
         from simcse_cli.analysis.plots import figure_svg
 
-        figure = HtmlFigure(figure_svg(self.drawing(spaces)), f"{self.title} on {spaces[0].pairs.name}.")
+        figure = HtmlFigure(figure_svg(self.drawing(spaces)), f"{self.caption} Data: {spaces[0].pairs.name}.")
         return HtmlSection(self.title, self.text, [figure], [html_table(self.report(spaces))])
 
 
@@ -218,6 +221,7 @@ GEOMETRY = View(
     "Alignment and uniformity",
     "Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
     "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
+    "One point a model, coloured by its correlation with the gold ratings.",
     _geometry_report,
     _geometry_row,
     _geometry_drawing,
@@ -228,6 +232,7 @@ SPECTRUM = View(
     "Singular values",
     "Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, the "
     "more directions the model uses.",
+    "One curve a model; the horizontal axis is logarithmic.",
     _spectrum_report,
     _spectrum_row,
     _spectrum_drawing,
@@ -239,6 +244,7 @@ DENSITY = View(
     "Cosine similarity by gold rating",
     "Distribution of cosine similarity in each group of gold ratings: the further apart the groups, the "
     "better the model tells them apart.",
+    "One panel a model, one ridge a rating group; the black tick is the mean of the group.",
     _density_report,
     _density_row,
     _density_drawing,

@@ -46,6 +46,10 @@ def encode_command(
     device: opt.DeviceOption = Device.AUTO,
     precision: opt.PrecisionOption = Precision.FP32,
     batch_tokens: opt.BatchTokensOption = None,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", help="Also write a search index, for `simcse analyze retrieval`."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: opt.ForceOption = False,
 ) -> None:
@@ -54,6 +58,10 @@ def encode_command(
     Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests.
     """
     console = get_console()
+    if index is not None:
+        if postprocess is not None:
+            raise typer.BadParameter("queries would not be post-processed", param_hint="--index")
+        check_index(index, source, output, dtype, force=force)
     encoder = load_model(
         model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
     )
@@ -81,6 +89,45 @@ def encode_command(
         resume=resume,
         force=force,
     )
+    if index is not None and os.environ.get("RANK", "0") == "0":
+        write_index(index, source, column, output, encoder, force=force)
+        console.info(f"wrote {index}")
+
+
+def check_index(index: Path, source: str, output: Path, dtype: str, *, force: bool = False) -> None:
+    """Refuse an index that could not be written after encoding.
+
+    Raises:
+        typer.BadParameter: the input cannot be read a second time, or the vectors cannot be read back.
+        OutputError: the index exists (without ``force``).
+    """
+    from simcse_cli.files import check_output
+
+    if source == STDIO or output.suffix not in (".npy", ".npz", ".safetensors"):
+        raise typer.BadParameter(
+            "needs an input file and -o FILE.npy, .npz or .safetensors", param_hint="--index"
+        )
+    if dtype not in ("float32", "float16"):
+        raise typer.BadParameter("needs --dtype float32 or float16", param_hint="--index")
+    check_output(index, force=force)
+
+
+def write_index(
+    index: Path,
+    source: str,
+    column: str | None,
+    output: Path,
+    encoder: "SentenceEncoder",
+    *,
+    force: bool = False,
+) -> None:
+    """Write a search index over vectors that were just encoded; this holds them in memory."""
+    from simcse_cli.analysis.search_index import SearchIndex
+    from simcse_cli.models.precomputed import read_matrix
+
+    info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
+    sentences = list(sentences_of(source, column))
+    SearchIndex.build(read_matrix(output), sentences, info=info).save(index, force=force)
 
 
 def sentences_of(source: str, column: str | None) -> Iterable[str]:
