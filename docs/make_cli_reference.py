@@ -1,0 +1,57 @@
+"""Write ``docs/cli.md`` from the commands themselves; the tests fail when it is stale."""
+
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.cli import COMMANDS, build
+
+TARGET = Path(__file__).parent / "cli.md"
+INTRO = """# Command reference
+
+Written by `make docs` from the commands themselves. Every command also takes `-q/--quiet` (errors only),
+`-v/--verbose`, `--config FILE.yaml` (its keys are the long option names; flags and environment win over it) and
+`-h/--help`. Data and results go to stdout, everything else to stderr; `-` is stdin or stdout wherever a file is
+expected.
+
+Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage, 3 `compare --check`
+outside tolerance, 130 interrupted.
+
+Environment: `SIMCSE_MODEL`, `SIMCSE_DATA`, `SIMCSE_DEVICE`, `SIMCSE_PRECISION`, `SIMCSE_SEED`; for `train` every
+setting as `SIMCSE_<NAME>`, such as `SIMCSE_BATCH_SIZE`.
+"""
+COMMON = {"config", "quiet", "verbose", "help"}
+
+
+def option_row(param: Any) -> str:
+    """Return one table row of an option or argument."""
+    names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-"))
+    choices = getattr(param, "help", None) or ""
+    default = param.default if not callable(param.default) else None
+    shown = "" if default in (None, False, (), []) else f"`{getattr(default, 'value', default)}`"
+    environment = f" (`{param.envvar}`)" if param.envvar else ""
+    names = names or f"`{param.name.upper()}`"
+    return f"| {names} | {shown} | {choices}{environment} |".replace("\n", " ")
+
+
+def command_section(command: Any, path: str, level: int) -> list[str]:
+    """Return the section of a command and of its sub-commands."""
+    lines = [f"{'#' * level} `{path}`", "", (command.help or "").strip(), ""]
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            lines += command_section(child, f"{path} {name}", level + 1)
+        return lines
+    rows = [option_row(param) for param in command.params if param.name not in COMMON]
+    return [*lines, "| option | default | |", "|---|---|---|", *rows, ""]
+
+
+def reference() -> str:
+    """Return the whole page."""
+    tree = build(COMMANDS)
+    lines = [INTRO]
+    for name in COMMANDS:
+        lines += command_section(tree.commands[name], f"simcse {name}", 2)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(reference(), encoding="utf-8")

@@ -1,0 +1,97 @@
+import json
+
+import numpy as np
+import pytest
+from helpers import SENTENCES, plain_vectors
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_text("\n".join(SENTENCES) + "\n\nafter a blank line\n")
+    return path
+
+
+def test_row_i_is_line_i_and_the_side_file_records_the_model(invoke, source, tiny_model_dir, tmp_path):
+    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.stdout == ""
+    vectors = np.load(tmp_path / "v.npy")
+    expected = plain_vectors(tiny_model_dir, "avg", [*SENTENCES, "", "after a blank line"])
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    side = json.loads((tmp_path / "v.npy.json").read_text())
+    assert (side["pooler"], side["n_rows"], side["dim"], side["dtype"]) == ("avg", 26, 32, "float32")
+    assert len(side["model_digest"]) == len(side["input_sha256"]) == 64
+
+
+def test_stdin_to_stdout_as_json_lines(invoke, tiny_model_dir):
+    outcome = invoke("encode", "-", "-o", "-", "-m", tiny_model_dir, "-q", input="one\ntwo ü\n")
+    rows = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert [row["text"] for row in rows] == ["one", "two ü"]
+    assert all(len(row["vector"]) == 32 for row in rows)
+    assert outcome.stderr == ""
+
+
+def test_normalize_and_dtype(invoke, source, tiny_model_dir, tmp_path):
+    command = ("encode", source, "-m", tiny_model_dir, "--normalize")
+    invoke(*command, "-o", tmp_path / "a.npy")
+    invoke(*command, "-o", tmp_path / "b.npy", "--dtype", "float16")
+    full, half = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    np.testing.assert_allclose(np.linalg.norm(full, axis=1), 1, atol=1e-5)
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, full, atol=1e-3)
+
+
+def test_column_of_a_table(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "t.tsv").write_text("id\tcaption\n1\tone\n2\ttwo\n")
+    outcome = invoke(
+        "encode", tmp_path / "t.tsv", "--column", "caption", "-o", tmp_path / "v.npy", "-m", tiny_model_dir
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    assert len(np.load(tmp_path / "v.npy")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.txt", "-o", "v.npy"), "nowhere.txt does not exist"),
+        (("{source}", "-o", "v.txt"), "unknown ending"),
+        (("{source}", "-o", "v.npy", "--dtype", "int4"), "float16"),
+        (("{source}", "-o", "v.npy", "--pooler", "cls", "-m", "{headless}"), "would be random"),
+        (("{source}", "-o", "v.npy", "--precision", "fp16", "--device", "cpu"), "fp16 needs a GPU"),
+    ],
+)
+def test_bad_requests_name_the_fix(
+    invoke, source, tiny_model_dir, tmp_path, monkeypatch, arguments, message
+):
+    from safetensors.torch import load_file, save_file
+
+    monkeypatch.chdir(tmp_path)
+    weights = tiny_model_dir / "model.safetensors"
+    kept = {k: v for k, v in load_file(weights).items() if not k.startswith("pooler.")}
+    save_file(kept, weights, metadata={"format": "pt"})
+    filled = [a.format(source=source, headless=tiny_model_dir) for a in arguments]
+    outcome = invoke("encode", *filled, *(() if "-m" in filled else ("-m", tiny_model_dir)))
+    assert outcome.exit_code == 1
+    assert message in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not (tmp_path / "v.npy").exists()
+
+
+def test_existing_output_is_kept(invoke, source, tiny_model_dir, tmp_path):
+    (tmp_path / "v.npy").write_bytes(b"precious")
+    command = ("encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir)
+    assert invoke(*command).exit_code == 1
+    assert (tmp_path / "v.npy").read_bytes() == b"precious"
+    assert invoke(*command, "--force").exit_code == 0
+
+
+def test_settings_come_from_a_file_too(invoke, source, tiny_model_dir, tmp_path):
+    (tmp_path / "c.yaml").write_text(f"model: {tiny_model_dir}\nnormalize: true\n")
+    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "--config", tmp_path / "c.yaml")
+    assert outcome.exit_code == 0, outcome.stderr
+    np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1), 1, atol=1e-5)
+    (tmp_path / "c.yaml").write_text("normalise: true\n")
+    outcome = invoke("encode", source, "-o", tmp_path / "w.npy", "--config", tmp_path / "c.yaml")
+    assert outcome.exit_code == 1
+    assert "did you mean normalize?" in outcome.stderr

@@ -1,0 +1,190 @@
+import json
+
+import numpy as np
+import pytest
+import yaml
+from helpers import SENTENCES
+
+from simcse_cli.models.checkpoint import load_encoder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(SENTENCES) + "\n")
+    return path
+
+
+@pytest.fixture
+def triplets(tmp_path):
+    path = tmp_path / "triplets.csv"
+    rows = [f'"{SENTENCES[i]}","{SENTENCES[(i + 5) % 24]}","{SENTENCES[(i + 9) % 24]}"' for i in range(24)]
+    path.write_text("sent0,sent1,hard_neg\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def dev_file(sts_folder):
+    return sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+
+
+QUICK = ("--batch-size", 8, "--max-steps", 3, "--eval-every", 2, "--device", "cpu")
+
+
+def test_unsup_run_then_encode_with_it(invoke, corpus, dev_file, tiny_model_dir, tmp_path):
+    run = tmp_path / "run"
+    outcome = invoke(
+        *("train", "--mode", "unsup", "--model", tiny_model_dir, "--train-file", corpus, "--dev-file", dev_file),
+        *("-o", run, *QUICK, "--format", "json"),
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    payload = json.loads(outcome.stdout)
+    assert payload["status"] == "finished"
+    assert payload["pooler"] == "cls_before_pooler"
+    assert invoke("encode", corpus, "-o", tmp_path / "v.npy", "--model", run).exit_code == 0
+    expected = load_encoder(run, device="cpu").encode(list(SENTENCES))
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
+
+
+def test_sup_keeps_its_head(invoke, triplets, tiny_model_dir, tmp_path):
+    outcome = invoke(
+        *("train", "--mode", "sup", "--hard-neg-alpha", "1.0", "--model", tiny_model_dir),
+        *("--train-file", triplets, "-o", tmp_path / "run", *QUICK),
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    record = json.loads((tmp_path / "run" / "model" / "simcse.json").read_text())
+    assert (record["pooler"], record["head_use"]) == ("cls", "kept")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["hard_negative_alpha"], config["lr"], config["epochs"]) == (1.0, 5e-5, 3.0)
+
+
+def test_train_without_files_uses_the_demo_corpus(invoke, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("train", "--mode", "sup", "--hard-neg-alpha", "1.0", "-m", tiny_model_dir, *QUICK)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "demo corpus" in outcome.stderr
+    assert (tmp_path / "runs" / "simcse-sup-tiny-bert-42" / "model" / "config.json").exists()
+
+
+def test_run_that_exists_is_kept_without_force(invoke, corpus, tiny_model_dir, tmp_path):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", *QUICK)
+    assert invoke(*command).exit_code == 0
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    outcome = invoke(*command)
+    assert outcome.exit_code == 1
+    assert "--resume" in outcome.stderr
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    assert invoke(*command, "--force").exit_code == 0
+
+
+def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", *QUICK)
+    assert invoke(*command).exit_code == 0
+    outcome = invoke(*command, "--resume", "--lr", "1e-3")
+    assert outcome.exit_code == 1
+    assert "--lr 0.001 differs" in outcome.stderr
+    assert invoke(*command, "--resume").exit_code == 0
+
+
+def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir, tmp_path):
+    before = set(tmp_path.iterdir())
+    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert set(tmp_path.iterdir()) == before
+    assert "batch_size: 8" in outcome.stdout
+    assert "first batch: 8 examples, 16 rows" in outcome.stdout
+    assert "forecast" in outcome.stdout
+
+
+def test_flag_beats_environment_beats_recipe(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"model: {tiny_model_dir}\nseed: 1\nlr: 1.0e-4\nbatch_size: 4\n")
+    monkeypatch.setenv("SIMCSE_SEED", "2")
+    monkeypatch.setenv("SIMCSE_BATCH_SIZE", "5")
+    outcome = invoke(
+        *("train", "--config", recipe, "--train-file", corpus, "--batch-size", 8, "--max-steps", 1),
+        *("-o", tmp_path / "run"),
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["lr"], config["seed"], config["batch_size"]) == (1e-4, 2, 8)
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return path
+
+
+BAD_FILES = {
+    "missing": (None, "does not exist"),
+    "empty": (b"", "is empty"),
+    "binary": (b"\x7fELF\x00\x00\x01", "binary file"),
+    "wrong encoding": ("Grüße\nnochmal\n".encode("latin1"), "not UTF-8"),
+    "one column for sup": (b"one sentence\nanother\n", "1 column"),
+    "ragged table": (b"anchor,positive\na,b\na,b,c,d\n", "line 3"),
+    "one sentence": (b"only one\n", "at least 2"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_path, kind):
+    content, message = BAD_FILES[kind]
+    path = tmp_path / ("x.csv" if kind == "ragged table" else "x.txt")
+    if content is not None:
+        write(path, content)
+    mode = "sup" if kind == "one column for sup" else "unsup"
+    outcome = invoke("train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert message in outcome.stderr
+    assert path.name in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--pooler", "max"), 2, "avg_first_last"),
+        (("--mode", "both"), 2, "unsup or sup"),
+        (("--mode", "sup", "--objective", "ct"), 2, "contradicts"),
+        (("--set", "nonsense"), 2, "KEY=VALUE"),
+        (("--set", "mlm_wieght=1"), 1, "did you mean mlm_weight"),
+        (("--batch-size", "0"), 1, "--batch-size"),
+        (("--model", "./nowhere"), 1, "does not exist"),
+        (("--config", "nowhere.yaml"), 1, "neither a YAML file nor"),
+        (("--augment", "chop:0.1"), 1, "chop"),
+        (("--dropout-mode", "fixed", "--augment", "delete:0.1"), 1, "fixed"),
+    ],
+)
+def test_bad_settings_are_refused(invoke, corpus, tiny_model_dir, tmp_path, arguments, code, message):
+    outcome = invoke(
+        "train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", "--max-steps", 1, *arguments
+    )
+    assert outcome.exit_code == code, outcome.stderr
+    assert message in " ".join(outcome.stderr.split())
+    assert "Traceback" not in outcome.stderr
+
+
+def test_unknown_key_in_a_recipe_names_the_nearest(invoke, corpus, tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("temprature: 0.1\n")
+    outcome = invoke("train", "--config", recipe, "--train-file", corpus)
+    assert outcome.exit_code == 1
+    assert "did you mean temperature?" in outcome.stderr
+
+
+def test_diverged_run_ends_with_the_step_and_the_fix(invoke, corpus, tiny_model_dir, tmp_path):
+    outcome = invoke(
+        *("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", "--batch-size", 8),
+        *("--lr", "1e30", "--max-grad-norm", "1e30", "--epochs", 4, "--device", "cpu"),
+    )
+    assert outcome.exit_code == 1
+    assert "the loss of step" in outcome.stderr
+    assert "--lr" in outcome.stderr
+
+
+def test_folder_that_cannot_be_written(invoke, corpus, tiny_model_dir, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK)
+    assert outcome.exit_code == 1
+    assert "cannot write" in outcome.stderr
