@@ -24,6 +24,7 @@ from simcse_cli.data.augmentations import (
     sentence_key,
     shuffle,
     shuffle_token_ids,
+    split_model,
 )
 from simcse_cli.data.text_units import split_graphemes
 from simcse_cli.errors import ConfigError, DataError
@@ -247,10 +248,23 @@ def test_make_augmenter_refuses_characters_for_word_methods(wordnet_dir: Path) -
         make_augmenter(Augmentation.SYNONYM, unit="char", wordnet_dir=wordnet_dir)
 
 
-def test_make_augmenter_sends_mlm_to_the_command() -> None:
+def test_make_augmenter_has_no_mlm() -> None:
     with pytest.raises(ConfigError, match="masked language model") as caught:
         make_augmenter(Augmentation.MLM)
-    assert "simcse augment" in str(caught.value.hint)
+    assert "load_mlm_filler" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("mlm:0.15:bert-base", ("mlm:0.15", "bert-base")),
+        ("mlm:0.15:D:/bert", ("mlm:0.15", "D:/bert")),
+        ("delete:0.1", ("delete:0.1", None)),
+        ("delete-one", ("delete-one", None)),
+    ],
+)
+def test_split_model_takes_off_the_third_part(text: str, split: tuple[str, str | None]) -> None:
+    assert split_model(text) == split
 
 
 def test_make_augmenter_needs_a_wordnet(tmp_path: Path) -> None:

@@ -1,10 +1,16 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from cases import SINGLES
+from transformers import AutoConfig, AutoModelForMaskedLM
 
-from simcse_cli.data.augmentations import TokenShuffle, make_augmenter
+from simcse_cli.data.augmentations import Augmenter, TokenShuffle, make_augmenter
+from simcse_cli.data.mlm_fill import MlmFiller
+from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import Augmentation
+from simcse_cli.names import Augmentation, Device
 from simcse_cli.objectives.simcse import SimcseUnsup
 from simcse_cli.training.setup import build_augment
 
@@ -55,8 +61,22 @@ def test_collate_draws_nothing_where_nothing_augments(tiny_encoder: SentenceEnco
 
 def test_build_augment_makes_text_and_subword_augmenters() -> None:
     delete = build_augment("delete:0.3")
-    assert callable(delete)
-    assert delete("one two three four", 5) == DELETE("one two three four", 5)  # type: ignore[call-arg, arg-type]
+    assert isinstance(delete, Augmenter)
+    assert delete("one two three four", 5) == DELETE("one two three four", 5)
     assert build_augment("shuffle:0.2") == TokenShuffle(0.2)
     assert build_augment("shuffle") == TokenShuffle(0.1)
     assert build_augment(None) is None
+
+
+def test_build_augment_loads_the_masked_lm_named_after_the_rate(tiny_model_dir: Path) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_model_dir))
+    model.save_pretrained(tiny_model_dir)
+    filler = build_augment(f"mlm:1:{tiny_model_dir}", Device.CPU)
+    assert isinstance(filler, MlmFiller)
+    assert all(a != b for a, b in zip(filler("cat dog", 0).split(), ["cat", "dog"], strict=True))
+
+
+def test_build_augment_refuses_a_model_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="only mlm takes a model"):
+        build_augment("delete:0.1:bert-base")

@@ -170,12 +170,12 @@ def _make_rewriter(
     model: str | None,
     device: Device,
 ) -> "Rewriter":
-    from simcse_cli.data.augmentations import DEFAULT_RATES, check_unit, make_augmenter
+    from simcse_cli.data.augmentations import DEFAULT_MLM, DEFAULT_RATES, check_unit, make_augmenter
 
     check_unit(method, unit)
     share = rate or DEFAULT_RATES.get(method, 0.0)
     if method is Augmentation.MLM:
-        return _make_filler(share, model or "bert-base", device)
+        return _make_filler(share, model or DEFAULT_MLM, device)
     if model is None:
         return make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
     if method is not Augmentation.SHUFFLE or unit is not TextUnit.WORD:

@@ -34,6 +34,8 @@ CHAR_METHODS = frozenset(
     {Augmentation.CROP, Augmentation.DELETE, Augmentation.DELETE_ONE, Augmentation.SHUFFLE}
 )
 MAX_RATE_SYNONYMS = 10
+DEFAULT_MLM = "bert-base"
+"""The masked language model of the paper's Table 1."""
 
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
 
@@ -170,6 +172,12 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     return rate
 
 
+def split_model(text: str) -> tuple[str, str | None]:
+    """Return ``METHOD:RATE`` and the model of ``METHOD:RATE:MODEL``, None where it names none."""
+    method, *rest = text.split(":", 2)
+    return ":".join([method, *rest[:1]]), rest[1] if len(rest) > 1 else None
+
+
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     """Return method and rate of ``METHOD:RATE`` or ``METHOD``; ``delete:0.1`` gives ``(DELETE, 0.1)``.
 
@@ -258,7 +266,7 @@ def make_augmenter(
     if rate is None or method is Augmentation.MLM:
         raise ConfigError(
             f"{method} needs a masked language model and is no operator on words alone",
-            hint="write a file with `simcse augment INPUT -o FILE --method mlm --model NAME` and train on it",
+            hint="load one with simcse_cli.data.mlm_fill.load_mlm_filler",
         )
     if method is Augmentation.EDA:
         return Augmenter(partial(_eda_text, alpha=rate, wordnet=find_wordnet(wordnet_dir)))

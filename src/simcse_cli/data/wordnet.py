@@ -205,12 +205,14 @@ def _map_file(path: Path) -> mmap.mmap:
 def find_wordnet(directory: Path | str | None = None) -> WordNet:
     """Return the WordNet database in ``directory``, or the first one found where it usually is.
 
-    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the
-    official package's folders, the data folders of NLTK, and installed Python packages that carry the files.
+    ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
+    ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official package's folders,
+    the data folders of NLTK, and installed Python packages that carry the files.
 
     Raises:
         DataError: nothing found, or ``directory`` lacks a file; names it.
     """
+    directory = os.environ.get("SIMCSE_WORDNET") if directory is None else directory
     if directory is not None:
         return WordNet(_checked_folder(Path(directory)))
     for place in _usual_places():

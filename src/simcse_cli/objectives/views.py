@@ -1,8 +1,8 @@
 """Objectives that compare two views of a sentence: where the views come from, and how they become rows."""
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -15,8 +15,12 @@ from simcse_cli.names import DropoutMode
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.two_encoders import TwoEncoders
 
-Augment = Callable[[str, int], str]
-"""Maps a text and a random key to an augmented text."""
+
+class TextAugment(Protocol):
+    """Changes texts, each by the randomness of its own key."""
+
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        """Return one changed text for each text."""
 
 
 class TextViews(TwoEncoders):
@@ -40,7 +44,7 @@ class TextViews(TwoEncoders):
         *,
         max_length: int = 32,
         dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: Augment | TokenShuffle | None = None,
+        augment: TextAugment | TokenShuffle | None = None,
         augment_both: bool = False,
         original_scaling: bool = False,
         **settings: Any,
@@ -96,7 +100,7 @@ class TextViews(TwoEncoders):
         keys = self._draw_keys(len(examples), generator)
         if self.augment is not None and not isinstance(self.augment, TokenShuffle):
             for side, own_keys in keys.items():
-                views[side] = tuple(map(self.augment, views[side], own_keys))
+                views[side] = tuple(self.augment.many(views[side], own_keys))
         rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
         if isinstance(self.augment, TokenShuffle):
             frame_ids = self._frame_ids()

@@ -7,17 +7,26 @@ from typing import Any
 import torch
 
 from simcse_cli.config import Gather, TrainConfig, flag
-from simcse_cli.data.augmentations import DEFAULT_RATES, TokenShuffle, make_augmenter, parse_augmentation
+from simcse_cli.data.augmentations import (
+    DEFAULT_MLM,
+    DEFAULT_RATES,
+    TokenShuffle,
+    make_augmenter,
+    parse_augmentation,
+    split_model,
+)
 from simcse_cli.data.senteval import StsSubset
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import sha256_file
-from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.checkpoint import load_encoder, resolve_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.names import Augmentation, DropoutMode, HeadUse, Pooler
+from simcse_cli.models.sources import resolve_model
+from simcse_cli.names import Augmentation, Device, DropoutMode, HeadUse, Pooler
 from simcse_cli.objectives.base import Objective, Reads
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
+from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
 from simcse_cli.training.dev import read_dev_set
 
@@ -40,27 +49,45 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     dropout = 0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout
     backbone_pooler = Pooler.CLS_BEFORE_POOLER if config.pooler is Pooler.CLS else config.pooler
     encoder = load_encoder(
-        config.model, pooler=backbone_pooler, device="cpu", force_pooler=True, dropout=dropout, progress=progress
+        config.model,
+        pooler=backbone_pooler,
+        device="cpu",
+        force_pooler=True,
+        dropout=dropout,
+        progress=progress,
     )
     encoder.normalize = False
     encoder.head, encoder.head_use = None, HeadUse.NONE
     if config.pooler is Pooler.CLS and config.head is not HeadUse.NONE:
         torch.manual_seed(config.seed)
         std = float(getattr(encoder.config, "initializer_range", 0.02))
-        encoder.pooler, encoder.head, encoder.head_use = Pooler.CLS, MlpHead(encoder.hidden_size, std), config.head
+        encoder.pooler, encoder.head, encoder.head_use = (
+            Pooler.CLS,
+            MlpHead(encoder.hidden_size, std),
+            config.head,
+        )
     elif config.pooler is Pooler.CLS:
         encoder.pooler = Pooler.CLS_BEFORE_POOLER
     return encoder
 
 
-def build_augment(text: str | None) -> Callable[[str, int], str] | TokenShuffle | None:
-    """Return the augmenter of ``METHOD:RATE``, or None; ``shuffle`` acts on sub-words, the rest on text."""
+def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment | TokenShuffle | None:
+    """Return the augmenter of ``METHOD:RATE``, or None; ``shuffle`` acts on sub-words, the rest on text.
+
+    ``mlm:RATE:MODEL`` names the masked language model that fills in words, on ``device``.
+    """
     if text is None:
         return None
+    text, model = split_model(text)
     method, rate = parse_augmentation(text)
-    if method is Augmentation.SHUFFLE:
-        return TokenShuffle(rate if rate is not None else DEFAULT_RATES[method])
-    return make_augmenter(method, rate)
+    share = DEFAULT_RATES.get(method, 0.0) if rate is None else rate
+    if method is Augmentation.MLM:
+        from simcse_cli.data.mlm_fill import load_mlm_filler
+
+        return load_mlm_filler(resolve_model(model or DEFAULT_MLM), rate=share, device=resolve_device(device))
+    if model is not None:
+        raise ConfigError(f"--augment {text}:{model}: only mlm takes a model", hint=f"write --augment {text}")
+    return TokenShuffle(share) if method is Augmentation.SHUFFLE else make_augmenter(method, rate)
 
 
 READERS: dict[Reads, Callable[[str], Any]] = {
@@ -119,7 +146,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         "temperature": config.effective_temperature,
         "similarity": config.similarity,
         "dropout_mode": config.dropout_mode,
-        "augment": build_augment(config.augment),
+        "augment": build_augment(config.augment, config.device),
         "original_scaling": config.gather is Gather.ORIGINAL,
     }
     encoder = build_encoder(config, progress)
@@ -132,7 +159,9 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         )
     n_examples = len(objective.examples(data, _first_generator(config)))
     if n_examples < 2:
-        raise DataError(f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)")
+        raise DataError(
+            f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)"
+        )
     for remark in objective.remarks:
         progress.warn(remark)
     digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
