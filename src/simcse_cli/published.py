@@ -268,8 +268,8 @@ def _row(content: dict[str, Any], n_columns: int) -> Row:
 
 
 def _plain(text: str) -> str:
-    """Return the text for comparison: lower case, letters, digits and the signs that tell rows apart."""
-    return re.sub(r"[^a-z0-9.%=+]", "", text.lower())
+    """Return the text for comparison: lower case, letters, numbers and the signs that tell rows apart."""
+    return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 
 
 def _sort_key(table_id: str) -> tuple[int, str, int]:
