@@ -34,9 +34,10 @@ def test_shingles_of_text_without_words_differ():
 
 
 def test_jaccard_agrees_with_sets(sentences):
-    for first in sentences:
-        for second in sentences[:5]:
-            assert jaccard(shingles(first), shingles(second)) == pytest.approx(plain_jaccard(first, second))
+    others = [*sentences, "A man is playing.", "one"]
+    for first in others:
+        expected = [plain_jaccard(first, other) for other in others]
+        assert jaccard(shingles(first), [shingles(other) for other in others]) == pytest.approx(expected)
 
 
 def test_near_index_finds_copies_and_small_changes(sentences):

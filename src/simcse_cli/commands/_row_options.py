@@ -1,5 +1,6 @@
 """The options that every kind of row takes on its way into a file, declared once for all sub-commands."""
 
+import codecs
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,16 @@ class RowOptions:
     force: bool = False
 
 
+def _known_encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise typer.BadParameter(
+            f"unknown encoding {name!r}; for example utf-8, latin-1, cp1252, gb18030"
+        ) from None
+    return name
+
+
 TokenizerOption = Annotated[
     str | None,
     typer.Option(
@@ -49,7 +60,9 @@ TokenizerOption = Annotated[
 MaxLengthOption = Annotated[
     int, typer.Option("--max-length", min=3, help="Sub-words that training will keep.")
 ]
-EncodingOption = Annotated[str, typer.Option("--encoding", help="Encoding of text inputs.")]
+EncodingOption = Annotated[
+    str, typer.Option("--encoding", callback=_known_encoding, help="Encoding of text inputs.")
+]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Fail when lint finds anything.")]
 
 

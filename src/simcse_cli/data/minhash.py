@@ -30,10 +30,18 @@ def shingles(text: str) -> NDArray[np.uint32]:
     return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
 
 
-def jaccard(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> float:
-    """Return the size of the intersection over that of the union, in [0, 1]; both hold distinct values."""
-    shared = len(np.intersect1d(first, second, assume_unique=True))
-    return shared / (len(first) + len(second) - shared)
+def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> NDArray[np.float64]:
+    """Return for each of ``others`` the size of the intersection over that of the union, ``(len(others),)``.
+
+    All hold sorted distinct values, at least one; doing many at once is what makes long chains bearable.
+    """
+    sizes = np.array([len(other) for other in others])
+    joined = np.concatenate(others)
+    places = np.searchsorted(values, joined)
+    found = values[np.minimum(places, len(values) - 1)] == joined
+    shared = np.add.reduceat(found, np.cumsum(sizes) - sizes, dtype=np.int64)
+    similarity: NDArray[np.float64] = shared / (len(values) + sizes - shared)
+    return similarity
 
 
 class NearIndex:
@@ -96,7 +104,12 @@ class NearIndex:
             while number >= 0:
                 candidates.add(number)
                 number = self._previous[number * N_BANDS + band]
-        return [n for n in sorted(candidates) if jaccard(values, self._stored[n]) >= self.threshold]
+        if not candidates:
+            return []
+        numbers = np.array(sorted(candidates))
+        similarity = jaccard(values, [self._stored[number] for number in numbers])
+        near: list[int] = numbers[similarity >= self.threshold].tolist()
+        return near
 
 
 Sketch = tuple[NDArray[np.uint32], list[int]]
