@@ -104,6 +104,49 @@ def test_local_dataset_folder_is_scored_by_mteb(hub_layout, tmp_path):
     assert result.to_json()["tasks"]["STSBenchmark"]["data"] == "local"
 
 
+def write_retrieval_folder(folder: Path, relevant: str) -> None:
+    """Write a retrieval dataset laid out as on the Hub: one query, three documents, one of them relevant."""
+    configs = {
+        "default": ("test", "qrels.jsonl"),
+        "corpus": ("corpus", "corpus.jsonl"),
+        "queries": ("queries", "q.jsonl"),
+    }
+    folder.mkdir(parents=True)
+    entries = "".join(
+        f"- config_name: {name}\n  data_files:\n  - split: {split}\n    path: {file}\n"
+        for name, (split, file) in configs.items()
+    )
+    (folder / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
+    texts = {"d0": "a cat runs", "d1": "red house again", "d2": "green river"}
+    rows = [json.dumps({"_id": name, "title": "", "text": text}) for name, text in texts.items()]
+    (folder / "corpus.jsonl").write_text("\n".join(rows))
+    (folder / "q.jsonl").write_text(json.dumps({"_id": "q0", "text": "a cat runs"}))
+    (folder / "qrels.jsonl").write_text(json.dumps({"query-id": "q0", "corpus-id": relevant, "score": 1}))
+
+
+def test_retrieval_reads_a_folder_laid_out_as_on_the_hub(tmp_path):
+    write_retrieval_folder(tmp_path / "data" / "mteb" / "scifact", relevant="d0")
+    result = run(["SciFact"], tmp_path / "data", tmp_path, model())
+    assert (result.score("SciFact"), result.tasks["SciFact"].metric) == (1.0, "ndcg_at_10")
+
+
+def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
+    (aggregate,) = select_tasks(tasks=["CQADupstackRetrieval"])
+    names = [part.metadata.name for part in aggregate.metadata.tasks]
+    for name in names[:6]:
+        write_retrieval_folder(tmp_path / "data" / name, relevant="d0")
+    for name in names[6:]:
+        write_retrieval_folder(tmp_path / "data" / name, relevant="d1")
+    whole = run(["CQADupstackRetrieval"], tmp_path / "data", tmp_path, model())
+    parts = run(names, tmp_path / "data", tmp_path, model())
+    assert whole.score("CQADupstackRetrieval") == pytest.approx(parts.average, abs=1e-5)
+    assert all(part.is_cached for part in parts.tasks.values())
+    qrels = tmp_path / "data" / names[0] / "qrels.jsonl"
+    qrels.write_text(qrels.read_text().replace("d0", "d1"))
+    changed = run(["CQADupstackRetrieval"], tmp_path / "data", tmp_path, model())
+    assert changed.score("CQADupstackRetrieval") < whole.score("CQADupstackRetrieval")
+
+
 def test_senteval_files_serve_the_test_split_of_sts_benchmark(senteval_layout, tmp_path):
     result = run(["STSBenchmark"], senteval_layout, tmp_path, model())
     assert result.score("STSBenchmark") == pytest.approx(

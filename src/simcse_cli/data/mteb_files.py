@@ -105,6 +105,20 @@ def hub_session() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
+@contextmanager
+def cache_of(revision: str) -> Iterator[None]:
+    """Let ``datasets`` keep what it makes of a local folder under its digest.
+
+    Its own key leaves out the contents of files that a README lists, so that a changed file would go unseen.
+    """
+    before = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = Path(before) / revision
+    try:
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = before
+
+
 def _is_reachable(endpoint: str) -> bool:
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return True

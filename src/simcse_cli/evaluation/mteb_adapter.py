@@ -11,8 +11,9 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from simcse_cli.data.mteb_files import (
     FORMAT_ERRORS,
     LOAD_ERRORS,
+    cache_of,
     dataset_digest,
     find_dataset_folder,
     folder_digest,
@@ -180,16 +182,18 @@ class _Runner:
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
         repository, revision = task.metadata.dataset["path"], str(task.metadata.revision)
+        is_local = revision.startswith(LOCAL_REVISION)
         try:
-            self._mteb.evaluate(
-                self._encoder,
-                task,
-                cache=self._cache,
-                overwrite_strategy=overwrite,
-                encode_kwargs={"batch_size": _LOADER_BATCH},
-                co2_tracker=False,
-                show_progress_bar=False,
-            )
+            with cache_of(revision) if is_local else nullcontext():
+                self._mteb.evaluate(
+                    self._encoder,
+                    task,
+                    cache=self._cache,
+                    overwrite_strategy=overwrite,
+                    encode_kwargs={"batch_size": _LOADER_BATCH, "show_progress_bar": False},
+                    co2_tracker=False,
+                    show_progress_bar=False,
+                )
         except LOAD_ERRORS as error:
             raise DataError(
                 f"{repository} is not on this machine and cannot be fetched from the Hub "
@@ -197,7 +201,7 @@ class _Runner:
                 hint=_download_hint(task),
             ) from error
         except FORMAT_ERRORS as error:
-            if not revision.startswith(LOCAL_REVISION):
+            if not is_local:
                 raise
             raise DataError(
                 f"{repository} is not laid out as {task.metadata.name} needs it: {error}",
@@ -251,34 +255,20 @@ class _MtebEncoder:
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
     """Return a copy of the task that reads its data below ``data_dir`` where they are there."""
+    local = copy.copy(task)
+    dataset, changes = dict(task.metadata.dataset), {}
     if task.is_aggregate:
-        parts = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
-        return _with_metadata(task, tasks=parts)
-    repository = task.metadata.dataset["path"]
-    folder = find_dataset_folder(data_dir, task.metadata.name, repository)
-    if folder is not None:
-        revision = f"{LOCAL_REVISION}{folder_digest(folder)}"
-        return _with_metadata(
-            task, dataset={**task.metadata.dataset, "path": str(folder), "revision": revision}
-        )
-    splits = senteval_dataset(data_dir, task.metadata.name)
-    if splits is None:
-        return task
-    revision = f"{LOCAL_REVISION}{dataset_digest(splits)}"
-    local = _with_metadata(task, dataset={**task.metadata.dataset, "revision": revision})
-    local.dataset = splits
-    local.data_loaded = True
+        changes["tasks"] = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
+        revisions = [part.metadata.revision for part in changes["tasks"]]
+        if any(revision.startswith(LOCAL_REVISION) for revision in revisions):
+            dataset["revision"] = LOCAL_REVISION + sha256("".join(revisions).encode()).hexdigest()
+    elif folder := find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
+        dataset |= {"path": str(folder), "revision": LOCAL_REVISION + folder_digest(folder)}
+    elif splits := senteval_dataset(data_dir, task.metadata.name):
+        dataset["revision"] = LOCAL_REVISION + dataset_digest(splits)
+        local.dataset, local.data_loaded = splits, True
+    local.metadata = task.metadata.model_copy(update={**changes, "dataset": dataset})
     return local
-
-
-def _with_metadata(task: Any, **changes: Any) -> Any:
-    changed = copy.copy(task)
-    changed.metadata = task.metadata.model_copy(update=changes)
-    return changed
-
-
-def _is_local(task: Any) -> bool:
-    return str(task.metadata.revision).startswith(LOCAL_REVISION)
 
 
 def _main_score(task: Any, outcome: Any) -> float | None:
