@@ -37,7 +37,8 @@ def test_dump_and_resolve_give_the_same_settings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "nearest"), [("temprature", "temperature"), ("learning_rate", None), ("hard-neg-alph", "hard_neg")]
+    ("key", "nearest"),
+    [("temprature", "temperature"), ("learning_rate", None), ("hard-neg-alph", "hard_neg")],
 )
 def test_unknown_key_names_the_nearest(key, nearest):
     with pytest.raises(ConfigError, match="unknown key") as caught:
@@ -73,7 +74,8 @@ def test_impossible_values_name_the_flag(values, message):
 
 
 @pytest.mark.parametrize(
-    "values", [{"batch_size": "many"}, {"batch_size": 1.5}, {"pooler": "max"}, {"options": 3}, {"epochs": True}]
+    "values",
+    [{"batch_size": "many"}, {"batch_size": 1.5}, {"pooler": "max"}, {"options": 3}, {"epochs": True}],
 )
 def test_wrong_types_are_refused(values):
     with pytest.raises(ConfigError, match=next(iter(values))):

@@ -10,7 +10,12 @@ from simcse_cli.names import OutputFormat
 
 REPORT = Report(
     "Title",
-    [Column("model"), Column("sts", "STS_12", "score"), Column("n", "pairs", "count"), Column("s", kind="seconds")],
+    [
+        Column("model"),
+        Column("sts", "STS_12", "score"),
+        Column("n", "pairs", "count"),
+        Column("s", kind="seconds"),
+    ],
     [{"model": "a|b", "sts": 0.72368, "n": 3108, "s": 1.26}, {"model": "c", "sts": None, "n": 0}],
     ["a note"],
 )

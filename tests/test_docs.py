@@ -12,7 +12,9 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def load_reference_maker():
-    spec = importlib.util.spec_from_file_location("make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -46,7 +48,10 @@ def test_documented_call_uses_options_that_exist(page, call):
     if words and words[0] in ("--version", "--help", "--install-completion"):
         return
     assert not hasattr(command, "commands") or "--help" in words, f"{page}: {call}"
-    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"-h", "--help"}
+    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {
+        "-h",
+        "--help",
+    }
     used = {word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
     assert used <= known, f"{page}: {call}: {used - known}"
 

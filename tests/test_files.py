@@ -6,7 +6,15 @@ import sys
 import pytest
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import atomic_path, check_output, iter_lines, read_json, require_file, sha256_file, write_json
+from simcse_cli.files import (
+    atomic_path,
+    check_output,
+    iter_lines,
+    read_json,
+    require_file,
+    sha256_file,
+    write_json,
+)
 
 
 def test_lines_end_at_newlines_only(tmp_path):
@@ -55,9 +63,14 @@ def test_missing_file_and_folder_are_told_apart(tmp_path):
 
 def test_failed_write_leaves_nothing(tmp_path):
     target = tmp_path / "out.txt"
-    with pytest.raises(RuntimeError), atomic_path(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+
+    def write_half():
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -77,7 +77,8 @@ def test_no_module_prints_but_the_console():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["eval", "sts", "--help"], ["analyze", "--help"]]
+    "arguments",
+    [["--help"], ["--version"], ["train", "--help"], ["eval", "sts", "--help"], ["analyze", "--help"]],
 )
 def test_help_imports_no_heavy_package(arguments):
     code = (

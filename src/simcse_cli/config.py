@@ -110,7 +110,9 @@ class TrainConfig:
         if self.temperature is not None and not self.temperature > 0:
             raise ConfigError(f"--temperature {self.temperature}: need a number above 0")
         if self.max_length < 3:
-            raise ConfigError(f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)")
+            raise ConfigError(
+                f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
+            )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"--dropout {self.dropout}: need a probability in [0, 1)")
         if not 0 <= self.warmup < 1:
@@ -161,7 +163,9 @@ def check_keys(values: Mapping[str, Any], valid: Iterable[str], *, place: str) -
 def shipped_recipes(kind: str = "recipes") -> list[str]:
     """Return the names of the recipes (or ``sweeps``) that come with the toolkit."""
     folder = resources.files("simcse_cli") / "resources" / kind
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return sorted(
+        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
+    )
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
@@ -204,7 +208,9 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
 def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-    if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options):
+    if value is None or (
+        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
+    ):
         if type(None) in options:
             return None
         raise ConfigError(f"{place}: {name} needs a value")
@@ -219,8 +225,10 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
             raise ValueError(value)
         return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
     except (TypeError, ValueError):
-        choices = f"one of {', '.join(kind)}" if issubclass(kind, StrEnum) else {"dict": "a mapping"}.get(
-            kind.__name__, f"a value of type {kind.__name__}"
+        choices = (
+            f"one of {', '.join(kind)}"
+            if issubclass(kind, StrEnum)
+            else {"dict": "a mapping"}.get(kind.__name__, f"a value of type {kind.__name__}")
         )
         near = get_close_matches(str(value), list(kind), n=1) if issubclass(kind, StrEnum) else []
         raise ConfigError(
@@ -274,7 +282,9 @@ def resolve_config(
         if options:
             merged["options"] = options
     objective = merged.get("objective", TrainConfig.objective)
-    defaults = coerce_settings((objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}")
+    defaults = coerce_settings(
+        (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
+    )
     return TrainConfig(**(dict(defaults) | merged))
 
 

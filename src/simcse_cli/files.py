@@ -2,12 +2,11 @@
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -68,7 +67,10 @@ def atomic_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with atomic_path(target, force=force) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+    with (
+        atomic_path(target, force=force) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
         yield stream
 
 
@@ -119,7 +121,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     return path
 
 
-def _decoded_lines(stream: io.BufferedIOBase, name: str, encoding: str) -> Iterator[str]:
+def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     for number, raw in enumerate(stream, start=1):
         if b"\0" in raw:
             raise DataError(
@@ -141,7 +143,7 @@ def _decoded_lines(stream: io.BufferedIOBase, name: str, encoding: str) -> Itera
 def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
 
-    Lines end at ``\\n`` only (``\\r\\n`` is accepted), so that no Unicode separator splits a sentence.
+    Lines end at LF only (CR LF is accepted), so that no Unicode separator splits a sentence.
 
     Raises:
         DataError: missing, empty, binary or wrongly encoded input; names file, line and byte.

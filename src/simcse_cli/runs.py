@@ -74,7 +74,9 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     try:
         return RunRecord(**values)
     except TypeError as error:
-        raise DataError(f"{path} is no run record ({error})", hint="give a run folder of `simcse train`") from error
+        raise DataError(
+            f"{path} is no run record ({error})", hint="give a run folder of `simcse train`"
+        ) from error
 
 
 def open_run_dir(path: Path, *, force: bool = False) -> Path:

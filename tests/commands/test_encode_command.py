@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+
 from helpers import SENTENCES, plain_vectors
 
 
@@ -61,9 +62,7 @@ def test_column_of_a_table(invoke, tiny_model_dir, tmp_path):
         (("{source}", "-o", "v.npy", "--precision", "fp16", "--device", "cpu"), "fp16 needs a GPU"),
     ],
 )
-def test_bad_requests_name_the_fix(
-    invoke, source, tiny_model_dir, tmp_path, monkeypatch, arguments, message
-):
+def test_bad_requests_name_the_fix(invoke, source, tiny_model_dir, tmp_path, monkeypatch, arguments, message):
     from safetensors.torch import load_file, save_file
 
     monkeypatch.chdir(tmp_path)

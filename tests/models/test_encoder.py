@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from helpers import build_tiny_model, plain_vectors
 
+from helpers import build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import token_batches
 from simcse_cli.names import Pooler

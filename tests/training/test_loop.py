@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import SENTENCES
-from processes import run_on_processes
 from safetensors.torch import load_file
 
+from helpers import SENTENCES
+from processes import run_on_processes
 from simcse_cli.config import TrainConfig, dump_config
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.names import DropoutMode, HeadUse, Objective, Pooler
@@ -97,7 +97,16 @@ def test_killed_process_continues_to_the_last_bit(settings, tmp_path):
     settings = dataclasses.replace(settings, epochs=20.0, save_every=2)
     recipe = tmp_path / "r.yaml"
     recipe.write_text(dump_config(settings))
-    command = [sys.executable, "-m", "simcse_cli", "train", "--config", str(recipe), "-o", str(tmp_path / "killed")]
+    command = [
+        sys.executable,
+        "-m",
+        "simcse_cli",
+        "train",
+        "--config",
+        str(recipe),
+        "-o",
+        str(tmp_path / "killed"),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     metrics = tmp_path / "killed" / "metrics.jsonl"
@@ -134,7 +143,9 @@ def test_run_folder_holds_what_is_promised(settings, tmp_path):
     assert saved["best_score"] == best == record.best_score
     assert saved["start_score"] == lines[0]["dev_score"]
     assert saved["pooler"] == "cls_before_pooler"
-    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(lines[3])
+    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(
+        lines[3]
+    )
     assert [line["step"] for line in lines] == list(range(13))
 
 
@@ -148,7 +159,9 @@ def test_first_loss_is_the_closed_form(settings, tmp_path):
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.make_batch(0)
-    vectors = parts.objective.encoder.encode([texts[0] for texts in batch.texts], max_length=32).astype(np.float64)
+    vectors = parts.objective.encoder.encode([texts[0] for texts in batch.texts], max_length=32).astype(
+        np.float64
+    )
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     logits = unit @ unit.T / 0.05
     expected = np.mean([np.log(np.exp(row - row[i]).sum()) for i, row in enumerate(logits)])
@@ -172,7 +185,10 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.make_batch(0)
-    views = [parts.objective.encoder.encode(list(v), max_length=32).astype(np.float64) for v in zip(*batch.texts, strict=True)]
+    views = [
+        parts.objective.encoder.encode(list(v), max_length=32).astype(np.float64)
+        for v in zip(*batch.texts, strict=True)
+    ]
     anchor, positive, negative = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in views)
     losses = []
     for i in range(len(anchor)):
@@ -223,7 +239,9 @@ def test_patience_stops_early(settings, tmp_path):
     assert record.step < record.total_steps
 
 
-def _gradients(rank: int, config: TrainConfig, batch_size: int, folder: str) -> tuple[float, dict[str, torch.Tensor]]:
+def _gradients(
+    rank: int, config: TrainConfig, batch_size: int, folder: str
+) -> tuple[float, dict[str, torch.Tensor]]:
     import dataclasses
 
     if torch.distributed.is_initialized():

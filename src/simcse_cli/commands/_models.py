@@ -25,6 +25,10 @@ def load_model(
         name, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler, progress=console
     )
     if precision is Precision.FP32 and has_fast_bf16(encoder.device):
-        console.info("this machine has fast bfloat16: --precision bf16 is about 1.5 to 2 times faster, cosine to fp32 0.9998")
-    console.detail(f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {precision}")
+        console.info(
+            "this machine has fast bfloat16: --precision bf16 is about 1.5 to 2 times faster, cosine to fp32 0.9998"
+        )
+    console.detail(
+        f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {precision}"
+    )
     return encoder

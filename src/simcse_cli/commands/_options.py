@@ -24,12 +24,16 @@ PoolerOption = Annotated[
 ]
 ForcePoolerOption = Annotated[
     bool,
-    typer.Option("--force-pooler", help="Use --pooler although the model records another or lacks its weights."),
+    typer.Option(
+        "--force-pooler", help="Use --pooler although the model records another or lacks its weights."
+    ),
 ]
 DeviceOption = Annotated[Device, typer.Option("--device", envvar="SIMCSE_DEVICE", help="Where to compute.")]
 PrecisionOption = Annotated[
     Precision,
-    typer.Option("--precision", envvar="SIMCSE_PRECISION", help="Arithmetic of the encoder; auto picks the fastest."),
+    typer.Option(
+        "--precision", envvar="SIMCSE_PRECISION", help="Arithmetic of the encoder; auto picks the fastest."
+    ),
 ]
 BatchTokensOption = Annotated[
     int | None,
@@ -43,7 +47,11 @@ DataDirOption = Annotated[
         help="SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
     ),
 ]
-FormatOption = Annotated[OutputFormat, typer.Option("--format", "-f", help="How results are written to stdout.")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the results to this file.")]
+FormatOption = Annotated[
+    OutputFormat, typer.Option("--format", "-f", help="How results are written to stdout.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Also write the results to this file.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")]
 SeedOption = Annotated[int, typer.Option("--seed", envvar="SIMCSE_SEED", help="Seed of everything random.")]

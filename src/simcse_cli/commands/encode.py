@@ -14,7 +14,7 @@ from simcse_cli.commands._postprocess import with_saved_postprocess
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
-from simcse_cli.names import Device, Pooler, Precision
+from simcse_cli.names import Device, Precision
 
 if TYPE_CHECKING:
     from simcse_cli.encoding.stream import Share
@@ -27,22 +27,32 @@ def register(app: typer.Typer) -> None:
 
 
 def encode_command(
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="One sentence a line, a table, or - for stdin.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="One sentence a line, a table, or - for stdin.")
+    ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL."),
+        typer.Option(
+            "--output", "-o", help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL."
+        ),
     ],
     model: opt.ModelOption = opt.DEFAULT_MODEL,
     pooler: opt.PoolerOption = None,
     force_pooler: opt.ForcePoolerOption = False,
     column: Annotated[str | None, typer.Option(help="Column of a table; default: its text column.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale vectors to length 1.")] = False,
-    dtype: Annotated[str, typer.Option(help="float32, float16, int8 (cosine kept), binary (signs).")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="float32, float16, int8 (cosine kept), binary (signs).")
+    ] = "float32",
     postprocess: Annotated[
         Path | None,
-        typer.Option("--postprocess", help="Saved post-processor to apply (`simcse eval sts --save-postprocess`)."),
+        typer.Option(
+            "--postprocess", help="Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
+        ),
     ] = None,
-    max_length: Annotated[int | None, typer.Option(min=3, help="Cut sentences after so many sub-words.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=3, help="Cut sentences after so many sub-words.")
+    ] = None,
     device: opt.DeviceOption = Device.AUTO,
     precision: opt.PrecisionOption = Precision.FP32,
     batch_tokens: opt.BatchTokensOption = None,
@@ -67,7 +77,9 @@ def encode_command(
     )
     dim = encoder.dim
     facts = {"normalize": normalize, "max_length": max_length, "precision": precision.value}
-    encode: Callable[..., Any] = functools.partial(encoder.encode, batch_tokens=batch_tokens, max_length=max_length)
+    encode: Callable[..., Any] = functools.partial(
+        encoder.encode, batch_tokens=batch_tokens, max_length=max_length
+    )
     if postprocess is None:
         encode = functools.partial(encode, normalize=normalize)
     else:
@@ -230,5 +242,7 @@ def encode_file(
         side = {"format": 1, "version": __version__, **record, "dtype": dtype, "n_rows": n_rows, "dim": dim}
         write_json(output.with_name(output.name + ".json"), side)
         elapsed = time.perf_counter() - started
-        console.info(f"wrote {output}: {n_rows:,} x {dim} {dtype} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)")
+        console.info(
+            f"wrote {output}: {n_rows:,} x {dim} {dtype} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)"
+        )
     return n_rows

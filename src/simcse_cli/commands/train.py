@@ -52,7 +52,9 @@ def train_command(
     ] = None,
     train_file: Annotated[
         str | None,
-        typer.Option(help="Training file, or - for stdin; default: the generated corpus.", rich_help_panel=_DATA),
+        typer.Option(
+            help="Training file, or - for stdin; default: the generated corpus.", rich_help_panel=_DATA
+        ),
     ] = None,
     dev_file: Annotated[
         str | None, typer.Option(help="STS-B file that chooses the best model.", rich_help_panel=_DATA)
@@ -63,14 +65,18 @@ def train_command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Run folder; default: runs/OBJECTIVE-MODEL-SEED.", rich_help_panel=_RUN),
+        typer.Option(
+            "--output", "-o", help="Run folder; default: runs/OBJECTIVE-MODEL-SEED.", rich_help_panel=_RUN
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option(help="YAML file or name of a shipped recipe.", rich_help_panel=_RUN)
     ] = None,
     hard_negative_alpha: Annotated[
         float | None,
-        typer.Option("--hard-neg-alpha", help="Weight of an anchor's own hard negative.", rich_help_panel=_METHOD),
+        typer.Option(
+            "--hard-neg-alpha", help="Weight of an anchor's own hard negative.", rich_help_panel=_METHOD
+        ),
     ] = None,
     temperature: Annotated[
         float | None,
@@ -85,7 +91,9 @@ def train_command(
     ] = None,
     head: Annotated[
         HeadUse | None,
-        typer.Option(help="Head after training: dropped (train-only), kept, or none at all.", rich_help_panel=_METHOD),
+        typer.Option(
+            help="Head after training: dropped (train-only), kept, or none at all.", rich_help_panel=_METHOD
+        ),
     ] = None,
     dropout: Annotated[
         float | None, typer.Option(help="Every dropout probability of the encoder.", rich_help_panel=_METHOD)
@@ -95,22 +103,29 @@ def train_command(
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(help="Augment positives on the fly, METHOD:RATE, such as delete:0.1.", rich_help_panel=_METHOD),
+        typer.Option(
+            help="Augment positives on the fly, METHOD:RATE, such as delete:0.1.", rich_help_panel=_METHOD
+        ),
     ] = None,
     gather: Annotated[
         str | None,
-        typer.Option(help="Gradient of gathered negatives: true, or original (1/W).", rich_help_panel=_METHOD),
+        typer.Option(
+            help="Gradient of gathered negatives: true, or original (1/W).", rich_help_panel=_METHOD
+        ),
     ] = None,
     mlm_weight: Annotated[
         float | None,
         typer.Option(help="Weight of the auxiliary masked-LM term [0].", rich_help_panel=_METHOD),
     ] = None,
     dual_encoder: Annotated[
-        bool, typer.Option("--dual-encoder", help="A second encoder for the positives.", rich_help_panel=_METHOD)
+        bool,
+        typer.Option("--dual-encoder", help="A second encoder for the positives.", rich_help_panel=_METHOD),
     ] = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Option of the objective, KEY=VALUE. Repeatable.", rich_help_panel=_METHOD),
+        typer.Option(
+            "--set", help="Option of the objective, KEY=VALUE. Repeatable.", rich_help_panel=_METHOD
+        ),
     ] = None,
     max_length: Annotated[
         int | None, typer.Option(help="Sub-words per sentence in training [32].", rich_help_panel=_DATA)
@@ -120,15 +135,20 @@ def train_command(
     ] = None,
     micro_batch_size: Annotated[
         int | None,
-        typer.Option(help="Encoder rows at a time, by cached gradients (same gradient).", rich_help_panel=_OPTIMISER),
+        typer.Option(
+            help="Encoder rows at a time, by cached gradients (same gradient).", rich_help_panel=_OPTIMISER
+        ),
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.", rich_help_panel=_OPTIMISER)] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the data.", rich_help_panel=_OPTIMISER)] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Passes over the data.", rich_help_panel=_OPTIMISER)
+    ] = None,
     max_steps: Annotated[
         int | None, typer.Option(help="Optimizer steps, instead of epochs.", rich_help_panel=_OPTIMISER)
     ] = None,
     warmup: Annotated[
-        float | None, typer.Option(help="Share of the steps with rising rate [0].", rich_help_panel=_OPTIMISER)
+        float | None,
+        typer.Option(help="Share of the steps with rising rate [0].", rich_help_panel=_OPTIMISER),
     ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="[0]", rich_help_panel=_OPTIMISER)] = None,
     max_grad_norm: Annotated[
@@ -151,7 +171,9 @@ def train_command(
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many evaluations without gain.", rich_help_panel=_RUN)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random [42].", rich_help_panel=_RUN)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of everything random [42].", rich_help_panel=_RUN)
+    ] = None,
     device: Annotated[Device | None, typer.Option(help="Where to compute.", rich_help_panel=_RUN)] = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Arithmetic [fp32].", rich_help_panel=_RUN)
@@ -256,7 +278,9 @@ def flags_given(params: dict[str, Any]) -> dict[str, Any]:
     mode = params.get("mode")
     if mode is not None:
         if mode not in MODES:
-            raise typer.BadParameter(f"{mode!r}; need unsup or sup (others: --objective)", param_hint="--mode")
+            raise typer.BadParameter(
+                f"{mode!r}; need unsup or sup (others: --objective)", param_hint="--mode"
+            )
         if flags.get("objective", MODES[mode]) is not MODES[mode]:
             raise typer.BadParameter(f"--mode {mode} contradicts --objective {flags['objective']}")
         flags["objective"] = MODES[mode]
@@ -414,7 +438,9 @@ def show_forecast(settings: "TrainConfig", run_dir: Path, console: Console) -> N
 
 def forecast_text(outlook: "Forecast", n_shown: int = 4) -> str:
     """Return the first batch and the forecast as people read them."""
-    lines = [f"first batch: {len(outlook.texts)} examples, {outlook.n_rows} rows, {outlook.n_tokens:,} tokens"]
+    lines = [
+        f"first batch: {len(outlook.texts)} examples, {outlook.n_rows} rows, {outlook.n_tokens:,} tokens"
+    ]
     lines += [f"  {' | '.join(views)}" for views in outlook.texts[:n_shown]]
     lines += [
         f"  ... longest row {outlook.longest_row} tokens, loss {outlook.loss:.4f}",

@@ -1,0 +1,1 @@
+"""Readers, corpora, augmentation and everything else that is text."""

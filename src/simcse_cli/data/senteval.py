@@ -20,7 +20,13 @@ Split = Literal["train", "dev", "test", "all"]
 
 # Subset name -> annotated pairs, per SentEval task.
 STS_SUBSETS: dict[str, dict[str, int]] = {
-    "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
+    "STS12": {
+        "MSRpar": 750,
+        "MSRvid": 750,
+        "SMTeuroparl": 459,
+        "surprise.OnWN": 750,
+        "surprise.SMTnews": 399,
+    },
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
     "STS14": {
         "deft-forum": 450,
@@ -88,7 +94,12 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
         DataError: no STS or transfer folder is found below it.
     """
     root = Path(data_dir)
-    for candidate in (root / "downstream", root / "senteval" / "downstream", root / "data" / "downstream", root):
+    for candidate in (
+        root / "downstream",
+        root / "senteval" / "downstream",
+        root / "data" / "downstream",
+        root,
+    ):
         if (candidate / "STS").is_dir() or (candidate / "SICK").is_dir() or (candidate / "MR").is_dir():
             return candidate
     what = "does not exist" if not root.exists() else "has no downstream/STS folder"
@@ -185,7 +196,9 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
         return _joined_splits(data_dir, task)
     root = resolve_senteval_dir(data_dir)
     if task == "STSBenchmark":
-        return StsTask(task, split, {split: read_stsb_file(root / "STS" / "STSBenchmark" / _STSB_FILES[split])})
+        return StsTask(
+            task, split, {split: read_stsb_file(root / "STS" / "STSBenchmark" / _STSB_FILES[split])}
+        )
     if task == "SICKRelatedness":
         path = root / "SICK" / _SICK_FILES[split]
         return StsTask(task, split, {split: _subset(_sick_pairs(path), path)})

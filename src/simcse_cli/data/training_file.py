@@ -66,7 +66,8 @@ def read_training_rows(source: str | Path) -> TrainingRows:
             keys = tuple(key for key in found.values() if key is not None)
             if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
                 raise DataError(
-                    f"{name}: columns {', '.join(record)}; need anchor, or anchor and positive, or these and hard_negative",
+                    f"{name}: columns {', '.join(record)}; "
+                    "need anchor, or anchor and positive, or these and hard_negative",
                     hint="rename the columns, or build the file with `simcse prepare`",
                 )
         try:
@@ -78,7 +79,9 @@ def read_training_rows(source: str | Path) -> TrainingRows:
         else:
             n_dropped += 1
     if not rows:
-        raise DataError(f"{name} holds no training example", hint="give a file with one sentence a line, or a table")
+        raise DataError(
+            f"{name} holds no training example", hint="give a file with one sentence a line, or a table"
+        )
     digest = file_digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, columns, rows, n_dropped, digest)
 

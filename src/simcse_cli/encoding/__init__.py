@@ -1,0 +1,1 @@
+"""Streams of sentences to files of vectors."""

@@ -43,7 +43,8 @@ def vector_file(path: Path) -> VectorFile:
         return VectorFile(path.suffix.lower())
     except ValueError:
         raise ConfigError(
-            f"-o {path}: unknown ending {path.suffix or '(none)'!r}", hint=f"use one of {', '.join(VectorFile)}"
+            f"-o {path}: unknown ending {path.suffix or '(none)'!r}",
+            hint=f"use one of {', '.join(VectorFile)}",
         ) from None
 
 
@@ -81,7 +82,12 @@ def iter_row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDA
 
 
 def convert(
-    raw: Path, target: Path, kind: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int], texts: Iterable[str]
+    raw: Path,
+    target: Path,
+    kind: VectorFile,
+    dtype: np.dtype[Any],
+    shape: tuple[int, int],
+    texts: Iterable[str],
 ) -> None:
     """Write ``target`` from a raw file in a format that cannot be finished in place.
 

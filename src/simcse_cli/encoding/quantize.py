@@ -16,7 +16,7 @@ class VectorType(StrEnum):
     BINARY = "binary"
 
 
-STORED = {
+STORED: dict[VectorType, np.dtype[Any]] = {
     VectorType.FLOAT32: np.dtype("<f4"),
     VectorType.FLOAT16: np.dtype("<f2"),
     VectorType.INT8: np.dtype("int8"),

@@ -81,7 +81,14 @@ class _Partial:
         """Return the state of a new partial file, written to disk."""
         self.rows.write_bytes(b"\0" * HEADER_BYTES)
         self.texts.write_bytes(b"")
-        state = {"settings": settings, "windows": 0, "rows": 0, "bytes": HEADER_BYTES, "text_bytes": 0, "read": ""}
+        state = {
+            "settings": settings,
+            "windows": 0,
+            "rows": 0,
+            "bytes": HEADER_BYTES,
+            "text_bytes": 0,
+            "read": "",
+        }
         self.save(state)
         return state
 
@@ -168,10 +175,17 @@ def encode_stream(
     form = formats.vector_file(output)
     check_output(output, force=force)
     partial = _Partial(output, share.rank, share.n_processes)
-    facts = {**(settings or {}), "dim": dim, "dtype": kind.value, "window": window, "processes": share.n_processes}
+    facts = {
+        **(settings or {}),
+        "dim": dim,
+        "dtype": kind.value,
+        "window": window,
+        "processes": share.n_processes,
+    }
     if partial.exists() and not (resume or force):
         raise OutputError(
-            f"{partial.rows} is left from an interrupted run", hint="continue it with --resume, or drop it with --force"
+            f"{partial.rows} is left from an interrupted run",
+            hint="continue it with --resume, or drop it with --force",
         )
     try:
         state = partial.resume(facts) if resume and partial.exists() else partial.start(facts)
@@ -233,8 +247,9 @@ def _encode_windows(
 def _assemble(output: Path, form: VectorFile, n_processes: int, kind: VectorType, dim: int) -> int:
     """Turn the partial files into the output and return its number of rows."""
     partials = [_Partial(output, rank, n_processes) for rank in range(n_processes)]
-    dtype, width = STORED[kind], stored_width(kind, dim)
-    n_rows = sum(read_json(partial.state)["rows"] for partial in partials)
+    dtype: np.dtype[Any] = STORED[kind]
+    width = stored_width(kind, dim)
+    n_rows = sum(int(read_json(partial.state)["rows"]) for partial in partials)
     raw, texts = partials[0].rows, partials[0].texts
     if n_processes > 1:
         raw, texts = _interleave(output, partials, width * dtype.itemsize)

@@ -1,0 +1,1 @@
+"""Protocols that judge an encoder given a function from sentences to vectors."""

@@ -25,13 +25,13 @@ def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floa
 
 def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
     """Return Pearson's correlation in [-1, 1], or None where a side is constant or has fewer than two values."""
-    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if x.shape != y.shape:
-        raise ValueError(f"{len(x)} and {len(y)} values: need as many on each side")
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"{len(a)} and {len(b)} values: need as many on each side")
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    x, y = x - x.mean(), y - y.mean()
-    return float(np.clip(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)), -1.0, 1.0))
+    a, b = a - a.mean(), b - b.mean()
+    return float(np.clip(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)), -1.0, 1.0))
 
 
 def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:

@@ -1,0 +1,1 @@
+"""Encoders: sources, records, poolers, heads, loading and saving."""

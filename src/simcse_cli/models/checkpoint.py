@@ -45,14 +45,16 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     if device is Device.AUTO:
         device = next(candidate for candidate, there in available.items() if there)
     elif not available[device]:
-        raise ConfigError(f"--device {device}: not available on this machine", hint="use --device cpu, or auto")
+        raise ConfigError(
+            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
+        )
     return torch.device(device.value)
 
 
 def has_fast_bf16(device: torch.device) -> bool:
     """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
         return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
@@ -76,8 +78,9 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Keep transformers from drawing bars and from reporting what we check and report ourselves."""
-    from transformers.utils import logging
+    from transformers.utils import logging as untyped_logging
 
+    logging: Any = untyped_logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -115,7 +118,9 @@ def _load_backbone(folder: Path, dropout: float | None) -> tuple[nn.Module, set[
             hint="the files may be incomplete or corrupt: copy or download them again",
         ) from error
     if info.get("mismatched_keys"):
-        raise CheckpointError(f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}")
+        raise CheckpointError(
+            f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
+        )
     return backbone, set(info["missing_keys"])
 
 
@@ -152,7 +157,8 @@ def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, "pt") as stream:
-                found |= {k[len(prefix) :]: stream.get_tensor(k) for k in stream.keys() if k.startswith(prefix)}  # noqa: SIM118
+                names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
+                found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
         except SafetensorError as error:
             raise CheckpointError(f"{path} is corrupt ({error})", hint="copy or download it again") from error
     if not found:
@@ -162,7 +168,9 @@ def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     return found
 
 
-def _load_head(folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str]) -> MlpHead | None:
+def _load_head(
+    folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str]
+) -> MlpHead | None:
     """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
     if record.head_folder is not None:
         tensors, tanh = _read_tensors(folder / record.head_folder, "linear."), record.head_tanh
@@ -251,7 +259,9 @@ def load_encoder(
         )
     own_pooler = detach_pooler(backbone)
     is_simcse = record.pooler is None and bool(_read_tensors(folder, "mlp.dense."))
-    chosen = _choose_pooler(str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress)
+    chosen = _choose_pooler(
+        str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
+    )
     has_head = chosen is Pooler.CLS or (record.pooler is chosen and record.head_use is HeadUse.KEPT)
     head = _load_head(folder, record, own_pooler, missing) if has_head else None
     if has_head and head is None:
@@ -261,7 +271,7 @@ def load_encoder(
                 hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
             )
         progress.warn(f"the head of {name} is random: its weights are not in the checkpoint")
-        head = MlpHead(int(backbone.config.hidden_size), out_dim=None)
+        head = MlpHead(_config_of(backbone).hidden_size)
     encoder = SentenceEncoder(
         backbone,
         load_tokenizer(folder),
@@ -278,6 +288,10 @@ def load_encoder(
     if dtype is not torch.float32:
         encoder.compute_in(dtype)
     return encoder
+
+
+def _config_of(backbone: Any) -> Any:
+    return backbone.config
 
 
 def _max_length(backbone: Any, record: ModelRecord) -> int:

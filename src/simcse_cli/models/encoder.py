@@ -31,7 +31,9 @@ class TokenBatch:
     positions: list[int]
 
 
-def pad(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+def pad(
+    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
     """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
@@ -129,7 +131,9 @@ class SentenceEncoder(nn.Module):
             state.update(tensor.view(-1).view(torch.uint8).numpy().data)
         return state.hexdigest()
 
-    def hidden_states(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
+    def hidden_states(
+        self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last."""
         all_layers = self.pooler in NEEDS_ALL_LAYERS
         output = self.backbone(
@@ -194,7 +198,9 @@ class SentenceEncoder(nn.Module):
         limit = min(max_length or self.max_length, self.max_length)
         fast = self._tokenizer_cut_at(limit)
         if fast is None:
-            ids: list[list[int]] = self.tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
+            ids: list[list[int]] = self.tokenizer(list(sentences), truncation=True, max_length=limit)[
+                "input_ids"
+            ]
             return ids
         return [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
 
@@ -241,7 +247,9 @@ class SentenceEncoder(nn.Module):
         """
         progress = progress or SilentProgress()
         positions: dict[str, int] = {}
-        inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences))
+        inverse = np.fromiter(
+            (positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences)
+        )
         distinct = np.empty((len(positions), self.dim), dtype=np.float32)
         was_training = self.training
         self.eval()

@@ -43,7 +43,9 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
         OutputError: the target exists (without ``force``) or cannot be written.
     """
     if target.exists() and not force:
-        raise OutputError(f"{target} exists already", hint="choose another folder, or overwrite it with --force")
+        raise OutputError(
+            f"{target} exists already", hint="choose another folder, or overwrite it with --force"
+        )
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)
@@ -68,14 +70,15 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
         return None
+    models: Any = AutoModel
     with torch.device("meta"):
-        blank = AutoModel.from_config(encoder.config)
-    own = getattr(blank, "pooler", None)
-    if not isinstance(getattr(own, "dense", None), nn.Linear):
+        blank = models.from_config(encoder.config)
+    pooler: Any = getattr(blank, "pooler", None)
+    if not isinstance(getattr(pooler, "dense", None), nn.Linear):
         return None
-    own = own.to_empty(device="cpu")
-    own.dense.load_state_dict(head.dense.state_dict())
-    return own  # type: ignore[no-any-return]
+    own: nn.Module = pooler.to_empty(device="cpu")
+    pooler.dense.load_state_dict(head.dense.state_dict())
+    return own
 
 
 def _dense_config(head: MlpHead) -> dict[str, Any]:
@@ -126,7 +129,11 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     if encoder.pooler in NEEDS_ALL_LAYERS:
         path = folder / "1_WeightedLayerPooling"
         path.mkdir()
-        settings = {"word_embedding_dimension": encoder.hidden_size, "layer_start": 0, "num_hidden_layers": n_layers}
+        settings = {
+            "word_embedding_dimension": encoder.hidden_size,
+            "layer_start": 0,
+            "num_hidden_layers": n_layers,
+        }
         write_json(path / "config.json", settings)
         save_file({"layer_weights": _layer_weights(encoder.pooler, n_layers)}, path / "model.safetensors")
         modules.append((path.name, "WeightedLayerPooling"))
@@ -138,16 +145,16 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     pooling_modes = {"pooling_mode_cls_token": not averages, "pooling_mode_mean_tokens": averages}
     others = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
     width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
-    write_json(
-        pooling / "config.json", {"word_embedding_dimension": width, **pooling_modes, **others}
-    )
+    write_json(pooling / "config.json", {"word_embedding_dimension": width, **pooling_modes, **others})
     modules.append((pooling.name, "Pooling"))
     if record.head_folder is not None and encoder.head is not None and encoder.head_use is HeadUse.KEPT:
         modules.append((record.head_folder, "Dense"))
     if encoder.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
-    listing = [{"idx": i, "name": str(i), "path": path, "type": _ST + kind} for i, (path, kind) in enumerate(modules)]
+    listing = [
+        {"idx": i, "name": str(i), "path": path, "type": _ST + kind} for i, (path, kind) in enumerate(modules)
+    ]
     write_json(folder / "modules.json", listing)
     write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
 
@@ -174,7 +181,10 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
         head_folder = "Dense"
         (folder / head_folder).mkdir()
         save_file(
-            {f"linear.{k}": v.detach().cpu().contiguous() for k, v in encoder.head.dense.state_dict().items()},
+            {
+                f"linear.{k}": v.detach().cpu().contiguous()
+                for k, v in encoder.head.dense.state_dict().items()
+            },
             folder / head_folder / "model.safetensors",
         )
         write_json(folder / head_folder / "config.json", _dense_config(encoder.head))
@@ -230,7 +240,7 @@ def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np
         if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
             own = getattr(output, "pooler_output", None)
             vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
-    return vectors.float().numpy()  # type: ignore[no-any-return]
+    return vectors.float().numpy()
 
 
 def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:

@@ -120,7 +120,9 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
 
 def _sentence_transformers_pooler(config: dict[str, Any], path: Path) -> Pooler:
     mode = config.get("pooling_mode")
-    active = [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
+    active = (
+        [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
+    )
     if len(active) == 1 and active[0] in _ST_POOLERS:
         return _ST_POOLERS[active[0]]
     raise CheckpointError(f"{path}: pooling {json.dumps(active)} is not supported; need cls or mean tokens")

@@ -69,7 +69,9 @@ def resolve_model(name: str | Path) -> Path:
     if path.is_dir():
         return _model_folder(path)
     if path.exists():
-        raise CheckpointError(f"{path} is a file, need a model folder", hint="give the folder that holds config.json")
+        raise CheckpointError(
+            f"{path} is a file, need a model folder", hint="give the folder that holds config.json"
+        )
     hub_name = ALIASES.get(str(name), str(name))
     if hub_name == BUNDLED_MINILM:
         folder = bundled_minilm()
@@ -103,11 +105,16 @@ def _download(hub_name: str) -> Path:
             folder = Path(snapshot_download(hub_name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
         return folder
     except HFValidationError as error:
-        raise CheckpointError(f"{hub_name!r} is neither a folder nor a Hub name", hint=_LOCAL_CHOICES) from error
+        raise CheckpointError(
+            f"{hub_name!r} is neither a folder nor a Hub name", hint=_LOCAL_CHOICES
+        ) from error
     except LocalEntryNotFoundError as error:
         raise CheckpointError(
-            f"the Hugging Face Hub cannot be reached and {hub_name} is not in the local cache", hint=_LOCAL_CHOICES
+            f"the Hugging Face Hub cannot be reached and {hub_name} is not in the local cache",
+            hint=_LOCAL_CHOICES,
         ) from error
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"cannot get {hub_name} from the Hugging Face Hub: {reason}", hint=_LOCAL_CHOICES) from error
+        raise CheckpointError(
+            f"cannot get {hub_name} from the Hugging Face Hub: {reason}", hint=_LOCAL_CHOICES
+        ) from error

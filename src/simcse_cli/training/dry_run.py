@@ -56,7 +56,7 @@ def forecast(trainer: Trainer) -> Forecast:
     n_evaluations = 0 if trainer.dev_pairs is None else 2 + trainer.total_steps // trainer.config.eval_every
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
     return Forecast(
-        texts=first.texts,
+        texts=list(first.texts),
         n_rows=len(first.rows),
         n_tokens=first.n_tokens,
         longest_row=max(len(row) for row in first.rows),

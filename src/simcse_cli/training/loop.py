@@ -105,7 +105,11 @@ class Trainer:
             generator = step_generator(self.config.seed, epoch)
             examples = self.objective.examples(self.data, generator)
             window = self.config.bucket_batches
-            lengths = [sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples] if window > 1 else None
+            lengths = (
+                [sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples]
+                if window > 1
+                else None
+            )
             order = epoch_order(
                 len(examples),
                 generator,
@@ -140,14 +144,19 @@ class Trainer:
         def loss_of(representations: tuple[Tensor, ...]) -> Tensor:
             with self.accelerator.autocast():
                 kept["losses"], kept["report"] = self.objective.losses(representations, batch)
-            return sum(kept["losses"].values())  # type: ignore[return-value]
+            terms: list[Tensor] = list(kept["losses"].values())
+            return torch.stack(terms).sum()
 
         def encode(chunk: Batch) -> tuple[Tensor, ...]:
             with self.accelerator.autocast():
                 return self.objective.represent(chunk)
 
         cached_backward(
-            batch.chunks(micro), encode, loss_of, device=self.accelerator.device, backward=self.accelerator.backward
+            batch.chunks(micro),
+            encode,
+            loss_of,
+            device=self.accelerator.device,
+            backward=self.accelerator.backward,
         )
         self._average_gradients()
         return kept["losses"], kept["report"]
@@ -177,7 +186,8 @@ class Trainer:
         loss = sum(values.values())
         if not math.isfinite(loss):
             raise TrainingError(
-                f"the loss of step {step + 1} is {loss} (parts: {values}, lr {lr:.2g}, precision {self.config.precision})",
+                f"the loss of step {step + 1} is {loss} "
+                f"(parts: {values}, lr {lr:.2g}, precision {self.config.precision})",
                 hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
             )
         if self.scaler is not None:
@@ -191,7 +201,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.objective.after_step(step + 1)
         world = self.accelerator.num_processes
-        return StepResult(loss, values, report, float(norm), lr, batch.n_examples * world, batch.n_tokens * world)
+        return StepResult(
+            loss, values, report, float(norm), lr, batch.n_examples * world, batch.n_tokens * world
+        )
 
     # --- evaluation ---------------------------------------------------------------------------------------
 
@@ -201,7 +213,9 @@ class Trainer:
             return None
         started = time.perf_counter()
         encoder = self.objective.test_encoder()
-        score = evaluate_dev(lambda sentences: encoder.encode(sentences), self.dev_pairs, self.config.dev_metric)
+        score = evaluate_dev(
+            lambda sentences: encoder.encode(sentences), self.dev_pairs, self.config.dev_metric
+        )
         self.position.eval_seconds += time.perf_counter() - started
         if score.score is None:
             self.progress.warn("the dev score is undefined: the vectors are constant or not finite")
@@ -237,7 +251,9 @@ class Trainer:
         state = latest_state(self.run_dir / "checkpoint")
         if state is not None:
             self.position = load_state(state, self.objective, self.optimizer, self.scaler)
-            self.progress.info(f"resuming {self.run_dir} after step {self.position.step} of {self.total_steps}")
+            self.progress.info(
+                f"resuming {self.run_dir} after step {self.position.step} of {self.total_steps}"
+            )
         record = self._record("running")
         main = self.accelerator.is_main_process
         log = None
@@ -282,7 +298,9 @@ class Trainer:
                     return "interrupted"
         return "finished"
 
-    def _after_step(self, result: StepResult, elapsed: float, task: ProgressTask, log: MetricsLog | None) -> None:
+    def _after_step(
+        self, result: StepResult, elapsed: float, task: ProgressTask, log: MetricsLog | None
+    ) -> None:
         step = self.position.step
         last = step == self.total_steps
         rate = result.n_examples / elapsed
@@ -321,7 +339,9 @@ class Trainer:
 
     def _save_state(self) -> None:
         if self.accelerator.is_main_process:
-            save_state(self.run_dir / "checkpoint", self.objective, self.optimizer, self.position, self.scaler)
+            save_state(
+                self.run_dir / "checkpoint", self.objective, self.optimizer, self.position, self.scaler
+            )
 
     def _record(self, status: str) -> RunRecord:
         position = self.position
