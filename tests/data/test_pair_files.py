@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -49,6 +50,16 @@ def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "right": "b"}))
     with pytest.raises(DataError, match=message):
         list(pair_rows([tmp_path / "a.jsonl"], columns=columns))
+
+
+@pytest.mark.parametrize("read", [pair_rows, caption_rows])
+def test_pair_and_caption_rows_of_an_empty_archive(tmp_path, read):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b""))
+    if read is caption_rows:
+        assert list(read([tmp_path / "a.txt.gz"])) == []
+    else:
+        with pytest.raises(DataError, match="has no rows"):
+            list(read([tmp_path / "a.txt.gz"]))
 
 
 def test_parallel_rows_joins_lines(tmp_path):

@@ -101,7 +101,7 @@ def _delimited_layout(source: Source, encoding: str) -> tuple[FileFormat | None,
         return fmt, None
     if str(source) == STDIO:
         return FileFormat.TSV, None
-    cells = next(iter_lines(source, encoding=encoding)).split("\t")
+    cells = next(iter_lines(source, encoding=encoding), "").split("\t")
     if cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1:
         return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)]
     return FileFormat.TSV, None
@@ -182,7 +182,7 @@ def _captions_by_image(source: Source, encoding: str) -> Iterator[list[str]]:
 
 def _iter_captions(source: Source, encoding: str) -> Iterator[tuple[int, str, str]]:
     if guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO:
-        first = next(iter_lines(source, encoding=encoding))
+        first = next(iter_lines(source, encoding=encoding), "")
         if "|" in first or "\t" in first:
             yield from _iter_delimited_captions(source, "\t" if "\t" in first else "|", encoding)
             return
