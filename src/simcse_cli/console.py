@@ -273,12 +273,24 @@ class Console:
             yield self._bar
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.text import Text
 
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
-        with Progress(
-            *columns,
+        class BarWithValues(Progress):
+            """Shows the values of a task on a line of their own, so that narrow terminals keep the bar."""
+
+            def get_renderables(self) -> Iterator[Any]:
+                yield self.make_tasks_table(self.tasks)
+                yield from (
+                    Text.from_markup(f"  {task.fields['values']}")
+                    for task in self.tasks
+                    if task.fields["values"]
+                )
+
+        with BarWithValues(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            TextColumn("{task.fields[values]}"),
             console=self._stderr(),
             transient=True,
         ) as bar:

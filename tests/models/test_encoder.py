@@ -15,7 +15,9 @@ def test_encode_agrees_with_one_sentence_at_a_time(tiny_model_dir, sentences, po
     np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "mpnet", "electra"])
+@pytest.mark.parametrize(
+    "model_type", ["bert", "roberta", "distilbert", "mpnet", "electra", "deberta-v2", "modernbert"]
+)
 def test_encode_works_for_every_architecture(tmp_path, sentences, model_type):
     folder = build_tiny_model(tmp_path / model_type, model_type=model_type)
     encoder = load_encoder(folder, pooler="avg_first_last", device="cpu")
