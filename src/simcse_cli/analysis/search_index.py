@@ -197,11 +197,8 @@ class SearchIndex:
             raise DataError(f"{path} is not a search index ({error})") from error
         if info.pop("format", None) != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a search index ({FORMAT})")
-        searcher: _Searcher
-        if "faiss" in tensors:
-            searcher = FaissSearcher.from_tensors(tensors)
-        else:
-            searcher = ExactSearcher(tensors["vectors"])
+        is_faiss = "faiss" in tensors
+        searcher = FaissSearcher.from_tensors(tensors) if is_faiss else ExactSearcher(tensors["vectors"])
         sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
         return cls(sentences, searcher, info)
 

