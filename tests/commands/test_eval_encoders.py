@@ -129,7 +129,7 @@ def test_post_processing_gives_its_own_row(method, source, sts, tiny_model_dir, 
     processed = sts(*options, "--postprocess", method, "--fit", fit)
     assert processed["postprocess"]["name"] == method.split(":")[0]
     assert processed["average"] != plain["average"]
-    assert processed["model"] == f"{tiny_model_dir} + {method} ({fit})"
+    assert processed["model"] == f"{tiny_model_dir} + {method} ({Path(fit).name})"
 
 
 def test_target_whitening_of_a_task_is_fitted_on_that_task_alone(sts, tiny_model_dir):

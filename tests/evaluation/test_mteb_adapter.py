@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.progress import SilentProgress
 
 mteb = pytest.importorskip("mteb", reason="needs the extra mteb")
@@ -287,6 +288,22 @@ def test_unknown_names_are_refused(options, message):
     with pytest.raises(ConfigError) as caught:
         select_tasks(**options)
     assert message in caught.value.message
+
+
+def test_without_mteb_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(MissingExtraError, match="needs the package mteb") as caught:
+        select_tasks()
+    assert caught.value.hint == "pip install 'simcse-cli[mteb]'"
+
+
+def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path):
+    def lacking(sentences: Sequence[str]) -> np.ndarray:
+        raise DataError("sentences.txt lacks 3 sentences", hint="write them first")
+
+    with pytest.raises(DataError, match=r"mteb STSBenchmark: sentences\.txt lacks 3") as caught:
+        run(["STSBenchmark"], hub_layout, tmp_path, MtebModel("m", "d", 8, lacking))
+    assert caught.value.hint == "write them first"
 
 
 def score_of(category: str, score: float | None) -> MtebTaskScore:

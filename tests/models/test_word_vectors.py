@@ -98,6 +98,7 @@ def test_words_with_spaces_are_passed_over(tmp_path):
         ("a 1 2\n\n", "line 2: 0 values, need 2"),
         ("word\nother\n", "line 1: 0 values"),
         ("2 3\n", "holds no word vectors"),
+        ("3 3\na 1 2 3\nb 1 2 3\n", "ends after 2 of the 3 words"),
         ("", "is empty"),
         ("a\0 1 2\n", "line 1: a NUL byte"),
     ],

@@ -81,7 +81,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
     if number:
         settings[_NUMBER_SETS[Postprocess(name)]] = _whole_number(number, options.postprocess)
-    label = f"{options.postprocess} ({options.fit})"
+    label = f"{options.postprocess} ({Path(options.fit).name})"
     return PostprocessPlan(label, None, Postprocess(name), settings, options.fit)
 
 

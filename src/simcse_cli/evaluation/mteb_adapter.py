@@ -40,6 +40,7 @@ DEFAULT_BENCHMARK = "MTEB(eng, v1)"
 
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
 _LOADER_BATCH = 1024
+_LONGEST_NAME = 200  # it becomes the name of a folder
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,8 @@ def select_tasks(
     """Return mteb task objects.
 
     Args:
-        benchmark: an mteb benchmark or one of its aliases. Its tasks bring their splits and subsets with
-            them:
-            in the default one STS17 is en-en only, STS22 en only, AmazonCounterfactual en only.
+        benchmark: an mteb benchmark or one of its aliases. Its tasks bring their splits and subsets: in the
+            default one STS17 is en-en only, STS22 en only, AmazonCounterfactual en only.
         tasks: names; those of the benchmark are taken from it, others from all of mteb, English subsets only.
         categories: keep the tasks of these types.
 
@@ -107,8 +107,7 @@ def run_mteb(
         tasks: from ``select_tasks``.
         results_dir: mteb results folder; any number of models share one.
         data_dir: looked through first. A dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
-            as on
-            the Hub; SentEval files serve the seven STS tasks of the papers.
+            as on the Hub; SentEval files serve the seven STS tasks of the papers.
         rerun: run again what is stored.
         progress: told about each task; gets a warning for every task that cannot be run.
 
@@ -123,7 +122,7 @@ def run_mteb(
     progress = progress or SilentProgress()
     runner = _Runner(model, results_dir, rerun=rerun)
     outcomes: dict[str, MtebTaskScore | None] = {}
-    missing: dict[str, str] = {}
+    failures: dict[str, DataError] = {}
     with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
         for task in tasks:
             name = task.metadata.name
@@ -132,13 +131,14 @@ def run_mteb(
                 outcomes[name] = runner.run(task if data_dir is None else _with_local_data(task, data_dir))
             except DataError as error:
                 outcomes[name] = None
-                missing[name] = error.message
+                failures[name] = error
                 if len(tasks) > 1:
                     progress.warn(f"{name} is left out of the averages: {error.message}")
             bar.advance()
-    if missing and len(missing) == len(tasks):
-        name, reason = next(iter(missing.items()))
-        raise DataError(f"mteb {name}: {reason}", hint=_download_hint(tasks[0]))
+    if len(failures) == len(outcomes):
+        name, cause = next(iter(failures.items()))
+        raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
+    missing = {name: failure.message for name, failure in failures.items()}
     categories = {task.metadata.name: task.metadata.type for task in tasks}
     return MtebResult(categories, outcomes, missing, mteb.__version__)
 
@@ -176,15 +176,17 @@ class _Runner:
         if task.is_aggregate and stored is None:
             parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
             self._cache.save_to_cache(task.combine_task_results(parts), self._encoder.mteb_model_meta)
-        else:
+        elif stored is None or stored.get_missing_evaluations(task):
             self._run_with_mteb(task, overwrite="always" if stored is None else "only-missing")
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
-        repository, revision = task.metadata.dataset["path"], str(task.metadata.revision)
+        name, repository = task.metadata.name, task.metadata.dataset["path"]
+        revision = str(task.metadata.revision)
         is_local = revision.startswith(LOCAL_REVISION)
-        try:
-            with cache_of(revision) if is_local else nullcontext():
+        with cache_of(revision) if is_local else nullcontext():
+            try:
+                _load(task)
                 self._mteb.evaluate(
                     self._encoder,
                     task,
@@ -194,19 +196,16 @@ class _Runner:
                     co2_tracker=False,
                     show_progress_bar=False,
                 )
-        except LOAD_ERRORS as error:
-            raise DataError(
-                f"{repository} is not on this machine and cannot be fetched from the Hub "
-                f"({type(error).__name__})",
-                hint=_download_hint(task),
-            ) from error
-        except FORMAT_ERRORS as error:
-            if not is_local:
-                raise
-            raise DataError(
-                f"{repository} is not laid out as {task.metadata.name} needs it: {error}",
-                hint="take over the files of the dataset as they are on the Hub",
-            ) from error
+            except FORMAT_ERRORS as error:
+                if not is_local:
+                    raise
+                raise DataError(
+                    f"{repository} is not laid out as {name} needs it: {error}",
+                    hint="take over the files of the dataset as they are on the Hub",
+                ) from error
+            finally:
+                if task.data_loaded:
+                    task.unload_data()
 
     def _stored(self, task: Any) -> Any:
         """Return the stored result if it can be read and was measured on the same data, else None."""
@@ -226,7 +225,7 @@ class _MtebEncoder:
         from mteb.models import ModelMeta
 
         self._encode = model.encode
-        name = model.name.strip("/")
+        name = model.name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name if "/" in name else f"local/{name}",
@@ -271,6 +270,19 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
     return local
 
 
+def _load(task: Any) -> None:
+    repository = task.metadata.dataset["path"]
+    try:
+        task.load_data()
+    except LOAD_ERRORS as error:
+        name = repository.rpartition("/")[2]
+        raise DataError(
+            f"{repository} is not on this machine and cannot be fetched from the Hub ({type(error).__name__})",
+            hint=f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
+            "then give --data-dir DIR",
+        ) from error
+
+
 def _main_score(task: Any, outcome: Any) -> float | None:
     """Return the mean main score over the splits and subsets that the task stands for."""
     scores = [
@@ -281,15 +293,6 @@ def _main_score(task: Any, outcome: Any) -> float | None:
     ]
     mean = float(np.mean(scores))
     return mean if math.isfinite(mean) else None
-
-
-def _download_hint(task: Any) -> str:
-    repository = task.metadata.dataset["path"]
-    name = repository.rpartition("/")[2]
-    return (
-        f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
-        "then give --data-dir DIR"
-    )
 
 
 def _import_mteb() -> Any:

@@ -92,11 +92,11 @@ class WordVectors:
     def _scan(self) -> tuple[int, dict[str, int]]:
         """Return the dimension and the byte at which the line of each word starts."""
         places: dict[str, int] = {}
-        dim = 0
+        dim = n_announced = number = 0
         for number, place, line in self._lines():
             n_values = line.count(b" ")
             if number == 1 and _is_header(line):
-                dim = int(line.split()[1])
+                n_announced, dim = map(int, line.split())
                 continue
             dim = dim or n_values
             word = line.partition(b" ")[0]
@@ -106,6 +106,11 @@ class WordVectors:
             places[self._decode(word, number)] = place
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
+        if number - 1 < n_announced:
+            raise DataError(
+                f"{self.path} ends after {number - 1:,} of the {n_announced:,} words that its header announces",
+                hint="it was cut off; download or unpack it again",
+            )
         return dim, places
 
     def _lines(self) -> Iterator[tuple[int, int, bytes]]:

@@ -1,8 +1,7 @@
 """The invertible layers of BERT-flow: actnorm, reversal with additive coupling, and their multi-level stack.
 
-Every layer maps ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian, which here is the
-same
-for every row: only actnorm changes volume.
+Every layer maps ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian. Here it is the same for
+every row, because only actnorm changes volume.
 """
 
 from typing import cast
@@ -103,9 +102,7 @@ class MultiLevelFlow(nn.Module):
     """Levels of ``depth`` steps; after each but the last, the second half of the channels is final.
 
     Source: Li et al. 2020, configuration ``l3_d3_w32``. With D = 768 the latent is made of the 384 channels
-    that
-    leave after level 1, the 192 after level 2 and the 192 of the top, in that order: ``(B, D)`` to ``(B,
-    D)``.
+    that leave after level 1, the 192 after level 2 and the 192 of the top, in that order.
     """
 
     def __init__(self, dim: int, *, levels: int, depth: int, width: int, seed: int) -> None:
