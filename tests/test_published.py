@@ -11,7 +11,6 @@ from simcse_cli.names import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.published import Row, Table, load_table, origins, sources, table_ids
 
 TABLES = {name: load_table(name) for name in table_ids()}
-AVERAGED = {AVERAGE: STS_TASKS, TRANSFER_AVERAGE: TRANSFER_TASKS}
 
 
 def rows_with_average() -> list[tuple[Table, Row]]:
@@ -138,6 +137,15 @@ def test_system_scores_are_fractions_and_plain_numbers_stay() -> None:
     assert TABLES["simcse.5"].system("CT-BERT-base").scores["STSBenchmark"] == 0.7431
     assert TABLES["nc.6"].system("SimCSE, BERT-base").scores["uniformity"] == -2.62
     assert TABLES["simcse.A.1"].all_systems() == []
+
+
+def test_measures_are_those_that_results_have() -> None:
+    averages = (AVERAGE, TRANSFER_AVERAGE)
+    known = {name + split for name in (*STS_TASKS, *TRANSFER_TASKS, *averages) for split in ("", "-dev")}
+    for table in TABLES.values():
+        for system in table.all_systems():
+            plain = {name for name in system.scores if not name.startswith("mteb-")}
+            assert plain <= known | {"alignment", "uniformity"}
 
 
 def test_system_of_a_transposed_table_is_a_column() -> None:

@@ -54,7 +54,14 @@ def differences_report(comparison: "Comparison", reference: "Entry") -> Report:
 def settings_report(changes: "Sequence[SettingChange]", before: str, after: str) -> Report:
     """Return the settings in which two runs differ."""
     columns = [Column("setting"), Column("before", before), Column("after", after)]
-    rows = [{"setting": change.key, "before": change.before, "after": change.after} for change in changes]
+    rows = [
+        {
+            "setting": change.key,
+            "before": _shown(change.key, change.before),
+            "after": _shown(change.key, change.after),
+        }
+        for change in changes
+    ]
     return Report("Settings that differ", columns, rows)
 
 
@@ -119,6 +126,11 @@ def _entry_json(entry: "Entry", comparison: "Comparison") -> dict[str, Any]:
         "members": list(entry.members),
         "on_front": entry.label in comparison.front if comparison.pareto_measures else None,
     }
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Return a setting as tables show it: digests by their first digits."""
+    return f"{value[:12]}…" if key.endswith("sha256") and isinstance(value, str) else value
 
 
 def _column(measure: str, kind: Any) -> Column:

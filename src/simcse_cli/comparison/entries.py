@@ -35,6 +35,7 @@ class Entry:
         deviations: measure -> sample deviation over members, for a mean.
         members: labels behind a mean.
         pair_scores: the file with the score of each pair, where it was saved.
+        remarks: what the reader of the table should know of this entry.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Entry:
     deviations: Mapping[str, float] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     pair_scores: Path | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def from_system(system: System) -> Entry:

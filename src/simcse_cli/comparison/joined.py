@@ -109,7 +109,8 @@ def compare(
     """Join entries into one table.
 
     Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
-    recomputed over the tasks that every entry with tasks has, and a warning names them.
+    recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
+    tasks have no average.
 
     Args:
         entries: in the order of the table; ``reference`` is one of them.
@@ -124,6 +125,7 @@ def compare(
     """
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
+    warnings += [remark for entry in levelled for remark in entry.remarks]
     reference = None if position is None else levelled[position]
     columns = tuple(measures) if measures else tuple(in_order(_default_measures(levelled, reference)))
     _require_common(levelled, reference, columns)
@@ -189,15 +191,18 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
             continue
         over = [task for task in tasks if task in common]
         levelled = [_with_average(entry, average, over) for entry in levelled]
-        names = ", ".join(label(task) for task in over) or "no task, as none is in all of them"
-        warnings.append(f"the entries hold different tasks: {label(average)} is over {names}")
+        if len(over) > 1:
+            result = f"is over {', '.join(label(task) for task in over)}"
+        else:
+            result = "is left out, as they share fewer than two"
+        warnings.append(f"the entries hold different tasks: {label(average)} {result}")
     return levelled, warnings
 
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
     scores = _without(entry.scores, average)
-    if average in entry.scores and tasks and all(task in scores for task in tasks):
+    if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
         scores[average] = fmean(scores[task] for task in tasks)
     return replace(
         entry,

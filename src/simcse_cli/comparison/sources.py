@@ -91,8 +91,16 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
     if scores:
         settings["dev data"] = _dev_data(record.data)
         scores |= _geometry_at(folder / "metrics.jsonl", record.best_step)
+    done = record.status in ("finished", "stopped-early")
     return Entry(
-        label, EntryKind.RUN, str(folder), scores, settings, config=run_facts(record), seed=record.seed
+        label,
+        EntryKind.RUN,
+        str(folder),
+        scores,
+        settings,
+        config=run_facts(record),
+        seed=record.seed,
+        remarks=() if done else (f"{label} is {record.status}, step {record.step} of {record.total_steps}",),
     )
 
 

@@ -1,0 +1,77 @@
+"""Result files, run folders and per-pair scores with chosen numbers, for the tests of comparing."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.pair_scores import SubsetPairs, write_pair_scores
+from simcse_cli.runs import RunRecord
+
+
+def write_sts_result(path: Path, scores: Mapping[str, float | None], **settings: Any) -> Path:
+    """Write a result of ``eval sts``; wmean is 0.02 below ``all``, Pearson 0.01 below Spearman."""
+    tasks = {
+        name: None
+        if score is None
+        else {
+            "n_pairs": 10,
+            "score": score,
+            "spearman": {"all": score, "mean": score - 0.01, "wmean": score - 0.02},
+            "pearson": {"all": score - 0.01, "mean": score - 0.02, "wmean": score - 0.03},
+        }
+        for name, score in scores.items()
+    }
+    asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"} | settings
+    result = {"suite": "sts", "model": "tiny", **asked, "tasks": tasks, "seconds": 2.0}
+    path.write_text(json.dumps(result))
+    return path
+
+
+def write_run(
+    folder: Path,
+    *,
+    seed: int = 1,
+    lr: float = 3e-5,
+    best_score: float = 0.8,
+    best_step: int = 20,
+    status: str = "finished",
+) -> Path:
+    """Write the record and metrics of a run of 20 steps."""
+    folder.mkdir(parents=True)
+    config = {"objective": "simcse-unsup", "lr": lr, "seed": seed, "dev_metric": "spearman"}
+    data = {"n_examples": 100, "dev_file": "own-dev.csv", "dev_sha256": "abcdef0123"}
+    RunRecord(
+        status=status,
+        objective="simcse-unsup",
+        model="tiny",
+        seed=seed,
+        config=config,
+        data=data,
+        total_steps=20,
+        step=20,
+        pooler="cls_before_pooler",
+        best_score=best_score,
+        best_step=best_step,
+    ).write(folder)
+    steps = [
+        {"step": 10, "dev_score": best_score - 0.1, "alignment": 0.3, "uniformity": -2.0},
+        {"step": 20, "loss": 0.1},
+        {"step": 20, "dev_score": best_score, "alignment": 0.2, "uniformity": -2.5},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    return folder
+
+
+def write_pairs(path: Path, *, noise: float, n: int = 200) -> Path:
+    """Write the pairs of two STS12 subsets; the cosine is the gold score with noise of this deviation."""
+    rng, scores = np.random.default_rng(5), {}
+    for subset in ("MSRpar", "MSRvid"):
+        gold = rng.integers(0, 51, n) / 10
+        cosine = gold / 5 + noise * rng.normal(size=n)
+        texts = tuple(f"{subset} sentence {i}" for i in range(n))
+        scores[subset] = SubsetPairs(gold, cosine, texts, texts)
+    write_pair_scores(path, {"STS12": scores})
+    return path

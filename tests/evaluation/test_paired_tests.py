@@ -1,0 +1,152 @@
+"""Resampled correlations against SciPy on the drawn data, paired tests, and corrections by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from simcse_cli.evaluation.paired_tests import PairedSample, adjust, paired_bootstrap
+from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
+from simcse_cli.names import Aggregation, Correction, Metric
+
+ORACLES = {Metric.SPEARMAN: stats.spearmanr, Metric.PEARSON: stats.pearsonr}
+
+
+def sample(n: int, *, noise: float, seed: int = 0) -> PairedSample:
+    """Return pairs whose candidate is closer to gold than the baseline when ``noise`` is below 1."""
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 11, n) / 2
+    return PairedSample(gold, gold + noise * 2 * rng.normal(size=n), gold + 2 * rng.normal(size=n))
+
+
+def test_resample_counts_are_draws_of_n_with_replacement() -> None:
+    blocks = list(resample_counts(1000, 900, np.random.default_rng(0)))
+    counts = np.hstack(blocks)
+    assert len(blocks) > 1
+    assert counts.shape == (1000, 900)
+    assert (counts.sum(axis=0) == 1000).all()
+    # how often a pair is drawn is binomial: mean 1, variance 1 - 1/n
+    assert counts.var() == pytest.approx(0.999, abs=0.01)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_resampled_correlation_equals_scipy_on_the_drawn_pairs(metric: Metric) -> None:
+    rng = np.random.default_rng(1)
+    gold = rng.integers(0, 6, 80).astype(float)  # many ties
+    scores = [(gold + rng.normal(size=80)).round(1), rng.normal(size=80)]
+    counts = next(resample_counts(80, 20, rng))
+    found = ResampledCorrelation(*scores, gold=gold, metric=metric)(counts)
+    for column, drawn in enumerate(counts.T.astype(int)):
+        for row, values in enumerate(scores):
+            expected = ORACLES[metric](np.repeat(values, drawn), np.repeat(gold, drawn)).statistic
+            assert found[row, column] == pytest.approx(expected, abs=1e-12)
+
+
+def test_observed_correlation_is_that_of_the_data() -> None:
+    gold, values = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.3, 0.2, 0.4])
+    assert ResampledCorrelation(values, gold=gold).observed().tolist() == [pytest.approx(0.8)]
+
+
+def test_constant_scores_correlate_with_nothing() -> None:
+    correlation = ResampledCorrelation(np.ones(3), gold=np.array([1.0, 2.0, 3.0]))
+    assert correlation.observed().tolist() == [0.0]
+
+
+def test_resampled_correlation_refuses_unlike_lengths() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        ResampledCorrelation(np.ones(3), gold=np.ones(4))
+    with pytest.raises(ValueError, match="at least 2"):
+        ResampledCorrelation(np.ones(1), gold=np.ones(1))
+
+
+def test_equal_models_differ_by_nothing() -> None:
+    pairs = sample(50, noise=0.5)
+    same = PairedSample(pairs.gold, pairs.baseline, pairs.baseline)
+    tests, mean = paired_bootstrap({"STS12": [same]}, n_resamples=100)
+    assert (tests["STS12"].difference, tests["STS12"].p_value) == (0.0, 1.0)
+    assert mean == tests["STS12"]
+
+
+def test_clearly_better_model_gets_the_smallest_p_value() -> None:
+    tests, _ = paired_bootstrap({"STS12": [sample(400, noise=0.2)]}, n_resamples=199)
+    found = tests["STS12"]
+    assert found.p_value == pytest.approx(2 / 200)
+    assert 0 < found.low < found.difference < found.high
+
+
+def test_exchanging_the_models_mirrors_the_test() -> None:
+    pairs = sample(120, noise=0.9)
+    swapped = PairedSample(pairs.gold, pairs.baseline, pairs.candidate)
+    there = paired_bootstrap({"STS12": [pairs]}, n_resamples=300)[1]
+    back = paired_bootstrap({"STS12": [swapped]}, n_resamples=300)[1]
+    assert back.difference == -there.difference
+    assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
+    assert back.p_value == pytest.approx(there.p_value)
+
+
+@pytest.mark.parametrize("aggregation", list(Aggregation))
+def test_observed_difference_is_that_of_the_aggregated_scores(aggregation: Aggregation) -> None:
+    subsets = [sample(40, noise=0.5, seed=1), sample(90, noise=0.8, seed=2)]
+    tests, _ = paired_bootstrap({"STS12": subsets}, aggregation=aggregation, n_resamples=20)
+
+    def score(name: str) -> float:
+        values = [(getattr(one, name), one.gold) for one in subsets]
+        if aggregation is Aggregation.ALL:
+            joined = [np.concatenate(side) for side in zip(*values, strict=True)]
+            return float(stats.spearmanr(*joined).statistic)
+        weights = [1, 1] if aggregation is Aggregation.MEAN else [40, 90]
+        return float(np.average([stats.spearmanr(x, y).statistic for x, y in values], weights=weights))
+
+    assert tests["STS12"].difference == pytest.approx(score("candidate") - score("baseline"), abs=1e-12)
+    assert tests["STS12"].n_pairs == 130
+
+
+def test_mean_over_tasks_is_the_mean_of_their_differences() -> None:
+    tasks = {"STS12": [sample(60, noise=0.5, seed=1)], "STS13": [sample(60, noise=1.5, seed=2)]}
+    tests, mean = paired_bootstrap(tasks, n_resamples=50)
+    assert mean.difference == pytest.approx(np.mean([test.difference for test in tests.values()]))
+    alone, _ = paired_bootstrap({"STS13": tasks["STS13"]}, n_resamples=50)
+    assert alone["STS13"] == tests["STS13"]  # a task's draws do not depend on the others
+
+
+def test_p_values_are_uniform_when_the_models_are_equally_good() -> None:
+    p_values = [
+        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value
+        for seed in range(150)
+    ]
+    # far coarser than a calibration study: a tenth below 0.1, half below 0.5
+    assert 0.04 < np.mean(np.array(p_values) < 0.1) < 0.18
+    assert 0.38 < np.mean(np.array(p_values) < 0.5) < 0.62
+
+
+def test_paired_bootstrap_is_a_function_of_the_seed() -> None:
+    tasks = {"STS12": [sample(60, noise=0.9)]}
+    first, again, other = (paired_bootstrap(tasks, n_resamples=50, seed=seed)[1] for seed in (1, 1, 2))
+    assert first == again
+    assert first.low != other.low
+
+
+def test_paired_bootstrap_refuses_no_task() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        paired_bootstrap({})
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        (Correction.HOLM, [0.03, 0.06, 0.06]),
+        (Correction.BH, [0.03, 0.04, 0.04]),
+        (Correction.NONE, [0.01, 0.04, 0.03]),
+    ],
+)
+def test_adjust_by_hand(correction: Correction, expected: list[float]) -> None:
+    assert adjust([0.01, 0.04, 0.03], correction) == pytest.approx(expected)
+    assert adjust([], correction) == []
+
+
+def test_adjust_bh_equals_scipy() -> None:
+    p_values = np.random.default_rng(3).uniform(size=20)
+    assert adjust(p_values.tolist(), Correction.BH) == pytest.approx(stats.false_discovery_control(p_values))
+
+
+def test_adjusted_p_values_are_at_most_one() -> None:
+    assert adjust([0.9, 0.8], Correction.HOLM) == [1.0, 1.0]
