@@ -9,12 +9,13 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from simcse_cli.data.augmentations import n_chosen
+from simcse_cli.data.operators import n_chosen
 from simcse_cli.data.text_units import match_case, split_punctuation, split_words
 from simcse_cli.errors import CheckpointError
 
@@ -27,21 +28,34 @@ _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
 
+WordParts = tuple[str, str, str]
+"""What stands before a word, the word, what stands after it."""
+
+
 @dataclass(frozen=True)
 class MaskedText:
     """A sentence with chosen words masked.
 
     Args:
-        parts: per word what stands before it, the word, what stands after it.
+        parts: every word with the punctuation around it.
         chosen: positions of the masked words, ascending.
         text: the sentence with a mask token in each chosen place.
         mask_offsets: where in ``text`` the mask tokens begin.
     """
 
-    parts: list[tuple[str, str, str]]
+    parts: list[WordParts]
     chosen: list[int]
     text: str
     mask_offsets: list[int]
+
+
+class _Place(NamedTuple):
+    """One mask: row and token in the batch, number of the text, position of the word in it."""
+
+    row: int
+    token: int
+    text: int
+    word: int
 
 
 def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> MaskedText:
@@ -77,17 +91,13 @@ class MlmFiller:
         self._tokenizer = tokenizer
         limit = getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2  # RoBERTa reserves two
         self._max_length = max(_MIN_TOKENS, min(_MAX_TOKENS, tokenizer.model_max_length, limit))
-        vocab_size = model.config.vocab_size
-        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))
+        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
-        self._words = _vocabulary_words(tokenizer, tokens) + [""] * (vocab_size - len(tokens))
-        is_marked = [token.startswith(_WORD_START_MARKERS) for token in tokens] + [False] * (
-            vocab_size - len(tokens)
-        )
+        tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
+        self._words = _vocabulary_words(tokenizer, tokens)
+        begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
-        self._spaced_words = (
-            self._glued_words & torch.tensor(is_marked) if any(is_marked) else self._glued_words
-        )
+        self._spaced_words = self._glued_words & begins if begins.any() else self._glued_words
 
     def __call__(self, text: str, key: int) -> str:
         """Return the augmented ``text``; see :meth:`many`."""
@@ -98,75 +108,61 @@ class MlmFiller:
 
         A mask beyond the model's maximum length, and blank text, stay as they were.
         """
-        masked = [
-            mask_words(text, self.rate, random.Random(key), self._tokenizer.mask_token)
-            if text.strip()
-            else None
+        mask_token = self._tokenizer.mask_token
+        items = [
+            mask_words(text, self.rate, random.Random(key), mask_token)
             for text, key in zip(texts, keys, strict=True)
         ]
-        filled = list(texts)
-        for batch in self._batches([(i, item) for i, item in enumerate(masked) if item is not None]):
-            for index, text in self._fill(batch):
-                filled[index] = text
-        return filled
+        encoding = self._tokenizer(
+            [item.text for item in items], truncation=True, max_length=self._max_length
+        )
+        words = [list(item.parts) for item in items]
+        for batch in self._batches([len(row) for row in encoding["input_ids"]]):
+            places = [
+                _Place(row, token, index, position)
+                for row, index in enumerate(batch)
+                for position, offset in zip(items[index].chosen, items[index].mask_offsets, strict=True)
+                if (token := encoding.char_to_token(index, offset)) is not None
+            ]
+            candidates = self._candidates([encoding["input_ids"][index] for index in batch], places, words)
+            for place, tokens in zip(places, candidates, strict=True):
+                before, word, after = words[place.text][place.word]
+                words[place.text][place.word] = before, self._first_other(tokens, word), after
+        return [
+            " ".join(map("".join, parts)) if item.chosen else text
+            for text, item, parts in zip(texts, items, words, strict=True)
+        ]
 
-    def _batches(self, items: list[tuple[int, MaskedText]]) -> Iterator[list[tuple[int, MaskedText]]]:
-        """Yield the sentences in order of length, as many at a time as the logits' limit allows."""
-        items.sort(key=lambda item: len(item[1].text))
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the texts' numbers in order of length, as many at a time as the logits' limit allows."""
         budget = max(1, _LOGITS_PER_PASS // self._model.config.vocab_size)
-        batch: list[tuple[int, MaskedText]] = []
-        for item in items:
-            # Sub-words are at least a character each, so characters bound the padded length from above.
-            n_tokens = min(self._max_length, len(item[1].text) + 2)
-            if batch and n_tokens * (len(batch) + 1) > budget:
+        batch: list[int] = []
+        for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+            if batch and lengths[index] * (len(batch) + 1) > budget:
                 yield batch
                 batch = []
-            batch.append(item)
+            batch.append(index)
         if batch:
             yield batch
 
-    def _fill(self, batch: Sequence[tuple[int, MaskedText]]) -> Iterator[tuple[int, str]]:
-        encoding = self._tokenizer(
-            [item.text for _, item in batch],
-            padding=True,
-            truncation=True,
-            max_length=self._max_length,
-            return_tensors="pt",
-        )
-        places = [
-            (row, position, token)
-            for row, (_, item) in enumerate(batch)
-            for position, offset in zip(item.chosen, item.mask_offsets, strict=True)
-            if (token := encoding.char_to_token(row, offset)) is not None
-        ]
-        words = [list(item.parts) for _, item in batch]
-        candidates = self._candidates(encoding, places, words)
-        for (row, position, _), tokens in zip(places, candidates, strict=True):
-            before, word, after = words[row][position]
-            words[row][position] = before, self._first_other(tokens, word), after
-        for (index, _), parts in zip(batch, words, strict=True):
-            yield index, " ".join(before + word + after for before, word, after in parts)
-
     def _candidates(
-        self,
-        encoding: Any,
-        places: Sequence[tuple[int, int, int]],
-        words: Sequence[Sequence[tuple[str, str, str]]],
+        self, rows: Sequence[Sequence[int]], places: Sequence[_Place], words: Sequence[Sequence[WordParts]]
     ) -> list[list[int]]:
         """Return for each place the ids of its likeliest words, best first."""
         if not places:
             return []
+        device = self._model.device
+        tensors = [torch.tensor(row) for row in rows]
+        padding = self._tokenizer.pad_token_id or 0
+        token_ids = pad_sequence(tensors, batch_first=True, padding_value=padding).to(device)
+        mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True).to(device)
         with torch.inference_mode():
-            logits: Tensor = self._model(**encoding.to(self._model.device)).logits  # (B, L, V)
-        rows, positions, tokens = zip(*places, strict=True)
-        scores = logits[list(rows), list(tokens)].float()  # (M, V)
+            logits: Tensor = self._model(input_ids=token_ids, attention_mask=mask).logits  # (B, L, V)
+        scores = logits[[place.row for place in places], [place.token for place in places]].float()  # (M, V)
         # A place glued to what stands before it, as after a bracket, takes words that begin no new word.
-        glued = [
-            position == 0 or words[row][position][0] != ""
-            for row, position in zip(rows, positions, strict=True)
-        ]
+        glued = [place.word == 0 or words[place.text][place.word][0] != "" for place in places]
         allowed = torch.stack([self._glued_words if is_glued else self._spaced_words for is_glued in glued])
-        scores = scores.masked_fill(~allowed.to(scores.device), -torch.inf)
+        scores = scores.masked_fill(~allowed.to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
 
@@ -184,7 +180,7 @@ def _vocabulary_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     special = set(tokenizer.all_special_tokens)
     return [
         ""
-        if token in special or token.startswith("##")
+        if not token or token in special or token.startswith("##")
         else _whole_word(tokenizer.convert_tokens_to_string([token]))
         for token in tokens
     ]

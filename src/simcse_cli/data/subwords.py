@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.data.augmentations import Augmenter, shuffle
+from simcse_cli.data.augmentations import Augmenter
+from simcse_cli.data.operators import shuffle
 from simcse_cli.data.text_units import grapheme_starts
 
 

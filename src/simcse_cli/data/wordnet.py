@@ -206,7 +206,7 @@ def find_wordnet(directory: Path | str | None = None) -> WordNet:
     """Return the WordNet database in ``directory``, or the first one found where it usually is.
 
     ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
-    ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official package's folders,
+    ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
     the data folders of NLTK, and installed Python packages that carry the files.
 
     Raises:
