@@ -61,7 +61,7 @@ class Finding:
 class Linter:
     """Counts the rows that each check finds.
 
-    Checks of pairs remember 8-byte digests of the rows (about 250 bytes per row in all); rows of one text are
+    Checks of pairs remember 8-byte digests of the rows (about 170 bytes per pair); rows of one text are
     checked in constant memory.
 
     Attributes:
