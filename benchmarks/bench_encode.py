@@ -1,0 +1,157 @@
+"""Encoding against sentence-transformers, on the same sentences in alternating runs.
+
+    python benchmarks/bench_encode.py [--sentences 4000] [--rounds 5] [--json FILE]
+
+Prints sentences per second, the ratio to sentence-transformers' default, useful GFLOP/s as a share of the
+matrix-multiply peak measured in the same run, and the least cosine to sentence-transformers' fp32 vectors.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from measure import alternate, arguments, data_dir, machine, matrix_peak, report, useful_flops, wikipedia
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import pad, token_batches
+from simcse_cli.models.sources import resolve_model
+
+BASELINE = "sentence-transformers fp32, default"
+Contender = Callable[[], np.ndarray]
+
+
+def peers(folder: str, sentences: list[str]) -> dict[str, Contender]:
+    """Return sentence-transformers in the settings that run here; others are named with the reason."""
+    from sentence_transformers import SentenceTransformer
+
+    settings: dict[str, dict[str, Any]] = {
+        BASELINE: {},
+        "sentence-transformers bf16 weights": {"model_kwargs": {"dtype": torch.bfloat16}},
+    }
+    contenders: dict[str, Contender] = {}
+    for name, options in settings.items():
+        model = SentenceTransformer(folder, device="cpu", **options)
+        contenders[name] = lambda model=model: model.encode(sentences, show_progress_bar=False)
+    if importlib.util.find_spec("openvino"):
+        contenders["OpenVINO bf16, batches as sentence-transformers"] = openvino_loop(folder, sentences)
+    else:
+        print("OpenVINO is left out: pip install 'simcse-cli[bench]'")
+    return contenders
+
+
+def openvino_loop(folder: str, sentences: list[str]) -> Contender:
+    """Return OpenVINO in bf16 on the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters.
+
+    sentence-transformers' own OpenVINO backend needs optimum-intel, which wants an older transformers; this
+    compiles the same graph with the same hint.
+    """
+    import openvino
+
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
+    graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
+    settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+    order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+
+    def run() -> np.ndarray:
+        vectors = np.empty((len(sentences), model.config.hidden_size), dtype=np.float32)
+        for start in range(0, len(order), 32):
+            batch = order[start : start + 32]
+            texts = [sentences[i] for i in batch]
+            inputs = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="np")
+            states = compiled({name: inputs[name] for name in names})[0]
+            weights = inputs["attention_mask"][:, :, None]
+            vectors[batch] = (states * weights).sum(1) / weights.sum(1)
+        return vectors
+
+    return run
+
+
+def plain_loop(folder: str, sentences: list[str], dtype: torch.dtype) -> Contender:
+    """Return a loop over length-sorted padded batches of 2,048 tokens with ``AutoModel`` and mean pooling."""
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder, dtype=dtype).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
+
+    @torch.inference_mode()
+    def run() -> np.ndarray:
+        rows = tokenizer(sentences, truncation=True, max_length=256)["input_ids"]
+        vectors = np.empty((len(rows), model.config.hidden_size), dtype=np.float32)
+        for batch in token_batches([len(row) for row in rows], 2048):
+            ids, mask = pad([rows[i] for i in batch], tokenizer.pad_token_id)
+            states = model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+            weights = mask.unsqueeze(-1).float()
+            vectors[batch] = ((states * weights).sum(1) / weights.sum(1)).numpy()
+        return vectors
+
+    return run
+
+
+def ours(model: str, sentences: list[str], precision: str) -> Contender:
+    """Return this toolkit in one precision."""
+    encoder = load_encoder(model, device="cpu", precision=precision)
+    return lambda: encoder.encode(sentences)
+
+
+def least_cosine(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the least cosine between rows of equal number."""
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    return float(((found * expected).sum(1) / norms).min())
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__)
+    parser.add_argument("--sentences", type=int, default=4000)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    data_dir()
+    sentences = wikipedia(options.sentences)
+    folder = str(resolve_model(options.model))
+    contenders = peers(folder, sentences)
+    contenders["length-sorted padded loop fp32"] = plain_loop(folder, sentences, torch.float32)
+    contenders["length-sorted padded loop bf16"] = plain_loop(folder, sentences, torch.bfloat16)
+    contenders["simcse fp32"] = ours(options.model, sentences, "fp32")
+    contenders["simcse bf16"] = ours(options.model, sentences, "bf16")
+    if options.only:
+        contenders = {k: run for k, run in contenders.items() if k == BASELINE or options.only in k}
+    vectors = {name: run() for name, run in contenders.items()}
+    timings = alternate(contenders, options.rounds, warm_up=False)
+
+    encoder = load_encoder(options.model, device="cpu")
+    flops = useful_flops(encoder.config, [len(row) for row in encoder.tokenize(sentences)])
+    peaks = {dtype: matrix_peak(dtype, options.clock) for dtype in (torch.float32, torch.bfloat16)}
+    rows = []
+    for name, timing in timings.items():
+        seconds = timing.median(options.clock)
+        peak = peaks[torch.bfloat16 if "bf16" in name else torch.float32]
+        rows.append(
+            {
+                "setting": name,
+                "sentences/s": len(sentences) / seconds,
+                "ratio to default": timings[BASELINE].median(options.clock) / seconds,
+                "useful GFLOP/s": flops / seconds / 1e9,
+                "share of peak": flops / seconds / 1e9 / peak,
+                "least cosine": least_cosine(vectors[name], vectors[BASELINE]),
+                "runs, s": " ".join(f"{run:.2f}" for run in getattr(timing, options.clock)),
+            }
+        )
+    facts = {
+        "sentences": len(sentences),
+        "tokens per sentence": sum(map(len, encoder.tokenize(sentences))) / len(sentences),
+        "clock": options.clock,
+        "fp32 peak GFLOP/s": peaks[torch.float32],
+        "bf16 peak GFLOP/s": peaks[torch.bfloat16],
+        **machine(),
+    }
+    report("Encoding", rows, facts, options.json)
+
+
+if __name__ == "__main__":
+    main()
