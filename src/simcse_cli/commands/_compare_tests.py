@@ -110,7 +110,7 @@ def tests_report(tests: Sequence[TestedEntry], plan: BootstrapPlan) -> Report:
     ]
     note = (
         f"paired bootstrap over pairs, {plan.n_resamples:,} resamples, two-sided; "
-        f"{plan.correction} correction over {len(tests)} tests"
+        f"{plan.correction} correction, tests: {len(tests)}"
     )
     return Report(f"Paired tests against {tests[0].baseline}", columns, rows, [note])
 
