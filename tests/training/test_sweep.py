@@ -22,7 +22,6 @@ from simcse_cli.training.sweep import (
     run_seeds,
     run_sweep,
 )
-from simcse_cli.training.sweep_figure import draw_sweep
 
 
 class FakeTraining:
@@ -151,16 +150,3 @@ def test_read_plan_names_what_is_wrong(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_plan(str(path))
-
-
-@pytest.mark.parametrize("n_settings", [1, 2, 3])
-def test_draw_sweep_draws_any_number_of_settings(tmp_path, n_settings):
-    names = ["lr", "batch_size", "epochs"][:n_settings]
-    values = {"lr": [1e-5, 3e-5, 1e-3], "batch_size": [8, 16], "epochs": [1, 2]}
-    trials = [
-        Trial(str(s), s, [0.8 + 0.01 * i, 0.8])
-        for i, s in enumerate(Grid({n: values[n] for n in names}).proposals())
-    ]
-    figure = draw_sweep(trials, names)
-    figure.savefig(tmp_path / "sweep.png")
-    assert (tmp_path / "sweep.png").stat().st_size > 1000

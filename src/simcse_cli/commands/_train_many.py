@@ -148,8 +148,8 @@ def train_sweep(
         Interrupted: a run was stopped.
     """
     from simcse_cli.analysis.plots import house_style, save_figure
-    from simcse_cli.training.sweep import nest_options, proposer_of, read_plan, run_sweep
-    from simcse_cli.training.sweep_figure import draw_sweep
+    from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
+    from simcse_cli.training.sweep import deviation_of, nest_options, proposer_of, read_plan, run_sweep
 
     plan = read_plan(sweep.name)
 
@@ -171,10 +171,15 @@ def train_sweep(
         seeds=sweep.seeds,
         progress=console,
     )
-    if all(trial.score is None for trial in trials):
+    points = [
+        SweepPoint(trial.settings, trial.score, deviation_of(trial.scores))
+        for trial in trials
+        if trial.score is not None
+    ]
+    if not points:
         return
     with house_style():
-        save_figure(draw_sweep(trials, plan.swept), folder / "sweep.png", force=True)
+        save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
     payload = {"sweep": sweep.name, "runs": str(folder), "trials": [trial.to_json() for trial in trials]}
     console.emit(sweep_report(sweep.name, trials, plan.swept, folder), payload, fmt)
 

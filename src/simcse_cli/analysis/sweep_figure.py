@@ -1,37 +1,46 @@
 """The plot at the end of a sweep: dev score against one swept setting, over two, or trial by trial."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simcse_cli.analysis.plots import GRADED_COLOURS, colour, marker, new_figure
-from simcse_cli.training.sweep import Trial, best_trial, deviation_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCORE_LABEL = "STS-B dev, Spearman x100"
+SCORE_LABEL = "dev score x100"
+LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis is logarithmic
 
 
-def draw_sweep(trials: Sequence[Trial], swept: Sequence[str]) -> "Figure":
-    """Return the figure of a sweep's trials; scores are shown x100.
+@dataclass(frozen=True)
+class SweepPoint:
+    """One trial: its settings, dev score as a fraction, and deviation where it has several seeds."""
+
+    settings: dict[str, Any]
+    score: float
+    deviation: float | None = None
+
+
+def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> "Figure":
+    """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
     One numeric setting gives a line, the deviation over seeds as bars; a full grid of two gives a table of
-    coloured cells; anything else gives the trials in the order they ran. The best trial is marked.
+    coloured cells; anything else gives the trials in the order they ran.
     """
-    scored = [trial for trial in trials if trial.score is not None]
-    values = [sorted({trial.settings[name] for trial in scored}, key=_order) for name in swept]
-    if len(swept) == 2 and len(scored) == len(values[0]) * len(values[1]):
-        return _draw_grid(scored, swept, values)
+    values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
+    if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
+        return _draw_grid(points, swept, values)
     figure, (axes,) = new_figure(6.0, 3.6)
     if len(swept) == 1 and all(isinstance(value, int | float) for value in values[0]):
-        scored.sort(key=lambda trial: trial.settings[swept[0]])
-        _draw_line(axes, [trial.settings[swept[0]] for trial in scored], scored)
-        if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= 20:
+        ordered = sorted(points, key=lambda point: point.settings[swept[0]])
+        _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
+        if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
             axes.set_xscale("log")
         axes.set_xlabel(swept[0])
     else:
-        _draw_line(axes, list(range(1, len(scored) + 1)), scored, dash="")
+        _draw_line(axes, list(range(1, len(points) + 1)), points, "")
         axes.set_xlabel("trial")
     axes.set_ylabel(SCORE_LABEL)
     return figure
@@ -42,21 +51,17 @@ def _order(value: Any) -> tuple[bool, Any]:
     return (not is_number, value if is_number else str(value))
 
 
-def _draw_line(axes: "Axes", positions: list[Any], trials: Sequence[Trial], dash: str = "-") -> None:
-    scores = [100 * (trial.score or 0.0) for trial in trials]
-    deviations = [100 * (deviation_of(trial.scores) or 0.0) for trial in trials]
-    axes.errorbar(positions, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
-    best = best_trial(trials)
-    if best is not None:
-        place = positions[[trial is best for trial in trials].index(True)]
-        axes.plot(
-            [place], [100 * (best.score or 0.0)], marker="*", markersize=15, color=colour(1), linestyle=""
-        )
+def _draw_line(axes: "Axes", places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
+    scores = [100 * point.score for point in points]
+    deviations = [100 * (point.deviation or 0.0) for point in points]
+    axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
+    best = scores.index(max(scores))
+    axes.plot([places[best]], [scores[best]], marker="*", markersize=15, color=colour(1), linestyle="")
 
 
-def _draw_grid(trials: Sequence[Trial], swept: Sequence[str], values: list[list[Any]]) -> "Figure":
+def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> "Figure":
     rows, columns = values
-    scores = {tuple(trial.settings[name] for name in swept): 100 * (trial.score or 0.0) for trial in trials}
+    scores = {tuple(point.settings[name] for name in swept): 100 * point.score for point in points}
     table = [[scores[row, column] for column in columns] for row in rows]
     figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))
     image = axes.imshow(table, cmap=GRADED_COLOURS, aspect="auto")
