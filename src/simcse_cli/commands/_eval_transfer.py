@@ -65,7 +65,7 @@ def transfer_command(
     """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1."""
     from simcse_cli.evaluation.bootstrap import transfer_intervals
     from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
-    from simcse_cli.evaluation.transfer import evaluate_transfer, write_predictions
+    from simcse_cli.evaluation.transfer import evaluate_transfer, require_transfer_files, write_predictions
 
     if data_dir is None:
         raise typer.BadParameter("need a SentEval folder (or SIMCSE_DATA)", param_hint="--data-dir")
@@ -74,6 +74,7 @@ def transfer_command(
     for path in (output, save_scores):
         if path is not None:
             check_output(path, force=force)
+    require_transfer_files(data_dir, chosen)
     plan = plan_postprocess(encoder, force=force)
     opened = with_postprocess(open_encoder(encoder, console), plan, encoder, data_dir, console, force=force)
     kept = EvaluationCache(

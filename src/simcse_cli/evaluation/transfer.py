@@ -124,7 +124,7 @@ def evaluate_transfer(
     """
     progress = progress or SilentProgress()
     cache = cache or EvaluationCache(None, "")
-    _require_files(data_dir, tasks)
+    require_transfer_files(data_dir, tasks)
     started = time.perf_counter()
     scores: dict[str, TransferScore] = {}
     for name in tasks:
@@ -135,6 +135,25 @@ def evaluate_transfer(
             task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
         )
     return TransferResult(protocol, probe, scores, seconds=time.perf_counter() - started)
+
+
+def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
+    """Do nothing if every file of the tasks is there.
+
+    Raises:
+        DataError: files are missing; names all of them and the tasks that can be scored.
+    """
+    missing = missing_transfer_files(data_dir, tuple(tasks))
+    if not missing:
+        return
+    complete = [task for task in tasks if task not in missing]
+    paths = [str(path) for group in missing.values() for path in group]
+    hint = (
+        f"evaluate the others with --tasks {','.join(complete)}"
+        if complete
+        else "check the folder: --data-dir"
+    )
+    raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
 
 
 def score_transfer_task(
@@ -199,20 +218,6 @@ def write_predictions(target: Path | str, result: TransferResult, *, force: bool
             for index, (gold, predicted) in enumerate(pairs):
                 record = {"task": name, "index": index, "gold": gold, "predicted": predicted}
                 stream.write(json.dumps(record) + "\n")
-
-
-def _require_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
-    missing = missing_transfer_files(data_dir, tuple(tasks))
-    if not missing:
-        return
-    complete = [task for task in tasks if task not in missing]
-    paths = [str(path) for group in missing.values() for path in group]
-    hint = (
-        f"evaluate the others with --tasks {','.join(complete)}"
-        if complete
-        else "check the folder: --data-dir"
-    )
-    raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
 
 
 def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.floating]:
