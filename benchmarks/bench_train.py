@@ -51,9 +51,12 @@ class StepClock(TrainerCallback):
 def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Path) -> Run:
     """Return a run of sentence-transformers' trainer."""
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-    from sentence_transformers import SentenceTransformerTrainingArguments
 
     model = SentenceTransformer(folder, device="cpu")
     model.max_seq_length = MAX_LENGTH
