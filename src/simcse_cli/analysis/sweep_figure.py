@@ -56,7 +56,9 @@ def _draw_line(axes: "Axes", places: list[Any], points: Sequence[SweepPoint], da
     deviations = [100 * (point.deviation or 0.0) for point in points]
     axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
     best = scores.index(max(scores))
-    axes.plot([places[best]], [scores[best]], marker="*", markersize=15, color=colour(1), linestyle="")
+    axes.plot(
+        [places[best]], [scores[best]], marker="*", markersize=15, color=colour(1), linestyle="", zorder=5
+    )
 
 
 def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> "Figure":
