@@ -55,7 +55,14 @@ def _attend_block(
     dropout: float,
     masks: DropoutMasks | None,
 ) -> Tensor:
-    """Attend within ``(n_rows, L, 3D)``; return ``(n_rows * n_queries, D)``."""
+    """Attend within ``(n_rows, L, 3D)``; return ``(n_rows * n_queries, D)``.
+
+    On a CPU the products are float32 ones whatever the arithmetic: oneDNN, which multiplies bfloat16, keeps
+    memory for every new number of rows, so that memory would grow with the input.
+    """
+    if block.dtype is torch.bfloat16 and block.device.type == "cpu":
+        wide = _attend_block(block.float(), n_heads, first_only, bias, dropout, masks)
+        return wide.to(block.dtype)
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
     split = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4).contiguous()
