@@ -28,7 +28,7 @@ THIRD_PARTY = {
     "transformers": {"models", "data", "training"},
     "yaml": {"config", "published", "commands", "training"},
     "mteb": {"evaluation"},
-    "matplotlib": {"analysis", "commands"},
+    "matplotlib": {"analysis", "commands", "training"},
 }
 
 

@@ -185,7 +185,10 @@ def evaluate_sts(
     progress = progress or SilentProgress()
     found, missing = read_available_tasks(data_dir, tasks, split, progress)
     sentences = [
-        s for task in found.values() for subset in task.subsets.values() for s in (*subset.left, *subset.right)
+        s
+        for task in found.values()
+        for subset in task.subsets.values()
+        for s in (*subset.left, *subset.right)
     ]
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
