@@ -77,9 +77,10 @@ def transfer_command(
     require_transfer_files(data_dir, chosen)
     plan = plan_postprocess(encoder, force=force)
     opened = with_postprocess(open_encoder(encoder, console), plan, encoder, data_dir, console, force=force)
-    kept = EvaluationCache(
-        (cache_dir or default_cache_dir()) if cache else None, f"{opened.digest}/{opened.precision}"
-    )
+    folder = (cache_dir or default_cache_dir()) if cache else None
+    if folder is not None:
+        console.detail(f"vectors and finished tasks are kept below {folder}")
+    kept = EvaluationCache(folder, f"{opened.digest}/{opened.precision}")
     result = evaluate_transfer(
         opened.encode,
         data_dir,
