@@ -1,6 +1,6 @@
 """Table 1 of the SimCSE paper on a small model: one short training run per augmentation and seed.
 
-    python benchmarks/bench_augmentations.py --out DIR [--steps 40] [--seeds 1,2,3] [--only ROW]
+    python benchmarks/bench_augmentations.py --out DIR [--steps 40] [--seeds 1,2,3] [--only ROW...]
 
 Trains ``--model`` on the Wikipedia lines and the Brown sentences, augmenting on the fly, and scores STS-B dev
 after the last step. Finished runs are kept in DIR, so an interrupted benchmark goes on. Prints the table of
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=32)
     parser.add_argument("--precision", default="fp32", choices=[p.value for p in Precision])
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--only", choices=list(ROWS), help="run one row only; the others come from DIR")
+    parser.add_argument("--only", nargs="+", choices=list(ROWS), help="run these rows only", metavar="ROW")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -132,7 +132,7 @@ def main() -> None:
     dev_file = data_dir() / "senteval" / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     scores: dict[str, list[float]] = {row: [] for row in ROWS}
     for seed in map(int, options.seeds.split(",")):
-        for row in ROWS if options.only is None else [options.only]:
+        for row in options.only or ROWS:
             score = score_of(row, seed, options, dev_file)
             if score is not None:
                 scores[row].append(score)
