@@ -73,9 +73,10 @@ class MlmTerm(nn.Module):
         Returns:
             ``(R,)`` in nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
         """
-        target = torch.full(states.shape[:2], NOT_MASKED, device=states.device)
+        target = torch.full(states.shape[:2], NOT_MASKED)
         for row, ids in enumerate(labels):
-            target[row, : len(ids)] = torch.tensor(ids, device=states.device)
+            target[row, : len(ids)] = torch.tensor(ids)
+        target = target.to(states.device)
         chosen = target != NOT_MASKED
         scores = self.head(states[chosen])
         losses = functional.cross_entropy(scores.float(), target[chosen], reduction="none")

@@ -222,9 +222,10 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
         if record.status in DONE:
             return record
     found = run_one(config, run_dir)
-    if found is not None and found.status == "interrupted":
-        raise Interrupted
-    shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
+    if found is not None:
+        if found.status == "interrupted":
+            raise Interrupted
+        shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
     return found
 
 
