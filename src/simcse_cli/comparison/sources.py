@@ -35,14 +35,14 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
         return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
     if (folder / RECORD_FILE).is_file():
         return [_read_run(folder, label or folder.resolve().name, view)]
-    runs = sorted(record.parent for record in folder.glob(f"*/{RECORD_FILE}"))
+    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RECORD_FILE}"))
     if not runs:
         raise DataError(
             f"{folder} holds no {RECORD_FILE}, nor does a folder in it",
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
     name = folder.resolve().name
-    return [_read_run(run, label or f"{name}/{run.name}", view) for run in runs]
+    return [_read_run(run, label or f"{name}/{run.relative_to(folder)}", view) for run in runs]
 
 
 def run_facts(record: RunRecord) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+# What the recipes share; sourced by them, not run.
+#
+#   SIMCSE_DATA  folder with senteval/, wiki/ and nli/ (some recipes name more); required
+#   SCALE        full: encoder, data and settings of the paper, for a GPU (default)
+#                small: the packaged MiniLM and short runs, on a CPU
+#   OUT          folder for runs and results (default: runs); a finished run in it is kept
+#   SEEDS        seeds of every run, such as 1,2,3 (default: 42)
+#   MODEL, STEPS, DEV_FILE  encoder, steps of a small run (default: 100), dev pairs
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+
+: "${SIMCSE_DATA:?set it to the folder with senteval/, wiki/ and nli/}"
+SCALE=${SCALE:-full}
+OUT=${OUT:-runs}/$(basename "$0" .sh)-$SCALE
+SEEDS=${SEEDS:-42}
+SENTEVAL=$SIMCSE_DATA/senteval
+DEV_FILE=${DEV_FILE:-$SENTEVAL/downstream/STS/STSBenchmark/sts-dev.csv}
+
+case $SCALE in
+  full)
+    MODEL=${MODEL:-bert-base}
+    WIKI=$SIMCSE_DATA/wiki/wiki1m_for_simcse.txt
+    NLI=("$SIMCSE_DATA/nli/snli_1.0_train.jsonl" "$SIMCSE_DATA/nli/multinli_1.0_train.jsonl")
+    UNSUP=(--config simcse-unsup-bert-base)
+    SUP=(--config simcse-sup-bert-base)
+    LENGTH=()
+    ;;
+  small)
+    MODEL=${MODEL:-minilm}
+    WIKI=$SIMCSE_DATA/wiki/wiki1m_head.txt
+    NLI=("$SIMCSE_DATA/nli/snli_dev.jsonl" "$SIMCSE_DATA/nli/snli_test.jsonl")
+    LENGTH=(--max-steps "${STEPS:-100}" --eval-every "${STEPS:-100}")
+    UNSUP=(--mode unsup --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}")
+    SUP=(--mode sup --pooler cls --batch-size 64 --lr 5e-5 "${LENGTH[@]}")
+    ;;
+  *)
+    echo "SCALE=$SCALE: need full or small" >&2
+    exit 2
+    ;;
+esac
+mkdir -p "$OUT"
+
+# train NAME OPTION...: one run (or one per seed) in $OUT/NAME, unless it is finished
+train() {
+  local run=$OUT/$1
+  shift
+  if ! grep -qs '"status": "\(finished\|stopped-early\)"' "$run/run.json"; then
+    simcse train --model "$MODEL" --dev-file "$DEV_FILE" --seeds "$SEEDS" "$@" -o "$run"
+  fi
+}
+
+# triplets FILE OPTION...: training file from the NLI corpora, unless it is there
+triplets() {
+  local file=$OUT/$1
+  shift
+  [ -s "$file" ] || simcse prepare nli "${NLI[@]}" -o "$file" "$@"
+}
+
+# beside TABLE RUN ROW [OPTION...]: a run next to its published row
+beside() {
+  simcse compare "$2=$OUT/$2" --against "$1" --row "$3" "${@:4}"
+}

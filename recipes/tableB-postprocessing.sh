@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SimCSE Tables B.2, B.3 and C.1: flow and whitening, fitted on NLI or on the test sentences, under two
+# aggregations. full scores BERT-base and the SBERT checkpoint trained on NLI; small the packaged encoder alone.
+source "$(dirname "$0")/common.sh"
+SBERT=sentence-transformers/bert-base-nli-mean-tokens
+TASKS=(--tasks "${TASKS:-STS12,STS13,STS14,STS15,STS16,STSBenchmark,SICKRelatedness}")
+FIT=()
+[ "$SCALE" = full ] || FIT=(--fit-sample 5000)
+
+sts() { # NAME MODEL OPTION...
+  [ -s "$OUT/$1.json" ] || simcse eval sts --model "$2" --data-dir "$SIMCSE_DATA" "${TASKS[@]}" \
+    -o "$OUT/$1.json" "${@:3}"
+}
+
+system() { # LABEL MODEL: flow and whitening, both fits, next to both tables
+  for map in flow whitening; do
+    for fit in nli target; do
+      sts "$1-$map-$fit" "$2" --pooler avg_first_last --force-pooler --postprocess "$map" --fit "$fit" "${FIT[@]}"
+      label=NLI
+      [ "$fit" = nli ] || label=target
+      simcse compare "$OUT/$1-$map-$fit.json" --against simcse.C.1 --row "$1-$map ($label)"
+      simcse compare "$OUT/$1-$map-$fit.json" --against simcse.B.3 --row "$1-base + $map ($label)" --aggregation wmean
+    done
+  done
+}
+
+system BERT "$MODEL"
+if [ "$SCALE" = full ]; then
+  system SBERT "$SBERT"
+  sts SBERT "$SBERT" --pooler avg
+  simcse compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (all)"
+  simcse compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
+fi
+simcse compare "$OUT"/*.json --against simcse.C.1
