@@ -28,10 +28,15 @@ def packed_vectors(
     if pooler in AVERAGES:
         states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
         groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-        pooled = torch.cat([_average([layer.float() for layer in group]) for group in groups])
+        pooled = torch.cat([_average([_wide(layer) for layer in group]) for group in groups])
     else:
-        pooled = packed.first_token_states(tokens, dtype=dtype).float()
+        pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
+
+
+def _wide(states: Tensor) -> Tensor:
+    """Return states in float32 at least."""
+    return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
 def _average(layers: Sequence[Tensor]) -> Tensor:
