@@ -13,6 +13,8 @@ set -euo pipefail
 SCALE=${SCALE:-full}
 OUT=${OUT:-runs}/$(basename "$0" .sh)-$SCALE
 SEEDS=${SEEDS:-42}
+SEED_OPTION=--seed
+[[ $SEEDS != *,* ]] || SEED_OPTION=--seeds
 SENTEVAL=$SIMCSE_DATA/senteval
 DEV_FILE=${DEV_FILE:-$SENTEVAL/downstream/STS/STSBenchmark/sts-dev.csv}
 
@@ -45,7 +47,7 @@ train() {
   local run=$OUT/$1
   shift
   if ! grep -qs '"status": "\(finished\|stopped-early\)"' "$run/run.json"; then
-    simcse train --model "$MODEL" --dev-file "$DEV_FILE" --seeds "$SEEDS" "$@" -o "$run"
+    simcse train --model "$MODEL" --dev-file "$DEV_FILE" "$SEED_OPTION" "$SEEDS" "$@" -o "$run"
   fi
 }
 
