@@ -22,18 +22,6 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    """Train, evaluate and use contrastive sentence embeddings.
-
-    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts.
-    """
-
-
 def _set_quiet(value: bool) -> bool:
     if value:
         configure_console(quiet=True)
@@ -44,6 +32,24 @@ def _set_verbose(value: bool) -> bool:
     if value:
         configure_console(verbose=True)
     return value
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
+    ] = False,
+) -> None:
+    """Train, evaluate and use contrastive sentence embeddings.
+
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts.
+    """
 
 
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -115,7 +121,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
     configure_console()
     arguments = list(sys.argv[1:] if args is None else args)
-    names = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    names = (first,) if first in COMMANDS else COMMANDS
     try:
         build(names).main(args=arguments, prog_name="simcse")
     except SimcseError as error:
