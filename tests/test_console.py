@@ -101,3 +101,9 @@ def test_detail_needs_verbose(capsys):
     Console().detail("hidden")
     Console(verbose=True).detail("shown")
     assert capsys.readouterr().err == "shown\n"
+
+
+def test_quiet_works_before_and_after_the_command(invoke, tmp_path):
+    before = invoke("-q", "prepare", "demo", "-o", tmp_path / "a", "--sentences", 5)
+    after = invoke("prepare", "demo", "-o", tmp_path / "b", "--sentences", 5, "-q")
+    assert (before.exit_code, before.stderr) == (after.exit_code, after.stderr) == (0, "")
