@@ -88,6 +88,13 @@ def test_warning_is_shown_once(capsys):
     assert capsys.readouterr().err == "warning: twice\n"
 
 
+def test_hint_is_given_once(capsys):
+    console = Console()
+    console.hint("once")
+    console.hint("once")
+    assert capsys.readouterr().err == "once\n"
+
+
 def test_progress_off_a_terminal_ends_with_one_plain_line(capsys):
     console = Console()
     with console.task("encoding", 10) as task:

@@ -230,6 +230,12 @@ class Console:
         if not self.quiet:
             self._say(message)
 
+    def hint(self, message: str) -> None:
+        """Show one line on stderr unless quiet, once however often it is given."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self.info(message)
+
     def detail(self, message: str) -> None:
         """Show one line on stderr with ``-v``."""
         if self.verbose and not self.quiet:
