@@ -1,5 +1,6 @@
 """What every training objective is: examples from data, batches from examples, losses from batches."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -56,7 +57,7 @@ class Batch:
         return (self.offset + row) // self.n_examples
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """Joins encoder, heads and loss; one subclass per method.
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
@@ -75,21 +76,21 @@ class Objective(nn.Module):
         self.encoder = encoder
         self.remarks: list[str] = []  # what the user should know before training starts
 
+    @abstractmethod
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
         """Return the examples of one epoch; their number is the same in every epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
         """Return the batch of some examples; equal arguments give an equal batch."""
-        raise NotImplementedError
 
     def represent(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return tensors whose rows follow the batch's rows; here their embeddings ``(R, D)``."""
         return (self.encoder.embed_rows(batch.rows),)
 
+    @abstractmethod
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
-        raise NotImplementedError
 
     def forward(self, batch: Batch) -> Losses:
         """Return the loss terms and the report of a batch."""
