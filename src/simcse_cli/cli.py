@@ -34,17 +34,21 @@ def _set_verbose(value: bool) -> bool:
     return value
 
 
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
+]
+
+
 def _root(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
-    ] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Train, evaluate and use contrastive sentence embeddings.
 
@@ -68,12 +72,8 @@ def _common(
         Path | None,
         typer.Option("--config", callback=_apply_config, is_eager=True, help="YAML file with settings."),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
-    ] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Options that every command takes; `build` adds them to each."""
 
