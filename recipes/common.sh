@@ -6,6 +6,7 @@
 #   OUT          folder for runs and results (default: runs); a finished run in it is kept
 #   SEEDS        seeds of every run, such as 1,2,3 (default: 42)
 #   MODEL, STEPS, DEV_FILE  encoder, steps of a small run (default: 100), dev pairs
+#   PRECISION    arithmetic of a small run (default: auto, bfloat16 where the processor has it)
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
@@ -31,7 +32,7 @@ case $SCALE in
     MODEL=${MODEL:-minilm}
     WIKI=$SIMCSE_DATA/wiki/wiki1m_head.txt
     NLI=("$SIMCSE_DATA/nli/snli_dev.jsonl" "$SIMCSE_DATA/nli/snli_test.jsonl")
-    LENGTH=(--max-steps "${STEPS:-100}" --eval-every "${STEPS:-100}")
+    LENGTH=(--max-steps "${STEPS:-100}" --eval-every "${STEPS:-100}" --precision "${PRECISION:-auto}")
     UNSUP=(--mode unsup --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}")
     SUP=(--mode sup --pooler cls --batch-size 64 --lr 5e-5 "${LENGTH[@]}")
     ;;

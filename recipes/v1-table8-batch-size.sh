@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Table 8 of version 1 of the SimCSE paper: batch size of the supervised run. Batches above 64 rows go through the
-# encoder in parts (cached gradients), so any of them fits.
+# encoder in parts (cached gradients), so any of them fits. small sees every triplet once, whatever the batch size.
 source "$(dirname "$0")/common.sh"
+[ "$SCALE" = full ] || SUP=(--mode sup --pooler cls --lr 5e-5 --epochs 1 --eval-every 1000 --precision "${PRECISION:-auto}")
 
 triplets nli.csv
 for size in 32 64 128 256 512 1024; do
