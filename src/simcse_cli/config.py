@@ -5,7 +5,7 @@ Order of precedence: dataclass default < the objective's own defaults < recipe <
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib import resources
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from simcse_cli.errors import ConfigError
 from simcse_cli.names import (
     Device,
+    DevSuite,
     DropoutMode,
     HeadUse,
     Objective,
@@ -25,10 +26,11 @@ from simcse_cli.names import (
 )
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
+DATA_VARIABLE = "SIMCSE_DATA"
 
 
 class DevMetric(StrEnum):
-    """Score on the dev file that chooses the best model."""
+    """Correlation with gold scores that chooses the best model; transfer tasks have accuracy instead."""
 
     SPEARMAN = "spearman"
     PEARSON = "pearson"
@@ -64,7 +66,10 @@ class TrainConfig:
     objective: Objective = Objective.SIMCSE_UNSUP
     model: str = "minilm"
     train_file: str | None = None  # None: the generated demo corpus
-    dev_file: str | None = None  # STS-B file; None: no dev evaluation, the last model is kept
+    dev_file: str | None = None  # STS-B file; None: no dev evaluation by it
+    dev_suite: DevSuite = DevSuite.FILE  # what the dev score is taken on; file: dev_file
+    dev_tasks: str | None = None  # of the suite, comma-separated; None: all that have dev data
+    data_dir: str | None = None  # SentEval folder of the suite
     pooler: Pooler = Pooler.CLS  # during training
     head: HeadUse = HeadUse.TRAIN_ONLY  # of the MLP head that `cls` trains with
     max_length: int = 32  # sub-words, special ones included
@@ -90,6 +95,7 @@ class TrainConfig:
     options: dict[str, Any] = field(default_factory=dict)  # further settings of the objective
     eval_every: int = 125  # optimizer steps between dev evaluations
     save_every: int | None = None  # optimizer steps between resume states; None: as eval_every
+    keep_checkpoints: int = 1  # newest resume states that are kept; 0: all
     log_every: int = 10  # optimizer steps between lines of metrics.jsonl
     dev_metric: DevMetric = DevMetric.SPEARMAN
     patience: int | None = None  # dev evaluations without improvement before the run stops
@@ -117,6 +123,28 @@ class TrainConfig:
             raise ConfigError(f"--dropout {self.dropout}: need a probability in [0, 1)")
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"--warmup {self.warmup}: need a share of the steps in [0, 1)")
+        if self.keep_checkpoints < 0:
+            raise ConfigError(f"--keep-checkpoints {self.keep_checkpoints}: need a number, or 0 for all")
+        self._check_dev_settings()
+
+    def _check_dev_settings(self) -> None:
+        """Reject dev settings that would have no effect."""
+        for name in ("dev_tasks", "data_dir"):
+            if self.dev_suite is DevSuite.FILE and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{flag(name)} {getattr(self, name)}: nothing reads it, the dev score is taken on --dev-file",
+                    hint="add --dev-suite sts or --dev-suite transfer, or leave it out",
+                )
+        if self.dev_suite is DevSuite.TRANSFER and self.dev_metric is not DevMetric.SPEARMAN:
+            raise ConfigError(
+                f"--dev-metric {self.dev_metric}: --dev-suite transfer is scored by accuracy",
+                hint="leave --dev-metric out, or use --dev-suite sts",
+            )
+
+    @property
+    def has_dev_score(self) -> bool:
+        """Whether anything scores the model during training; without it the last model is kept."""
+        return self.dev_file is not None or self.dev_suite is not DevSuite.FILE
 
     @property
     def effective_temperature(self) -> float:
@@ -248,8 +276,11 @@ def coerce_settings(values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
 
 
 def environment_settings() -> dict[str, Any]:
-    """Return the settings given as ``SIMCSE_<NAME>``; variables that name no setting are left alone."""
-    names = {f.name for f in fields(TrainConfig)} - {"options"}
+    """Return the settings given as ``SIMCSE_<NAME>``; variables that name no setting are left alone.
+
+    The data folder has the variable of all commands, ``SIMCSE_DATA``, and only counts where a suite reads it.
+    """
+    names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
     found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
     return coerce_settings({k: v for k, v in found.items() if v}, place="environment")
 
@@ -285,7 +316,10 @@ def resolve_config(
     defaults = coerce_settings(
         (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
     )
-    return TrainConfig(**(dict(defaults) | merged))
+    config = TrainConfig(**(dict(defaults) | merged))
+    if config.dev_suite is not DevSuite.FILE and config.data_dir is None:
+        return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
+    return config
 
 
 def dump_config(config: TrainConfig) -> str:

@@ -5,7 +5,7 @@ A measure is a task name of ``names`` (test split), the same with ``-dev`` for a
 numbers below. Scores are fractions; plain numbers are in their own unit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from simcse_cli.errors import ConfigError
@@ -75,6 +75,25 @@ def find_measure(name: str, available: Iterable[str]) -> str:
             hint=f"did you mean {by_name[near[0]]}?" if near else f"there are {', '.join(by_name.values())}",
         )
     return by_name[_squeeze(name)]
+
+
+def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter.
+
+    Raises:
+        ValueError: a name is unknown (the nearest one is suggested), or there is none.
+    """
+    by_name = {_squeeze(name): task for task in known for name in (task, label(task))}
+    chosen = []
+    for name in (part.strip() for part in text.split(",") if part.strip()):
+        if _squeeze(name) not in by_name:
+            near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
+            hint = f"did you mean {by_name[near[0]]}?" if near else f"known: {', '.join(known)}"
+            raise ValueError(f"unknown task {name!r}; {hint}")
+        chosen.append(by_name[_squeeze(name)])
+    if not chosen:
+        raise ValueError(f"no task in {text!r}; known: {', '.join(known)}")
+    return tuple(dict.fromkeys(chosen))
 
 
 def _squeeze(text: str) -> str:

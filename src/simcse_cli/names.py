@@ -52,6 +52,14 @@ class Metric(StrEnum):
     PEARSON = "pearson"
 
 
+class DevSuite(StrEnum):
+    """What scores a model during training: the pairs of one STS-B file, STS tasks, or transfer tasks."""
+
+    FILE = "file"
+    STS = "sts"
+    TRANSFER = "transfer"
+
+
 class Precision(StrEnum):
     """Arithmetic of the encoder's matrix products."""
 

@@ -63,7 +63,7 @@ def train(config, run_dir, stop_after=None):
 
 def final_tensors(run_dir):
     (state,) = (run_dir / "checkpoint").glob("step-*")
-    return load_file(state / "state.safetensors")
+    return load_file(state / "state.safetensors") | load_file(state / "optimizer.safetensors")
 
 
 def assert_same_run(one, other):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcse_cli.console import Report
+from simcse_cli.measures import find_tasks
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.bootstrap import SuiteIntervals
@@ -30,22 +31,10 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     """
     if text is None:
         return known
-    from difflib import get_close_matches
-
-    def squeeze(name: str) -> str:
-        return name.lower().replace("-", "").replace("_", "")
-
-    by_name = {squeeze(name): name for name in known} | {
-        squeeze(short): name for name, short in SHORT_NAMES.items() if name in known
-    }
-    chosen = []
-    for name in (part.strip() for part in text.split(",") if part.strip()):
-        if squeeze(name) not in by_name:
-            near = get_close_matches(squeeze(name), by_name, n=1, cutoff=0.4)
-            hint = f"; did you mean {by_name[near[0]]}?" if near else f"; known: {', '.join(known)}"
-            raise typer.BadParameter(f"unknown task {name!r}{hint}", param_hint="--tasks")
-        chosen.append(by_name[squeeze(name)])
-    return tuple(dict.fromkeys(chosen))
+    try:
+        return find_tasks(text, known)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--tasks") from None
 
 
 def add_intervals(report: Report, payload: dict[str, Any], intervals: "SuiteIntervals") -> None:

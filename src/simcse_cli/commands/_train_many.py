@@ -155,9 +155,10 @@ def train_sweep(
 
     def trial_config(swept: "Settings") -> "TrainConfig":
         config = sweep.make_config(nest_options(plan.settings | swept, place=sweep.name))
-        if config.dev_file is None:
+        if not config.has_dev_score:
             raise ConfigError(
-                f"--sweep {sweep.name}: nothing to choose by", hint="add --dev-file, an STS-B file"
+                f"--sweep {sweep.name}: nothing to choose by",
+                hint="add --dev-file, an STS-B file, or --dev-suite",
             )
         return config
 

@@ -18,6 +18,7 @@ from simcse_cli.console import Column, Console, Report, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.names import (
     Device,
+    DevSuite,
     DropoutMode,
     HeadUse,
     Objective,
@@ -57,7 +58,29 @@ def train_command(
         ),
     ] = None,
     dev_file: Annotated[
-        str | None, typer.Option(help="STS-B file that chooses the best model.", rich_help_panel=_DATA)
+        str | None,
+        typer.Option(
+            help="STS-B file that chooses the best model; under another --dev-suite it gives alignment and uniformity.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    dev_suite: Annotated[
+        DevSuite | None,
+        typer.Option(
+            help="What chooses the best model: the pairs of --dev-file, STS tasks, or transfer tasks [file].",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    dev_tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="SentEval folder of --dev-suite; default: SIMCSE_DATA.", rich_help_panel=_DATA),
     ] = None,
     model: Annotated[
         str | None,
@@ -164,10 +187,20 @@ def train_command(
     save_every: Annotated[
         int | None, typer.Option(help="Steps between resume states [as eval].", rich_help_panel=_RUN)
     ] = None,
+    keep_checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            help="Newest resume states to keep, for `simcse eval --checkpoints`; 0: all [1].",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     log_every: Annotated[
         int | None, typer.Option(help="Steps between lines of metrics.jsonl [10].", rich_help_panel=_RUN)
     ] = None,
-    dev_metric: Annotated[str | None, typer.Option(help="spearman or pearson.", rich_help_panel=_RUN)] = None,
+    dev_metric: Annotated[
+        str | None,
+        typer.Option(help="spearman or pearson [spearman]; transfer has accuracy.", rich_help_panel=_RUN),
+    ] = None,
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many evaluations without gain.", rich_help_panel=_RUN)
     ] = None,
@@ -326,8 +359,12 @@ def with_demo_files(settings: "TrainConfig", console: Console) -> "TrainConfig":
     if settings.objective is Objective.SIMCSE_SUP:
         name = "triplets.csv"
     console.warn(f"no --train-file: training on the generated demo corpus ({folder / name})")
-    dev_file = settings.dev_file or str(folder / STANDARD_STSB_DEV)
-    return dataclasses.replace(settings, train_file=str(folder / name), dev_file=dev_file)
+    dev: dict[str, Any] = {}
+    if settings.dev_suite is DevSuite.FILE:
+        dev["dev_file"] = settings.dev_file or str(folder / STANDARD_STSB_DEV)
+    elif settings.dev_suite is DevSuite.STS:
+        dev["data_dir"] = settings.data_dir or str(folder)
+    return dataclasses.replace(settings, train_file=str(folder / name), **dev)
 
 
 def default_run_dir(settings: "TrainConfig") -> Path:

@@ -177,6 +177,27 @@ def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
         yield _normalise(columns[1]), _normalise(columns[2]), _parse_gold(columns[3], path, line_no)
 
 
+def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list[Path]:
+    """Return the files that ``read_sts_task`` reads for a task, existing or not.
+
+    Raises:
+        ValueError: unknown task, or a split that the task does not have.
+    """
+    splits: tuple[Split, ...] = ("train", "dev", "test") if split == "all" else (split,)
+    if not has_split(task, split):
+        raise ValueError(f"{task} has a test set only, not {split!r}")
+    root = resolve_senteval_dir(data_dir)
+    if task == "STSBenchmark":
+        return [root / "STS" / "STSBenchmark" / _STSB_FILES[part] for part in splits]
+    if task == "SICKRelatedness":
+        return [root / "SICK" / _SICK_FILES[part] for part in splits]
+    if task not in STS_SUBSETS:
+        raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
+    folder = root / "STS" / f"{task}-en-test"
+    kinds = ("input", "gs")
+    return [folder / f"STS.{kind}.{subset}.txt" for subset in STS_SUBSETS[task] for kind in kinds]
+
+
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
     """Return one STS task of a SentEval folder.
 
@@ -194,19 +215,12 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     """
     if split == "all" and has_split(task, split):
         return _joined_splits(data_dir, task)
-    root = resolve_senteval_dir(data_dir)
+    path, *_ = sts_files(data_dir, task, split=split)
     if task == "STSBenchmark":
-        return StsTask(
-            task, split, {split: read_stsb_file(root / "STS" / "STSBenchmark" / _STSB_FILES[split])}
-        )
+        return StsTask(task, split, {split: read_stsb_file(path)})
     if task == "SICKRelatedness":
-        path = root / "SICK" / _SICK_FILES[split]
         return StsTask(task, split, {split: _subset(_sick_pairs(path), path)})
-    if task not in STS_SUBSETS:
-        raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    if split != "test":
-        raise ValueError(f"{task} has a test set only, not {split!r}")
-    folder = root / "STS" / f"{task}-en-test"
+    folder = path.parent
     subsets = {name: _subset(_year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
 

@@ -1,5 +1,6 @@
 """What a run would do: its first batch as text, measured steps, and a forecast of time and memory."""
 
+import math
 import resource
 import sys
 import time
@@ -42,6 +43,13 @@ def peak_memory_bytes(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def n_kept_states(trainer: Trainer) -> int:
+    """Return how many states the run folder will hold: at most those of the start, every save and the end."""
+    config = trainer.config
+    n_saved = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
+    return min(n_saved, config.keep_checkpoints) if config.keep_checkpoints else n_saved
+
+
 def forecast(trainer: Trainer) -> Forecast:
     """Do one step unmeasured and ``MEASURED_STEPS`` measured ones, and one dev evaluation; write nothing."""
     first = trainer.make_batch(0)
@@ -52,8 +60,8 @@ def forecast(trainer: Trainer) -> Forecast:
     step_s = (time.perf_counter() - started) / MEASURED_STEPS
     started = time.perf_counter()
     trainer.evaluate()
-    eval_s = time.perf_counter() - started if trainer.dev_pairs is not None else 0.0
-    n_evaluations = 0 if trainer.dev_pairs is None else 2 + trainer.total_steps // trainer.config.eval_every
+    eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
+    n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // trainer.config.eval_every
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
     return Forecast(
         texts=list(first.texts),
@@ -66,5 +74,5 @@ def forecast(trainer: Trainer) -> Forecast:
         n_evaluations=n_evaluations,
         total_steps=trainer.total_steps,
         peak_memory_bytes=peak_memory_bytes(trainer.accelerator.device),
-        disk_bytes=4 * weights,  # model, resume weights, two moments
+        disk_bytes=weights * (3 + n_kept_states(trainer)),  # model, two moments, weights of every state
     )

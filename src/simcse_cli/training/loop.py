@@ -16,7 +16,6 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from simcse_cli.config import TrainConfig
-from simcse_cli.data.senteval import StsSubset
 from simcse_cli.errors import TrainingError
 from simcse_cli.models.checkpoint import resolve_device, resolve_precision
 from simcse_cli.models.export import save_encoder, verify_export
@@ -26,10 +25,10 @@ from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.runs import MetricsLog, RunRecord
 from simcse_cli.training.batches import prefetch
 from simcse_cli.training.cached_gradients import cached_backward
-from simcse_cli.training.dev import DevScore, evaluate_dev
+from simcse_cli.training.dev import DevScore, DevSet
 from simcse_cli.training.optim import build_optimizer, lr_factor, set_lr
 from simcse_cli.training.order import epoch_order, local_indices, n_steps_per_epoch, step_generator
-from simcse_cli.training.setup import TrainingParts
+from simcse_cli.training.setup import TrainingParts, require_same_data
 from simcse_cli.training.state import Position, latest_state, load_state, save_state
 
 COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same way
@@ -63,7 +62,7 @@ class Trainer:
 
     Args:
         config: resolved settings.
-        parts: objective, data and dev pairs.
+        parts: objective, data and dev set.
         run_dir: its folder; only the main process writes there.
         progress: shows the run.
         should_stop: asked after every step; true saves the state and returns.
@@ -83,7 +82,7 @@ class Trainer:
         self.should_stop = should_stop
         self.data = parts.data
         self.digests = parts.digests
-        self.dev_pairs: StsSubset | None = parts.dev_pairs
+        self.dev_set: DevSet | None = parts.dev_set
         self.accelerator = build_accelerator(config)
         self.objective: Objective = parts.objective.to(self.accelerator.device)
         self.module: Any = self.accelerator.prepare(self.objective)
@@ -208,14 +207,12 @@ class Trainer:
     # --- evaluation ---------------------------------------------------------------------------------------
 
     def evaluate(self) -> DevScore | None:
-        """Score the dev pairs with dropout off; None without dev pairs or on other processes."""
-        if self.dev_pairs is None or not self.accelerator.is_main_process:
+        """Score the model with dropout off; None without dev set or on other processes."""
+        if self.dev_set is None or not self.accelerator.is_main_process:
             return None
         started = time.perf_counter()
         encoder = self.objective.test_encoder()
-        score = evaluate_dev(
-            lambda sentences: encoder.encode(sentences), self.dev_pairs, self.config.dev_metric
-        )
+        score = self.dev_set.score(lambda sentences: encoder.encode(sentences))
         self.position.eval_seconds += time.perf_counter() - started
         if score.score is None:
             self.progress.warn("the dev score is undefined: the vectors are constant or not finite")
@@ -250,6 +247,7 @@ class Trainer:
         """Train from the newest state, or from the start, and return the record (also written to ``run.json``)."""
         state = latest_state(self.run_dir / "checkpoint")
         if state is not None:
+            require_same_data(self.run_dir, self.digests)
             self.position = load_state(state, self.objective, self.optimizer, self.scaler)
             self.progress.info(
                 f"resuming {self.run_dir} after step {self.position.step} of {self.total_steps}"
@@ -269,7 +267,7 @@ class Trainer:
         status = self._train(log)
         self.accelerator.wait_for_everyone()
         if main:
-            if status != "interrupted" and (self.dev_pairs is None or self.position.best_step is None):
+            if status != "interrupted" and (self.dev_set is None or self.position.best_step is None):
                 self._save_model()
             record = self._finish(status)
         return record
@@ -304,7 +302,7 @@ class Trainer:
         step = self.position.step
         last = step == self.total_steps
         rate = result.n_examples / elapsed
-        line: dict[str, float | None] = {}
+        line: dict[str, Any] = {}
         if step % self.config.eval_every == 0 or last:
             score = self.evaluate()
             self._note_score(step, score)
@@ -339,8 +337,15 @@ class Trainer:
 
     def _save_state(self) -> None:
         if self.accelerator.is_main_process:
+            served = self.objective.test_encoder()
             save_state(
-                self.run_dir / "checkpoint", self.objective, self.optimizer, self.position, self.scaler
+                self.run_dir / "checkpoint",
+                self.objective,
+                self.optimizer,
+                self.position,
+                self.scaler,
+                keep=self.config.keep_checkpoints,
+                served=next(name for name, part in self.objective.named_children() if part is served),
             )
 
     def _record(self, status: str) -> RunRecord:
@@ -383,9 +388,10 @@ class Trainer:
         return record
 
 
-def _score_line(score: DevScore) -> dict[str, float | None]:
+def _score_line(score: DevScore) -> dict[str, Any]:
     """Return a dev evaluation under the names of ``metrics.jsonl``."""
-    return {"dev_score": score.score, "alignment": score.alignment, "uniformity": score.uniformity}
+    line = {"dev_score": score.score, "alignment": score.alignment, "uniformity": score.uniformity}
+    return line | ({"dev_tasks": dict(score.tasks)} if score.tasks else {})
 
 
 def _percent(score: float | None) -> str:

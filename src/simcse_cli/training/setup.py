@@ -1,7 +1,8 @@
-"""From settings to the objects of a run: encoder with its head, objective, data, dev pairs."""
+"""From settings to the objects of a run: encoder with its head, objective, data, dev set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +16,8 @@ from simcse_cli.data.augmentations import (
     parse_augmentation,
     split_model,
 )
-from simcse_cli.data.senteval import StsSubset
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import sha256_file
 from simcse_cli.models.checkpoint import load_encoder, resolve_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
@@ -28,7 +27,9 @@ from simcse_cli.objectives.base import Objective, Reads
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
 from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
-from simcse_cli.training.dev import read_dev_set
+from simcse_cli.runs import read_run_record
+from simcse_cli.training.dev import DevSet
+from simcse_cli.training.dev_data import build_dev_set
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class TrainingParts:
 
     objective: Objective
     data: Any
-    dev_pairs: StsSubset | None
+    dev_set: DevSet | None
     digests: dict[str, Any]
 
 
@@ -141,7 +142,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     """
     check_settings(config)
     data = read_data(config, objective_class(config.objective).reads, progress)
-    dev_pairs = read_dev_set(config.dev_file) if config.dev_file else None
+    dev_set, dev_facts = build_dev_set(config, progress)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
         "similarity": config.similarity,
@@ -165,9 +166,32 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     for remark in objective.remarks:
         progress.warn(remark)
     digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
-    if config.dev_file:
-        digests |= {"dev_file": config.dev_file, "dev_sha256": sha256_file(config.dev_file)}
-    return TrainingParts(objective, data, dev_pairs, digests)
+    return TrainingParts(objective, data, dev_set, digests | dev_facts)
+
+
+def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
+    """Do nothing if training and dev files are those that the run in a folder started with.
+
+    Raises:
+        DataError: a file has changed; names it.
+    """
+    if not (run_dir / "run.json").is_file():
+        return
+    before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
+    for name, digest in before.items():
+        if now.get(name) != digest:
+            raise DataError(
+                f"{name} has changed since the run in {run_dir} started "
+                f"(SHA-256 {digest[:12]}, now {now.get(name, 'missing')[:12]})",
+                hint="put the file back as it was, or start another run with a new -o",
+            )
+
+
+def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of a record by what the files are called there."""
+    single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
+    every = single | dict(data.get("dev_files", {}))
+    return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
 def _first_generator(config: TrainConfig) -> Any:

@@ -15,6 +15,7 @@ from simcse_cli.errors import CheckpointError
 from simcse_cli.files import output_error, read_json, write_json
 
 _PREFIX = "step-"
+WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE = "state.safetensors", "optimizer.safetensors", "state.json"
 
 
 @dataclass
@@ -56,44 +57,85 @@ def _restore_optimizer(
 
 
 def save_state(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, position: Position, scaler: Any = None
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Position,
+    scaler: Any = None,
+    *,
+    keep: int = 1,
+    served: str = "encoder",
 ) -> None:
-    """Write the state of a step; earlier states are removed once it is complete.
+    """Write the state of a step, unless it is there; earlier ones are thinned out once it is complete.
+
+    Args:
+        folder: holds one folder per state.
+        module: the objective.
+        optimizer: its optimizer.
+        position: where the run stands.
+        scaler: of mixed precision, if there is one.
+        keep: the newest states that stay; 0 for all. Only the newest keeps what the optimizer needs.
+        served: name of the encoder in ``module`` that is evaluated.
 
     Raises:
         OutputError: the folder cannot be written, for example because the disk is full.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     target = folder / f"{_PREFIX}{position.step:08d}"
     temporary = folder / f".{target.name}.{secrets.token_hex(4)}.tmp"
     try:
-        temporary.mkdir(parents=True)
-        tensors, numbers = _flatten_optimizer(optimizer)
-        weights = {f"module.{k}": v.detach().cpu().clone() for k, v in module.state_dict().items()}
-        try:
-            save_file(weights | tensors, temporary / "state.safetensors")
-        except SafetensorError as error:
-            raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
-        facts = {"format": 1, "position": asdict(position), "optimizer": numbers}
-        write_json(temporary / "state.json", facts | {"scaler": scaler.state_dict() if scaler else None})
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-        for old in folder.iterdir():
-            if old != target:
-                shutil.rmtree(old, ignore_errors=True)
+        if not target.exists():  # a step has one state: everything in it follows from seed and step
+            temporary.mkdir(parents=True)
+            tensors, numbers = _flatten_optimizer(optimizer)
+            weights = {f"module.{k}": v.detach().cpu().clone() for k, v in module.state_dict().items()}
+            _save_tensors(weights, temporary / WEIGHTS_FILE)
+            _save_tensors(tensors, temporary / OPTIMIZER_FILE)
+            facts = {"format": 2, "position": asdict(position), "served": served, "optimizer": numbers}
+            write_json(temporary / STATE_FILE, facts | {"scaler": scaler.state_dict() if scaler else None})
+            os.replace(temporary, target)
+        _thin_out(folder, target, keep)
     except OSError as error:
         raise output_error(target, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors; what the library reports of the disk becomes an ``OSError``."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
+
+
+def _thin_out(folder: Path, newest: Path, keep: int) -> None:
+    """Remove leftovers of interrupted writes and all but ``keep`` states, and the moments of older ones."""
+    older = [state for state in kept_states(folder) if state != newest]
+    dropped = older[: max(0, len(older) - keep + 1)] if keep else []
+    for state in dropped:
+        os.replace(state, folder / f".{state.name}.old")  # a state is there as a whole or not at all
+    for state in older[len(dropped) :]:
+        (state / OPTIMIZER_FILE).unlink(missing_ok=True)
+    for leftover in folder.glob(".*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def kept_states(folder: Path) -> list[Path]:
+    """Return the states in a folder, in step order."""
+    return sorted(folder.glob(f"{_PREFIX}*")) if folder.is_dir() else []
+
+
 def latest_state(folder: Path) -> Path | None:
     """Return the newest complete state, or None."""
-    states = sorted(folder.glob(f"{_PREFIX}*")) if folder.is_dir() else []
+    states = kept_states(folder)
     return states[-1] if states else None
+
+
+def step_of(state: Path) -> int:
+    """Return the step of a state from its name."""
+    return int(state.name.removeprefix(_PREFIX))
 
 
 def load_state(
@@ -109,8 +151,8 @@ def load_state(
 
     hint = "start again with --force, which replaces the run"
     try:
-        tensors = load_file(path / "state.safetensors")
-        facts = read_json(path / "state.json")
+        tensors = load_file(path / WEIGHTS_FILE) | load_file(path / OPTIMIZER_FILE)
+        facts = read_json(path / STATE_FILE)
         weights = {k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")}
         module.load_state_dict(weights)
         moments = {k: v for k, v in tensors.items() if k.startswith("optimizer.")}

@@ -205,7 +205,9 @@ class Interrupted(Exception):  # noqa: N818 - a request to stop, not an error
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
-    """Return the record of a run, from its folder if it is finished there; its resume state is then removed.
+    """Return the record of a run, from its folder if it is finished there.
+
+    The resume state of a finished run is removed, unless more than the newest was asked for.
 
     Raises:
         OutputError: the folder holds a run with other settings.
@@ -225,7 +227,8 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
     if found is not None:
         if found.status == "interrupted":
             raise Interrupted
-        shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
+        if config.keep_checkpoints == 1:
+            shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
     return found
 
 
