@@ -14,6 +14,7 @@ from simcse_cli.names import Precision
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.types import Encode
+    from simcse_cli.models.encoder import SentenceEncoder
     from simcse_cli.postprocess.registry import FittedPostProcessor
 
 
@@ -95,11 +96,16 @@ def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:
             precision=options.precision,
             force_pooler=options.force_pooler,
         )
-        encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=console)
-        return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
+        return open_model(model, options, console)
     console.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=console)
     return OpenEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
+
+
+def open_model(model: "SentenceEncoder", options: EncoderOptions, console: Console) -> OpenEncoder:
+    """Return a loaded model as the encoder that the options name."""
+    encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=console)
+    return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
 
 
 def _open_fixed(options: EncoderOptions, console: Console) -> _Fixed | None:

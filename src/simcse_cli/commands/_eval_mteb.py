@@ -1,13 +1,19 @@
 """`simcse eval mteb`: tasks of the Massive Text Embedding Benchmark, run by its own package."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
-from simcse_cli.commands._encoders import open_encoder
+from simcse_cli.commands._encoders import OpenEncoder, open_encoder
+from simcse_cli.commands._eval_checkpoints import (
+    CheckpointsOption,
+    CheckpointView,
+    check_checkpoints,
+    show_checkpoints,
+)
 from simcse_cli.commands._postprocess import plan_postprocess, with_postprocess
 from simcse_cli.console import Column, Report, get_console
 from simcse_cli.files import check_output
@@ -61,6 +67,7 @@ def mteb_command(
         ),
     ] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run finished tasks again.")] = False,
+    checkpoints: CheckpointsOption = False,
     fmt: opt.FormatOption = OutputFormat.TABLE,
     output: opt.OutputOption = None,
     force: opt.ForceOption = False,
@@ -72,25 +79,58 @@ def mteb_command(
     console = get_console()
     if output is not None:
         check_output(output, force=force)
-    plan = plan_postprocess(encoder, force=force)
     benchmark = benchmark or DEFAULT_BENCHMARK
     chosen = select_tasks(benchmark=benchmark, tasks=_split(tasks), categories=_split(category))
+    folder = results_dir or default_cache_dir() / "mteb"
+
+    def run(opened: OpenEncoder) -> "MtebResult":
+        return run_mteb(
+            MtebModel(opened.name, f"{opened.digest}-{opened.precision}", opened.dim, opened.encode),
+            chosen,
+            results_dir=folder,
+            data_dir=data_dir,
+            rerun=rerun,
+            progress=console,
+        )
+
+    if checkpoints:
+        check_checkpoints(encoder, {})
+
+        def score(opened: OpenEncoder) -> dict[str, Any]:
+            return run(opened).to_json(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
+
+        show_checkpoints(encoder, score, mteb_view, console, fmt, output=output, force=force)
+        return
+    plan = plan_postprocess(encoder, force=force)
     opened = with_postprocess(
         open_encoder(encoder, console), plan, encoder, data_dir or Path(), console, force=force
     )
-    folder = results_dir or default_cache_dir() / "mteb"
-    result = run_mteb(
-        MtebModel(opened.name, f"{opened.digest}-{opened.precision}", opened.dim, opened.encode),
-        chosen,
-        results_dir=folder,
-        data_dir=data_dir,
-        rerun=rerun,
-        progress=console,
-    )
+    result = run(opened)
     console.detail(f"mteb results are in {folder}")
     payload = result.to_json(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
     reports = [task_report(result, opened.name), category_report(result, opened.name)]
     console.emit(reports, payload, fmt, output=output, force=force)
+
+
+def mteb_view(result: dict[str, Any], run: str) -> CheckpointView:
+    """Return how checkpoints are shown: the means of categories and over all datasets, which marks the best."""
+    categories = list(result["categories"])
+    columns = [Column(name, _SHORT_CATEGORIES.get(name, name), "score") for name in categories]
+
+    def row(result: dict[str, Any]) -> dict[str, Any]:
+        means = {name: result["categories"][name]["score"] for name in categories}
+        return means | {"average": result["average"]}
+
+    return CheckpointView(
+        "average",
+        f"MTEB along {run}, mteb {result['mteb_version']}: averages over datasets x100",
+        [*columns, Column("average", "Avg.", "score")],
+        row,
+        [
+            f"best: highest mean over the {result['n_scored']} datasets with a score of {result['n_tasks']}",
+            "these are test sets for the most part: look, but choose a checkpoint by dev data",
+        ],
+    )
 
 
 def task_report(result: "MtebResult", name: str) -> Report:

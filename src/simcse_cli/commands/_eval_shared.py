@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.console import Report
+from simcse_cli.console import Console, Report
 from simcse_cli.measures import find_tasks
 
 if TYPE_CHECKING:
+    from simcse_cli.commands._encoders import OpenEncoder
     from simcse_cli.evaluation.bootstrap import SuiteIntervals
+    from simcse_cli.evaluation.embedding_cache import EvaluationCache
 
 SHORT_NAMES = {"STSBenchmark": "STS-B", "SICKRelatedness": "SICK-R", "SST2": "SST-2"}
 
@@ -21,6 +23,35 @@ SaveScoresOption = Annotated[
     Path | None,
     typer.Option("--save-scores", help="Write the prediction of every example here, as JSON lines."),
 ]
+
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        envvar="SIMCSE_CACHE",
+        help="Where vectors and finished tasks are kept; default: simcse in the user's cache folder.",
+    ),
+]
+CacheOption = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep and reuse vectors and finished tasks.")
+]
+
+
+def cache_folder(cache_dir: Path | None, is_on: bool, console: Console) -> Path | None:
+    """Return where vectors and finished tasks are kept; None keeps nothing."""
+    from simcse_cli.evaluation.embedding_cache import default_cache_dir
+
+    folder = (cache_dir or default_cache_dir()) if is_on else None
+    if folder is not None:
+        console.detail(f"vectors and finished tasks are kept below {folder}")
+    return folder
+
+
+def open_cache(folder: Path | None, opened: "OpenEncoder", *, keep_vectors: bool = True) -> "EvaluationCache":
+    """Return the part of the cache that belongs to an encoder."""
+    from simcse_cli.evaluation.embedding_cache import EvaluationCache
+
+    return EvaluationCache(folder, f"{opened.digest}/{opened.precision}", keep_vectors=keep_vectors)
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,7 +11,13 @@ import typer
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._demo import data_dir_or_demo
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
-from simcse_cli.commands._encoders import open_encoder
+from simcse_cli.commands._encoders import OpenEncoder, open_encoder
+from simcse_cli.commands._eval_checkpoints import (
+    CheckpointsOption,
+    CheckpointView,
+    check_checkpoints,
+    show_checkpoints,
+)
 from simcse_cli.commands._eval_mteb import mteb_command
 from simcse_cli.commands._eval_shared import (
     SHORT_NAMES,
@@ -19,6 +25,8 @@ from simcse_cli.commands._eval_shared import (
     SaveScoresOption,
     TasksOption,
     add_intervals,
+    cache_folder,
+    open_cache,
     parse_tasks,
 )
 from simcse_cli.commands._eval_transfer import transfer_command
@@ -66,6 +74,27 @@ def sts_report(result: "StsResult", name: str, pooler: str) -> Report:
     )
 
 
+def sts_view(result: dict[str, Any], run: str) -> CheckpointView:
+    """Return how checkpoints are shown: the tasks and their average, which marks the best."""
+    columns = [Column(task, SHORT_NAMES.get(task, task), "score") for task in result["tasks"]]
+    notes = [f"{task} missing: {reason}" for task, reason in result["missing"].items()]
+    notes.append("best: highest average")
+    if result["split"] == "test":
+        notes.append("these are test sets: look, but choose a checkpoint by --split dev")
+
+    def row(result: dict[str, Any]) -> dict[str, Any]:
+        scores = {name: None if task is None else task["score"] for name, task in result["tasks"].items()}
+        return scores | {"average": result["average"]}
+
+    return CheckpointView(
+        "average",
+        f"STS along {run}, {result['split']} sets: {result['metric']} x100, aggregation {result['aggregation']}",
+        [*columns, Column("average", "Avg.", "score")],
+        row,
+        notes,
+    )
+
+
 def subset_report(result: "StsResult") -> Report:
     """Return one row a subset, for ``--verbose``."""
     rows: list[dict[str, Any]] = []
@@ -106,6 +135,18 @@ def sts_command(
     tasks: TasksOption = None,
     ci: CiOption = False,
     save_scores: SaveScoresOption = None,
+    checkpoints: CheckpointsOption = False,
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SIMCSE_CACHE",
+            help="With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
+        ),
+    ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option("--cache/--no-cache", help="With --checkpoints: keep and reuse finished ones."),
+    ] = True,
     write_sentences: Annotated[
         Path | None,
         typer.Option(help="Only write the sentences of the tasks, one per line, to encode them elsewhere."),
@@ -116,6 +157,7 @@ def sts_command(
 ) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper."""
     from simcse_cli.evaluation.protocols import resolve_setting
+    from simcse_cli.evaluation.sts_kept import evaluate_once, sts_key
     from simcse_cli.evaluation.sts_per_task import evaluate_per_task
 
     if split not in ("train", "dev", "test", "all"):
@@ -131,12 +173,24 @@ def sts_command(
     chosen = parse_tasks(tasks, STS_TASKS)
     if tasks is None and split != "test":
         chosen = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    run = functools.partial(run_sts, data_dir=data_dir, console=console, setting=setting, split=split)
+    if checkpoints:
+        excluded = {"--ci": ci, "--save-scores": save_scores, "--write-sentences": write_sentences}
+        check_checkpoints(encoder, excluded)
+        key = sts_key(data_dir, chosen, cast("Split", split), setting)
+        folder = cache_folder(cache_dir, cache, console)
+
+        def score(opened: OpenEncoder) -> dict[str, Any]:
+            kept = evaluate_once(lambda: run(opened.encode, tasks=chosen), open_cache(folder, opened), key)
+            return {**opened.facts(), "protocol": protocol.value, "regressor": setting.regressor, **kept}
+
+        show_checkpoints(encoder, score, sts_view, console, fmt, output=output, force=force)
+        return
     if write_sentences is not None:
         list_sentences(write_sentences, data_dir, chosen, cast("Split", split), console, force=force)
         return
     plan = plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, console)
-    run = functools.partial(run_sts, data_dir=data_dir, console=console, setting=setting, split=split)
     if plan is not None and plan.is_per_task:
         for_task = per_task_postprocess(opened, plan, encoder, data_dir, console)
         result = evaluate_per_task(lambda task: run(for_task(task), tasks=(task,)), chosen, progress=console)

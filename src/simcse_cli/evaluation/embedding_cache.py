@@ -42,10 +42,12 @@ class EvaluationCache:
     Args:
         folder: the cache; None keeps nothing.
         encoder_key: text that changes whenever the vectors of a sentence do.
+        keep_vectors: off where there are too many encoders to keep more than their results.
     """
 
-    def __init__(self, folder: Path | None, encoder_key: str) -> None:
+    def __init__(self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True) -> None:
         self._folder = None if folder is None else folder / digest_of(encoder_key)
+        self._keep_vectors = keep_vectors
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
         """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once.
@@ -58,7 +60,7 @@ class EvaluationCache:
         vectors = _load_vectors(path, len(distinct))
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
-            if path is not None:
+            if path is not None and self._keep_vectors:
                 with atomic_path(path, force=True) as temporary, temporary.open("wb") as stream:
                     np.save(stream, vectors)
         return vectors[[position[sentence] for sentence in sentences]]

@@ -70,8 +70,8 @@ def _build_sts(
     on_test = [name for name, split in splits.items() if split == "test"]
     if on_test:
         progress.warn(
-            f"--dev-tasks: {', '.join(on_test)} have test data only, so the model is chosen on test data; "
-            "do not report scores on them, nor their average"
+            f"--dev-tasks: no dev data for {', '.join(on_test)}, so the model is chosen on test data; "
+            "scores on these tasks, and averages with them, are not to be reported"
         )
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]

@@ -239,7 +239,8 @@ class Trainer:
 
     def _save_model(self) -> None:
         encoder = self.objective.test_encoder()
-        save_encoder(encoder, self.run_dir / "model", force=True, objective=self.config.objective.value)
+        facts = {"objective": self.config.objective.value, "step": self.position.step}
+        save_encoder(encoder, self.run_dir / "model", force=True, **facts)
 
     # --- the run ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,61 @@
+"""The checkpoints that a run folder keeps, as encoders that can be judged: its states and its model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.record import RECORD_FILE
+from simcse_cli.models.sources import resolve_model
+from simcse_cli.runs import read_run_record
+from simcse_cli.training.state import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """Weights of one step: a state, or the run's model where ``is_model``."""
+
+    step: int
+    path: Path
+    is_model: bool
+
+
+def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
+    """Return the checkpoints of a run in step order; the step of its model is there once, as the model.
+
+    Raises:
+        CheckpointError: the run has no model yet.
+        DataError: the folder is no run.
+    """
+    model = resolve_model(run_dir)
+    record = read_run_record(run_dir)
+    last = record.step if record.best_step is None else record.best_step
+    model_step = int(read_json(model / RECORD_FILE).get("step", last))
+    found = {step_of(path): KeptCheckpoint(step_of(path), path, False) for path in kept_states(run_dir / "checkpoint")}
+    found[model_step] = KeptCheckpoint(model_step, model, True)
+    return [found[step] for step in sorted(found)]
+
+
+def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
+    """Give the encoder of a run's model the weights of one of its states; nothing may be encoded before.
+
+    Raises:
+        CheckpointError: the state is corrupt, gone, or lacks weights of the encoder.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        served = read_json(state / STATE_FILE)["served"]
+        tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
+        prefix = f"module.{served}."
+        encoder.load_state_dict({name: tensors[prefix + name] for name in encoder.state_dict()})
+    except (SafetensorError, DataError, OSError, KeyError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(
+            f"{state}: the weights cannot be read ({reason})",
+            hint=f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}",
+        ) from error
