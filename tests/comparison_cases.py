@@ -1,13 +1,14 @@
 """Result files, run folders and per-pair scores with chosen numbers, for the tests of comparing."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simcse_cli.pair_scores import SubsetPairs, write_pair_scores
+from simcse_cli.predictions import TaskPredictions, write_predictions
 from simcse_cli.runs import RunRecord
 
 
@@ -74,4 +75,20 @@ def write_pairs(path: Path, *, noise: float, n: int = 200) -> Path:
         texts = tuple(f"{subset} sentence {i}" for i in range(n))
         scores[subset] = SubsetPairs(gold, cosine, texts, texts)
     write_pair_scores(path, {"STS12": scores})
+    return path
+
+
+def write_transfer_result(path: Path, wrong: Mapping[str, Sequence[int]], *, n: int = 40) -> Path:
+    """Write a result of ``eval transfer`` with its predictions; ``wrong`` names the examples missed, by task."""
+    tasks, predictions = {}, {}
+    for task, missed in wrong.items():
+        gold = np.arange(n) % 2
+        predicted = gold.copy()
+        predicted[list(missed)] ^= 1
+        predictions[task] = TaskPredictions(gold, predicted, tuple(f"{task} sentence {i}" for i in range(n)))
+        accuracy = float(predictions[task].correct.mean())
+        tasks[task] = {"accuracy": accuracy, "dev_accuracy": accuracy, "n_test": n}
+    saved = path.with_suffix(".predictions.jsonl")
+    write_predictions(saved, predictions)
+    path.write_text(json.dumps({"suite": "transfer", "model": "tiny", "protocol": "default", "tasks": tasks}))
     return path

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparison_cases import write_run, write_sts_result
-from simcse_cli.comparison.changes import changed_pairs, changed_settings, rank_errors
+from comparison_cases import write_run, write_sts_result, write_transfer_result
+from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings, rank_errors
 from simcse_cli.comparison.entries import Entry, EntryKind, from_system
 from simcse_cli.comparison.joined import compare, pareto_front, unlike_settings
 from simcse_cli.comparison.replicates import add_means, merge_parts
@@ -17,6 +17,7 @@ from simcse_cli.comparison.sources import load_entries
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.names import STS_TASKS, Aggregation, Metric
 from simcse_cli.pair_scores import SubsetPairs
+from simcse_cli.predictions import TaskPredictions
 from simcse_cli.published import load_table
 
 
@@ -296,3 +297,33 @@ def test_pair_scores_are_found_beside_the_result(tmp_path: Path) -> None:
     (tmp_path / "named.jsonl").write_text("{}\n")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pair_scores": "named.jsonl"}))
     assert load_entries(str(path))[0].pair_scores == tmp_path / "named.jsonl"
+
+
+def test_predictions_are_found_beside_the_result_and_joined_with_its_pairs(tmp_path: Path) -> None:
+    path = write_transfer_result(tmp_path / "t.json", {"MR": [0]})
+    (entry,) = load_entries(f"ours={path}")
+    assert entry.predictions == tmp_path / "t.predictions.jsonl"
+    sts = write_sts_result(tmp_path / "s.json", {"STS12": 0.7})
+    (tmp_path / "s.pairs.jsonl").write_text("{}\n")
+    (joined,) = merge_parts([*load_entries(f"ours={sts}"), entry])
+    assert (joined.pair_scores, joined.predictions) == (tmp_path / "s.pairs.jsonl", entry.predictions)
+
+
+def predictions(wrong: list[int], n: int = 8) -> TaskPredictions:
+    gold = np.arange(n) % 2
+    predicted = gold.copy()
+    predicted[wrong] ^= 1
+    return TaskPredictions(gold, predicted, tuple(map(str, range(n))))
+
+
+@pytest.mark.parametrize(("n", "gained", "lost"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (4, 3, 1), (99, 5, 1)])
+def test_changed_predictions_are_half_losses_where_there_are_enough(n: int, gained: int, lost: int) -> None:
+    before = {"MR": predictions([0, 1, 2]), "CR": predictions([3, 4]), "MPQA": predictions([0])}
+    after = {"MR": predictions([7]), "CR": predictions([]), "MPQA": predictions([], n=6)}
+    changes = changed_predictions(before, after, n=n)
+    assert [change.is_gain for change in changes] == [True] * gained + [False] * lost
+    in_turn = [("MR", 0), ("CR", 3), ("MR", 1), ("CR", 4), ("MR", 2)]
+    assert [(change.task, change.index) for change in changes[:gained]] == in_turn[:gained]
+    if lost:
+        last = changes[-1]
+        assert (last.gold, last.predicted_before, last.predicted_after, last.left) == (1, 1, 0, "7")

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "simcse_cli"
 LAYERS = (
     {"names", "errors", "progress"},
     {"files", "measures"},
-    {"config", "runs", "published", "pair_scores", "losses", "models", "postprocess", "data"},
+    {"config", "runs", "published", "pair_scores", "predictions", "losses", "models", "postprocess", "data"},
     {"objectives", "evaluation", "analysis", "encoding", "comparison"},
     {"console", "training"},
     {"commands"},

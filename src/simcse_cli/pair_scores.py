@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.errors import DataError
-from simcse_cli.files import atomic_text, iter_lines
+from simcse_cli.files import atomic_text, in_index_order, iter_records
 
-REQUIRED_KEYS = ("task", "subset", "index", "gold", "cosine")
+TEXT_KEYS = ("task", "subset")
+NUMBER_KEYS = ("index", "gold", "cosine")
+_REWRITE = "write the file again with `simcse eval sts --save-scores FILE`"
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
         DataError: a line is not JSON or lacks a key, or a subset has a gap; names file and line.
     """
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for number, line in enumerate(iter_lines(source), start=1):
-        record = _parse(line, f"{source}, line {number}")
+    for record in iter_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
         rows.setdefault(record["task"], {}).setdefault(record["subset"], []).append(record)
     return {
         task: {subset: _subset(records, f"{source}, {task} {subset}") for subset, records in subsets.items()}
@@ -83,28 +83,8 @@ def _records(task: str, subset: str, pairs: SubsetPairs) -> Iterable[dict[str, A
         yield record
 
 
-def _parse(line: str, place: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not a JSON object ({error.msg})", hint=_REWRITE) from error
-    missing = [key for key in REQUIRED_KEYS if not isinstance(record, dict) or key not in record]
-    if missing:
-        raise DataError(
-            f"{place}: no {', '.join(missing)}; a per-pair score has all of {', '.join(REQUIRED_KEYS)}"
-        )
-    if not all(isinstance(record[key], int | float) for key in ("index", "gold", "cosine")):
-        raise DataError(f"{place}: index, gold and cosine need to be numbers", hint=_REWRITE)
-    return dict(record)
-
-
-_REWRITE = "write the file again with `simcse eval sts --save-scores FILE`"
-
-
 def _subset(records: Sequence[dict[str, Any]], place: str) -> SubsetPairs:
-    ordered = sorted(records, key=lambda record: record["index"])
-    if [record["index"] for record in ordered] != list(range(len(ordered))):
-        raise DataError(f"{place}: indices are not 0 to {len(ordered) - 1}, each once", hint=_REWRITE)
+    ordered = in_index_order(records, place=place, hint=_REWRITE)
     with_text = all("left" in record and "right" in record for record in ordered)
     return SubsetPairs(
         gold=np.array([record["gold"] for record in ordered], dtype=np.float64),

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
-from comparison_cases import write_pairs, write_run, write_sts_result
+from comparison_cases import write_pairs, write_run, write_sts_result, write_transfer_result
 from simcse_cli.names import STS_TASKS
 from simcse_cli.published import load_table
 
@@ -202,6 +203,63 @@ def test_saved_pairs_are_tested_and_the_changed_ones_shown(invoke, tmp_path: Pat
     text = invoke("compare", *files, "--resamples", "20", "--examples", "0").stdout
     assert "Paired tests against weak" in text
     assert "Pairs that changed most" not in text
+
+
+@pytest.fixture
+def transfer_results(tmp_path: Path) -> list[Path]:
+    """Return a baseline that misses ten examples of MR and CR, and a better model that misses one other of MR."""
+    return [
+        write_transfer_result(tmp_path / "base.json", {"MR": range(10), "CR": range(10)}),
+        write_transfer_result(tmp_path / "better.json", {"MR": [20], "CR": range(10)}),
+    ]
+
+
+def test_saved_predictions_are_tested_with_bootstrap_and_mcnemar(invoke, transfer_results) -> None:
+    found = payload(invoke("compare", *transfer_results, "--format", "json"))
+    tests = {test["measure"]: test for test in found["tests"]}
+    assert list(tests) == ["MR", "CR", "transfer-average"]
+    mr = tests["MR"]
+    assert (mr["n_only_candidate"], mr["n_only_baseline"], mr["n_pairs"]) == (10, 1, 40)
+    assert mr["difference"] == pytest.approx(9 / 40)
+    assert mr["p_mcnemar"] == pytest.approx(stats.binomtest(1, 11).pvalue)
+    assert mr["p_mcnemar_corrected"] == pytest.approx(2 * mr["p_mcnemar"])  # Holm over two tasks
+    assert tests["CR"]["p_mcnemar"] == tests["CR"]["p_corrected"] == 1.0
+    assert "p_mcnemar" not in tests["transfer-average"]
+    assert tests["transfer-average"]["difference"] == pytest.approx(9 / 80)
+
+
+def test_changed_predictions_are_shown_with_their_sentences(invoke, transfer_results) -> None:
+    text = invoke("compare", *transfer_results, "--examples", "2").stdout
+    assert "Paired tests of accuracy against base" in text
+    assert "McNemar: exact, two-sided; holm correction, tests: 2" in text
+    rows = [line for line in text.splitlines() if "MR sentence" in line]
+    assert ["MR sentence 0" in rows[0], "MR sentence 20" in rows[1], len(rows)] == [True, True, 2]
+    found = payload(invoke("compare", *transfer_results, "--examples", "1", "--format", "json"))
+    assert found["changed_predictions"] == [
+        {
+            **{"task": "MR", "index": 0, "gold": 0, "predicted_before": 1, "predicted_after": 0},
+            **{"left": "MR sentence 0", "right": "", "is_gain": True},
+        }
+    ]
+
+
+def test_sts_and_transfer_tests_are_corrected_together(invoke, transfer_results, tmp_path: Path) -> None:
+    items = [f"{path.stem}={path}" for path in transfer_results]
+    for name, noise in (("base", 0.6), ("better", 0.1)):
+        items.append(f"{name}={write_sts_result(tmp_path / f'{name}-sts.json', {'STS12': 0.7})}")
+        write_pairs(tmp_path / f"{name}-sts.pairs.jsonl", noise=noise)
+    found = payload(invoke("compare", *items, "--resamples", "999", "--format", "json"))
+    tests = {test["measure"]: test for test in found["tests"]}
+    assert list(tests) == ["STS12", "MR", "CR", "transfer-average"]
+    assert {test["baseline"] for test in tests.values()} == {"base"}
+    assert tests["STS12"]["p_corrected"] == pytest.approx(4 * tests["STS12"]["p_value"])
+
+
+def test_predictions_of_other_data_are_not_tested(invoke, tmp_path: Path) -> None:
+    files = [write_transfer_result(tmp_path / f"{n}.json", {"MR": [0]}, n=n) for n in (30, 40)]
+    outcome = invoke("compare", *files, "--format", "json")
+    assert "40 and 30 share no task with the same examples: not tested" in outcome.stderr
+    assert payload(outcome)["tests"] == payload(outcome)["changed_predictions"] == []
 
 
 def test_front_is_marked(invoke, tmp_path: Path) -> None:

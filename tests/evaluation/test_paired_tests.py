@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simcse_cli.evaluation.paired_tests import PairedSample, adjust, paired_bootstrap
+from simcse_cli.evaluation.paired_tests import (
+    Discordance,
+    PairedSample,
+    adjust,
+    discordance,
+    mcnemar_exact,
+    paired_accuracy_bootstrap,
+    paired_bootstrap,
+)
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
 from simcse_cli.names import Aggregation, Correction, Metric
 
@@ -150,3 +158,75 @@ def test_adjust_bh_equals_scipy() -> None:
 
 def test_adjusted_p_values_are_at_most_one() -> None:
     assert adjust([0.9, 0.8], Correction.HOLM) == [1.0, 1.0]
+
+
+def test_discordance_counts_who_is_right_alone() -> None:
+    candidate = np.array([True, True, True, False, False])
+    baseline = np.array([True, False, False, True, False])
+    assert discordance(candidate, baseline) == Discordance(2, 1, 5)
+    assert discordance(baseline, candidate) == Discordance(1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((0, 0), 1.0), ((0, 5), 2 / 32), ((1, 9), 22 / 1024), ((7, 7), 1.0), ((3, 0), 0.25), ((0, 1), 1.0)],
+)
+def test_mcnemar_is_the_closed_form(counts: tuple[int, int], expected: float) -> None:
+    assert mcnemar_exact(Discordance(*counts, n=100)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("counts", [(3, 11), (40, 61), (250, 310), (1200, 1000), (0, 40)])
+def test_mcnemar_equals_the_binomial_test_of_scipy_both_ways(counts: tuple[int, int]) -> None:
+    expected = stats.binomtest(counts[0], sum(counts), 0.5).pvalue
+    for order in (counts, counts[::-1]):
+        assert mcnemar_exact(Discordance(*order, n=5000)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_accuracy_bootstrap_has_the_moments_of_the_difference() -> None:
+    """The variance of one example's difference is b + c - (b - c)^2 with b and c as shares; the interval is normal."""
+    found = Discordance(180, 120, 2000)
+    test, mean = (paired_accuracy_bootstrap({"MR": found}, n_resamples=20_000)[part] for part in (0, 1))
+    b, c = 180 / 2000, 120 / 2000
+    error = np.sqrt((b + c - (b - c) ** 2) / 2000)
+    assert test["MR"].difference == pytest.approx(0.03)
+    assert (test["MR"].low, test["MR"].high) == pytest.approx(
+        (0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4
+    )
+    assert test["MR"].p_value == pytest.approx(2 * stats.norm.sf(0.03 / error), abs=3e-4)
+    assert mean == test["MR"]
+
+
+def test_accuracy_bootstrap_equals_drawing_the_examples_themselves() -> None:
+    rng = np.random.default_rng(0)
+    candidate, baseline = rng.random((2, 60)) < np.array([[0.8], [0.6]])
+    found = paired_accuracy_bootstrap({"CR": discordance(candidate, baseline)}, n_resamples=40_000)[1]
+    each = candidate.astype(float) - baseline
+    drawn = each[rng.integers(0, 60, (40_000, 60))].mean(axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1.01 / 60)
+    assert found.p_value == pytest.approx(2 * (drawn <= 0).mean(), abs=5e-3)
+
+
+def test_accuracy_bootstrap_of_the_mean_joins_independent_tasks() -> None:
+    tasks = {"MR": Discordance(30, 10, 400), "CR": Discordance(0, 0, 200)}
+    tests, mean = paired_accuracy_bootstrap(tasks)
+    assert tests["CR"].p_value == 1.0
+    assert (tests["CR"].low, tests["CR"].high) == (0.0, 0.0)
+    assert mean.difference == pytest.approx(0.025)
+    assert (mean.low, mean.high) == pytest.approx((tests["MR"].low / 2, tests["MR"].high / 2))
+    assert mean.n_pairs == 600
+    assert paired_accuracy_bootstrap({"MR": tasks["MR"]})[0]["MR"] == tests["MR"]  # whatever else is tested
+
+
+def test_accuracy_bootstrap_turns_its_sign_with_the_order() -> None:
+    one, other = (
+        paired_accuracy_bootstrap({"MR": found})[1]
+        for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
+    )
+    assert one.difference == -other.difference == pytest.approx(0.1)
+    assert one.p_value == pytest.approx(other.p_value, abs=0.05)
+
+
+def test_accuracy_bootstrap_needs_a_task() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        paired_accuracy_bootstrap({})

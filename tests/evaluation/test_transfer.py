@@ -1,4 +1,3 @@
-import json
 import zlib
 
 import numpy as np
@@ -12,8 +11,9 @@ from simcse_cli.evaluation import transfer
 from simcse_cli.evaluation.embedding_cache import EvaluationCache
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
-from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_splits, write_predictions
+from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_splits, transfer_predictions
 from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
+from simcse_cli.predictions import same_examples
 from simcse_cli.progress import SilentProgress
 
 FAST = TransferProtocol.FAST
@@ -141,13 +141,27 @@ def test_smallest_accepted_class_is_enough_for_the_inner_folds(n_folds):
         stratified_folds(labels[fold.train], n_folds, seed=1111)
 
 
-def test_write_predictions_has_one_line_per_test_example(senteval, tmp_path):
-    result = evaluate(HashingEncoder(), senteval, tasks=("CR", "TREC"))
-    write_predictions(tmp_path / "p.jsonl", result)
-    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
-    assert [r["index"] for r in records if r["task"] == "CR"] == list(range(110))
-    hits = [r["gold"] == r["predicted"] for r in records if r["task"] == "TREC"]
-    assert np.mean(hits) == pytest.approx(result.tasks["TREC"].accuracy)
+def test_predictions_are_those_of_the_test_examples_with_their_sentences(senteval):
+    result = evaluate(HashingEncoder(), senteval, tasks=("CR", "TREC", "MRPC"))
+    found = transfer_predictions(result)
+    cr = read_transfer_task(senteval, "CR")
+    assert found["CR"].left == tuple(cr.left)
+    assert found["CR"].right == ()
+    for name in ("TREC", "MRPC"):
+        task = read_transfer_task(senteval, name)
+        rows = task.parts["test"]
+        assert found[name].left == tuple(task.left[row] for row in rows)
+        assert np.array_equal(found[name].gold, task.labels[rows.start : rows.stop])
+        assert found[name].correct.mean() == pytest.approx(result.tasks[name].accuracy)
+    assert found["MRPC"].right == tuple(read_transfer_task(senteval, "MRPC").right[row] for row in rows)
+
+
+def test_examples_line_up_whatever_the_classifier(senteval):
+    fast, sklearn = (
+        transfer_predictions(evaluate(HashingEncoder(), senteval, tasks=("CR",), probe=probe))
+        for probe in (Probe.SENTEVAL, Probe.SKLEARN)
+    )
+    assert same_examples(fast, sklearn, "CR")
 
 
 def test_f1_score_equals_that_of_scikit_learn():

@@ -7,7 +7,7 @@ from simcse_cli.console import Column, Report
 from simcse_cli.measures import is_score, label
 
 if TYPE_CHECKING:
-    from simcse_cli.comparison.changes import PairChange, SettingChange
+    from simcse_cli.comparison.changes import PairChange, PredictionChange, SettingChange
     from simcse_cli.comparison.entries import Entry
     from simcse_cli.comparison.joined import Comparison
 
@@ -94,6 +94,28 @@ def changes_report(changes: "Sequence[PairChange]", before: str, after: str) -> 
     return Report("Pairs that changed most", columns, rows, [note])
 
 
+def predictions_report(changes: "Sequence[PredictionChange]", before: str, after: str) -> Report:
+    """Return examples that only one of two models classifies correctly, with their sentences."""
+    columns = [
+        Column("task"),
+        Column("index", "example", "count"),
+        Column("gold", kind="count"),
+        Column("predicted_before", "class before", "count"),
+        Column("predicted_after", "after", "count"),
+        Column("text", "sentence"),
+    ]
+    rows = [
+        {
+            **vars(change),
+            "task": label(change.task),
+            "text": " | ".join(side for side in (change.left, change.right) if side),
+        }
+        for change in changes
+    ]
+    note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"
+    return Report("Predictions that changed", columns, rows, [note])
+
+
 def comparison_json(comparison: "Comparison") -> dict[str, Any]:
     """Return the comparison as one JSON object."""
     return {
@@ -109,6 +131,11 @@ def change_json(change: "PairChange") -> dict[str, Any]:
     """Return a changed pair as one flat object."""
     values = {name: value for name, value in vars(change).items() if name != "pair"}
     return {**vars(change.pair), **values, "gain": change.gain}
+
+
+def prediction_json(change: "PredictionChange") -> dict[str, Any]:
+    """Return a changed prediction as one flat object."""
+    return {**vars(change), "is_gain": change.is_gain}
 
 
 def _entry_json(entry: "Entry", comparison: "Comparison") -> dict[str, Any]:

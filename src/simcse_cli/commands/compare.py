@@ -11,10 +11,12 @@ from simcse_cli.commands._compare_reports import (
     changes_report,
     comparison_json,
     comparison_reports,
+    prediction_json,
+    predictions_report,
     settings_report,
 )
 from simcse_cli.commands._compare_request import Request, build_comparison
-from simcse_cli.commands._compare_tests import BootstrapPlan, run_tests, tests_report, with_pair_scores
+from simcse_cli.commands._compare_tests import BootstrapPlan, run_tests, tests_reports, with_saved
 from simcse_cli.console import Console, Report, get_console
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.files import check_output
@@ -80,7 +82,8 @@ def compare_command(
         typer.Option("--pareto", help="Mark the Pareto front over these; default: averages and geometry."),
     ] = None,
     examples: Annotated[
-        int, typer.Option("--examples", min=0, help="Pairs to show that changed most (needs saved scores).")
+        int,
+        typer.Option("--examples", min=0, help="Examples to show that changed most (needs saved scores)."),
     ] = 6,
     resamples: Annotated[
         int, typer.Option("--resamples", min=1, help="Resamples of the paired bootstrap.")
@@ -131,15 +134,15 @@ def compare_command(
 def describe(
     comparison: "Comparison", plan: BootstrapPlan, *, n_examples: int, console: Console
 ) -> tuple[list[Report], dict[str, Any]]:
-    """Return everything there is to say: scores, differences, tests, settings and pairs that changed."""
+    """Return everything there is to say: scores, differences, tests, settings and examples that changed."""
     reports, payload = comparison_reports(comparison), comparison_json(comparison)
     tests = run_tests(comparison, plan, console.progress)
-    if tests:
-        reports.append(tests_report(tests, plan))
-    payload["tests"] = [tested.to_json() for tested in tests]
+    reports += tests_reports(tests, plan)
+    payload["tests"] = tests.to_json()
     for name, (report, values) in {
         "changed_settings": _changed_settings(comparison),
         "changed_pairs": _changed_pairs(comparison, n_examples),
+        "changed_predictions": _changed_predictions(comparison, n_examples),
     }.items():
         payload[name] = values
         if values and report is not None:
@@ -194,12 +197,25 @@ def _changed_pairs(comparison: "Comparison", n: int) -> tuple[Report | None, lis
     from simcse_cli.comparison.changes import changed_pairs
     from simcse_cli.pair_scores import read_pair_scores
 
-    saved = with_pair_scores(comparison)
+    saved = with_saved(comparison, "pair_scores")
     if len(saved) < 2 or n == 0:
         return None, []
     (before, before_path), (after, after_path) = saved[0], saved[-1]
     changes = changed_pairs(read_pair_scores(before_path), read_pair_scores(after_path), n=n)
     return changes_report(changes, before.label, after.label), [change_json(change) for change in changes]
+
+
+def _changed_predictions(comparison: "Comparison", n: int) -> tuple[Report | None, list[dict[str, Any]]]:
+    """Return examples that the baseline of the tests or the last entry with predictions alone gets right."""
+    from simcse_cli.comparison.changes import changed_predictions
+    from simcse_cli.predictions import read_predictions
+
+    saved = with_saved(comparison, "predictions")
+    if len(saved) < 2 or n == 0:
+        return None, []
+    (before, before_path), (after, after_path) = saved[0], saved[-1]
+    changes = changed_predictions(read_predictions(before_path), read_predictions(after_path), n=n)
+    return predictions_report(changes, before.label, after.label), [prediction_json(each) for each in changes]
 
 
 def _finish_check(outcome: dict[str, Any], comparison: "Comparison", console: Console) -> None:

@@ -1,12 +1,14 @@
-"""What changed between two entries: their settings, and the pairs that one ranks better than the other."""
+"""What changed between two entries: their settings, and the examples that one judges better than the other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
 
 from simcse_cli.pair_scores import PairScores, SubsetPairs, same_pairs
+from simcse_cli.predictions import TaskPredictions, same_examples
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,24 @@ class PairChange:
         return self.error_before - self.error_after
 
 
+@dataclass(frozen=True)
+class PredictionChange:
+    """A test example of a transfer task that one of two models gets right and the other wrong."""
+
+    task: str
+    index: int
+    gold: int
+    predicted_before: int
+    predicted_after: int
+    left: str
+    right: str
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether ``after`` is the one that is right."""
+        return self.predicted_after == self.gold
+
+
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[SettingChange]:
     """Return the settings that differ, in the order of ``before``, those only in ``after`` last."""
     keys = dict.fromkeys([*before, *after])
@@ -73,6 +93,27 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Pair
     ]
     most = sorted(changes, key=lambda change: -abs(change.gain))[:n]
     return sorted(most, key=lambda change: -change.gain)
+
+
+def changed_predictions(
+    before: Mapping[str, TaskPredictions], after: Mapping[str, TaskPredictions], *, n: int
+) -> list[PredictionChange]:
+    """Return ``n`` examples that only one model gets right: those gained first, then those lost.
+
+    Half of them are losses, as far as there are enough of both; the tasks take turns, each with its shortest
+    examples first. Tasks that the two do not share with the same examples are passed over.
+    """
+    by_task = [
+        list(_prediction_changes(task, before[task], after[task]))
+        for task in before
+        if same_examples(before, after, task)
+    ]
+    gains, losses = (
+        _in_turn([[change for change in changes if change.is_gain is wanted] for changes in by_task])
+        for wanted in (True, False)
+    )
+    n_losses = min(len(losses), max(n // 2, n - len(gains)))
+    return gains[: n - n_losses] + losses[:n_losses]
 
 
 def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
@@ -111,3 +152,25 @@ def _pairs(task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, Sub
         right = pairs.right or after[subset].right or empty
         for index, gold in enumerate(pairs.gold.tolist()):
             yield Pair(task, subset, index, gold, left[index], right[index])
+
+
+def _prediction_changes(
+    task: str, before: TaskPredictions, after: TaskPredictions
+) -> Iterator[PredictionChange]:
+    empty = ("",) * before.gold.size
+    left = before.left or after.left or empty
+    right = before.right or after.right or empty
+    for index in np.flatnonzero(before.correct != after.correct).tolist():
+        yield PredictionChange(
+            task,
+            index,
+            int(before.gold[index]),
+            int(before.predicted[index]),
+            int(after.predicted[index]),
+            left[index],
+            right[index],
+        )
+
+
+def _in_turn(groups: Sequence[Sequence[PredictionChange]]) -> list[PredictionChange]:
+    return [change for change in chain.from_iterable(zip_longest(*groups)) if change is not None]

@@ -34,7 +34,8 @@ class Entry:
         intervals: measure -> low and high end of its confidence interval, where the result has one.
         deviations: measure -> sample deviation over members, for a mean.
         members: labels behind a mean.
-        pair_scores: the file with the score of each pair, where it was saved.
+        pair_scores: the file with the score of each STS pair, where it was saved.
+        predictions: the file with the predicted class of each transfer example, where it was saved.
         remarks: what the reader of the table should know of this entry.
     """
 
@@ -49,6 +50,7 @@ class Entry:
     deviations: Mapping[str, float] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     pair_scores: Path | None = None
+    predictions: Path | None = None
     remarks: tuple[str, ...] = ()
 
 

@@ -57,6 +57,7 @@ def _join(a: Entry, b: Entry) -> Entry:
         seed=b.seed if a.seed is None else a.seed,
         intervals={**a.intervals, **b.intervals},
         pair_scores=a.pair_scores or b.pair_scores,
+        predictions=a.predictions or b.predictions,
     )
 
 

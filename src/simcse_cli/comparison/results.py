@@ -65,19 +65,24 @@ def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry
         scores,
         _settings(result, view),
         intervals=intervals if view == AS_ASKED else {},
-        pair_scores=find_pair_scores(result, source) if suite == "sts" else None,
+        pair_scores=find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
+        predictions=find_saved(result, source, "predictions", "predictions") if suite == "transfer" else None,
     )
 
 
-def find_pair_scores(result: Result, source: str) -> Path | None:
-    """Return the per-pair file of a result: the one it names, from here or its folder, or the one beside it.
+def find_saved(result: Result, source: str, key: str, ending: str) -> Path | None:
+    """Return a result's file of single examples: the one it names, from here or its folder, or the one beside it.
 
-    The one beside ``result.json`` is ``result.pairs.jsonl``.
+    Args:
+        result: content of a result file.
+        source: its path.
+        key: where the result names the file.
+        ending: the one beside ``result.json`` is ``result.ENDING.jsonl``.
     """
     folder = Path(source).parent
-    named = result.get("pair_scores")
+    named = result.get(key)
     candidates = [Path(named), folder / named] if named else []
-    candidates.append(folder / f"{Path(source).stem}.pairs.jsonl")
+    candidates.append(folder / f"{Path(source).stem}.{ending}.jsonl")
     return next((path for path in candidates if path.is_file()), None)
 
 

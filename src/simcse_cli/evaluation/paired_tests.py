@@ -1,12 +1,13 @@
-"""Is one model better than another on the same pairs? Paired bootstrap, and correction for many comparisons.
+"""Is one model better than another on the same examples? Paired tests, and correction for many comparisons.
 
-Source: Efron and Tibshirani 1993, chapters 13 and 16; Holm 1979; Benjamini and Hochberg 1995.
+Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and Hochberg 1995.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtr
 
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
 from simcse_cli.names import Aggregation, Correction, Metric
@@ -22,8 +23,20 @@ class PairedSample:
 
 
 @dataclass(frozen=True)
+class Discordance:
+    """How often two classifiers differ on the same ``n`` examples: only one of them is right."""
+
+    n_only_candidate: int
+    n_only_baseline: int
+    n: int
+
+
+@dataclass(frozen=True)
 class PairedTest:
-    """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value."""
+    """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
+
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples.
+    """
 
     difference: float
     low: float
@@ -71,6 +84,54 @@ def paired_bootstrap(
     tests = {task: _test(observed[task], resampled[task], n_pairs[task]) for task in tasks}
     mean_resampled = np.mean(list(resampled.values()), axis=0)
     return tests, _test(float(np.mean(list(observed.values()))), mean_resampled, sum(n_pairs.values()))
+
+
+def discordance(candidate: np.ndarray, baseline: np.ndarray) -> Discordance:
+    """Return how two boolean vectors ``(n,)``, true where a classifier is right, differ."""
+    return Discordance(
+        int(np.count_nonzero(candidate & ~baseline)),
+        int(np.count_nonzero(baseline & ~candidate)),
+        int(candidate.size),
+    )
+
+
+def mcnemar_exact(found: Discordance) -> float:
+    """Return the two-sided p-value of McNemar's exact test, in (0, 1].
+
+    Among the examples that only one classifier gets right, either is that one with probability 1/2: twice the
+    smaller tail of a binomial distribution. (0, 5) gives 2 / 32, (1, 9) gives 22 / 1024; no such example, 1.
+    """
+    smaller = min(found.n_only_candidate, found.n_only_baseline)
+    return min(1.0, 2 * float(bdtr(smaller, found.n_only_candidate + found.n_only_baseline, 0.5)))
+
+
+def paired_accuracy_bootstrap(
+    tasks: Mapping[str, Discordance], *, n_resamples: int = 2000, seed: int = 0
+) -> tuple[dict[str, PairedTest], PairedTest]:
+    """Return the test of each task's difference in accuracy and that of the mean over the tasks.
+
+    Each resample draws the examples of a task with replacement, the same for both models. Only three kinds of
+    example matter (candidate right alone, baseline right alone, neither alone), so their numbers are drawn
+    from a multinomial distribution. p-values as for ``paired_bootstrap``.
+
+    Raises:
+        ValueError: no task.
+    """
+    if not tasks:
+        raise ValueError("need at least one task")
+    observed: dict[str, float] = {}
+    resampled: dict[str, np.ndarray] = {}
+    for task, found in tasks.items():
+        rng = np.random.default_rng([seed, *task.encode()])
+        alone = np.array([found.n_only_candidate, found.n_only_baseline])
+        kinds = np.append(alone, found.n - alone.sum())
+        drawn = rng.multinomial(found.n, kinds / found.n, size=n_resamples)
+        observed[task] = float(alone[0] - alone[1]) / found.n
+        resampled[task] = (drawn[:, 0] - drawn[:, 1]) / found.n
+    tests = {task: _test(observed[task], resampled[task], tasks[task].n) for task in tasks}
+    mean_resampled = np.mean(list(resampled.values()), axis=0)
+    n_pairs = sum(found.n for found in tasks.values())
+    return tests, _test(float(np.mean(list(observed.values()))), mean_resampled, n_pairs)
 
 
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:

@@ -3,7 +3,6 @@
 Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1 and appendix E).
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,8 +20,8 @@ from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.types import Encode
-from simcse_cli.files import atomic_text
 from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
+from simcse_cli.predictions import TaskPredictions
 from simcse_cli.progress import Progress, SilentProgress
 
 _RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
@@ -32,8 +31,8 @@ _RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept 
 class TransferScore:
     """One task: accuracies in fractions, F1 of the positive class for MRPC, and what was predicted.
 
-    ``gold`` and ``predicted`` hold the classes of the test examples in the order of the protocol; the
-    examples of the fold tasks are each tested once.
+    ``gold`` and ``predicted`` hold the classes of the test examples in the order of the protocol, ``left`` and,
+    for sentence pairs, ``right`` their sentences; the examples of the fold tasks are each tested once.
     """
 
     dev_accuracy: float
@@ -42,6 +41,8 @@ class TransferScore:
     penalties: tuple[float, ...]
     gold: NDArray[np.int64]
     predicted: NDArray[np.int64]
+    left: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -210,14 +211,12 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     return [Fold(rows, task.rows("test"))], None
 
 
-def write_predictions(target: Path | str, result: TransferResult, *, force: bool = False) -> None:
-    """Write one JSON line per test example: task, index in the protocol's order, gold and predicted class."""
-    with atomic_text(target, force=force) as stream:
-        for name, score in result.tasks.items():
-            pairs = zip(score.gold.tolist(), score.predicted.tolist(), strict=True)
-            for index, (gold, predicted) in enumerate(pairs):
-                record = {"task": name, "index": index, "gold": gold, "predicted": predicted}
-                stream.write(json.dumps(record) + "\n")
+def transfer_predictions(result: TransferResult) -> dict[str, TaskPredictions]:
+    """Return what was predicted for every test example, by task."""
+    return {
+        name: TaskPredictions(score.gold, score.predicted, score.left, score.right)
+        for name, score in result.tasks.items()
+    }
 
 
 def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.floating]:
@@ -267,6 +266,9 @@ def _pack(values: NDArray[np.int64]) -> str:
 
 def _score(task: TransferTask, result: ProbeResult) -> TransferScore:
     gold = task.labels[result.test_rows]
+    left, right = (
+        tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right)
+    )
     return TransferScore(
         dev_accuracy=result.dev_accuracy,
         accuracy=result.accuracy,
@@ -274,6 +276,8 @@ def _score(task: TransferTask, result: ProbeResult) -> TransferScore:
         penalties=result.penalties,
         gold=gold,
         predicted=result.predictions,
+        left=left,
+        right=right,
     )
 
 
