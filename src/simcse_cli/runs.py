@@ -16,6 +16,8 @@ from typing import Any
 from simcse_cli import __version__
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import atomic_text, output_error, read_json, write_json
+from simcse_cli.measures import DEV_SUFFIX, label
+from simcse_cli.names import DevSuite
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -54,6 +56,20 @@ class RunRecord:
     started: str | None = None
     finished: str | None = None
     versions: dict[str, str] = field(default_factory=versions)
+
+    @property
+    def chosen_by(self) -> str:
+        """What the dev score is taken on."""
+        suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
+        if suite is None:
+            return "the dev file"
+        what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
+        return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
+
+    @property
+    def chosen_on_test(self) -> list[str]:
+        """Tasks of the dev score that have test data only."""
+        return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
 
     def write(self, run_dir: Path) -> None:
         """Write ``run.json``."""

@@ -57,7 +57,7 @@ def read_trace(run: Path | str, name: str) -> Trace:
     path = Path(run)
     if path.is_dir():
         path = path / "metrics.jsonl"
-    hint = "train with --eval-every N and --dev-file FILE; each evaluation measures both"
+    hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint)
     by_step: dict[int, tuple[float, float, float]] = {}

@@ -12,10 +12,12 @@ from simcse_cli.comparison.results import AS_ASKED, StsView, read_results
 from simcse_cli.data.senteval_check import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines, read_json
-from simcse_cli.measures import STSB_DEV, STSB_DEV_DATA
+from simcse_cli.measures import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
+from simcse_cli.names import Aggregation, DevSuite
 from simcse_cli.runs import RunRecord, read_run_record
 
 RECORD_FILE = "run.json"
+_STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 
 
 def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
@@ -84,14 +86,13 @@ def _read_run(folder: Path, label: str, view: StsView) -> Entry:
 
 
 def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
-    scores = {} if record.best_score is None else {STSB_DEV: record.best_score}
-    settings = {"metric": str(record.config.get("dev_metric", "spearman"))}
-    if record.pooler:
-        settings["pooler"] = record.pooler
-    if scores:
-        settings["dev data"] = _dev_data(record.data)
-        scores |= _geometry_at(folder / "metrics.jsonl", record.best_step)
-    done = record.status in ("finished", "stopped-early")
+    settings = {} if record.pooler is None else {"pooler": record.pooler}
+    scores: dict[str, float] = {}
+    if record.best_score is not None:
+        line = _metrics_at(folder / "metrics.jsonl", record.best_step)
+        scores = _dev_scores(record, record.best_score, line)
+        settings |= _dev_settings(record, scores)
+        scores |= {name: line[name] for name in ("alignment", "uniformity") if line.get(name) is not None}
     return Entry(
         label,
         EntryKind.RUN,
@@ -100,28 +101,60 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         settings,
         config=run_facts(record),
         seed=record.seed,
-        remarks=() if done else (f"{label} is {record.status}, step {record.step} of {record.total_steps}",),
+        remarks=tuple(_remarks(record, label)),
     )
 
 
+def _remarks(record: RunRecord, label: str) -> Iterator[str]:
+    if record.status not in ("finished", "stopped-early"):
+        yield f"{label} is {record.status}, step {record.step} of {record.total_steps}"
+    if record.best_score is not None and record.chosen_on_test:
+        yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"
+
+
+def _dev_scores(record: RunRecord, best: float, line: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of the kept step: of the dev file, or of the tasks of a suite with their average.
+
+    The average of dev and test sets together has no name in tables and is left out.
+    """
+    if "dev_suite" not in record.data:
+        return {STSB_DEV: best}
+    tasks = {name: score for name, score in line.get("dev_tasks", {}).items() if score is not None}
+    average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
+    suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
+    return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
+
+
+def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
+    """Return how the dev scores were measured."""
+    settings = {"chosen by": record.chosen_by}
+    if record.data.get("dev_suite") == DevSuite.TRANSFER:
+        settings["transfer protocol"] = "fast, probe senteval"
+    else:
+        settings["metric"] = str(record.config.get("dev_metric", "spearman"))
+    if record.data.get("dev_suite") == DevSuite.STS:
+        settings["aggregation"] = Aggregation.ALL.value
+    if STSB_DEV in scores:
+        settings["dev data"] = _dev_data(record.data)
+    return settings
+
+
 def _dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the dev data: the published file is known by its digest, any other by its path."""
-    digest = str(data.get("dev_sha256"))
+    """Return the name of the STS-B dev data: the published file is known by its digest, any other by its path."""
+    path, digest = _STSB_DEV_FILE, data.get("dev_files", {}).get(_STSB_DEV_FILE)
+    if digest is None:
+        path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
-    return STSB_DEV_DATA if digest == published else f"{data.get('dev_file')} ({digest[:8]})"
+    return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
 
 
-def _geometry_at(metrics: Path, step: int | None) -> dict[str, float]:
-    """Return alignment and uniformity on the dev pairs at the step whose model was kept."""
+def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
+    """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
     if not metrics.is_file():
         return {}
-    for line in iter_lines(metrics):
-        values = json.loads(line)
-        if values.get("step") == step and values.get("dev_score") is not None:
-            return {
-                name: values[name] for name in ("alignment", "uniformity") if values.get(name) is not None
-            }
-    return {}
+    lines = (json.loads(line) for line in iter_lines(metrics))
+    found = (line for line in lines if line.get("step") == step and line.get("dev_score") is not None)
+    return next(found, {})
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

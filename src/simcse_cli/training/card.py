@@ -10,8 +10,20 @@ def _percent(score: float | None) -> str:
     return "–" if score is None else f"{100 * score:.2f}"
 
 
+def dev_lines(record: RunRecord) -> list[str]:
+    """Return the rows that say what the dev score is, if there is one."""
+    if record.best_score is None:
+        return []
+    lines = [f"| dev score | {record.chosen_by} |"]
+    if record.chosen_on_test:
+        lines.append(
+            f"| chosen on test data | {', '.join(record.chosen_on_test)}: report no scores on these |"
+        )
+    return lines
+
+
 def write_model_card(run_dir: Path, record: RunRecord) -> None:
-    """Write ``README.md``: what was trained, how it scores on the dev pairs, how to load it."""
+    """Write ``README.md``: what was trained, how it scores on the dev data, how to load it."""
     data = record.data
     lines = [
         "---",
@@ -29,6 +41,7 @@ def write_model_card(run_dir: Path, record: RunRecord) -> None:
         "|---|---|",
         f"| training examples | {data['n_examples']:,} (SHA-256 {data['train_sha256'][:12]}) |",
         f"| pooler | {record.pooler} |",
+        *dev_lines(record),
         f"| dev score before | {_percent(record.start_score)} |",
         f"| dev score of this model | {_percent(record.best_score)} (step {record.best_step or '–'}) |",
         "",
