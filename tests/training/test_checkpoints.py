@@ -1,0 +1,196 @@
+"""Checkpoints that a run keeps: how many, what is in them, and that they are the weights of their step."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from helpers import SENTENCES
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.names import DevSuite, DropoutMode, HeadUse, Objective, Pooler
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training import state as states
+from simcse_cli.training.checkpoints import kept_checkpoints, load_state_weights
+from simcse_cli.training.loop import Trainer
+from simcse_cli.training.setup import build_parts
+
+
+@pytest.fixture
+def settings(tiny_model_dir, tmp_path, sts_folder):
+    (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
+    return TrainConfig(
+        model=str(tiny_model_dir),
+        train_file=str(tmp_path / "train.txt"),
+        dev_file=str(sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"),
+        batch_size=6,
+        max_steps=5,
+        lr=1e-3,
+        eval_every=1,
+        device="cpu",
+    )
+
+
+def train(config, run_dir, stop_after=None):
+    run_dir.mkdir(exist_ok=True)
+    calls = []
+
+    def should_stop():
+        calls.append(1)
+        return stop_after is not None and len(calls) >= stop_after
+
+    return Trainer(
+        config, build_parts(config, SilentProgress()), run_dir, SilentProgress(), should_stop
+    ).run()
+
+
+def steps_in(run_dir):
+    return [states.step_of(path) for path in states.kept_states(run_dir / "checkpoint")]
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"), [(1, [5]), (3, [3, 4, 5]), (0, [0, 1, 2, 3, 4, 5]), (9, [0, 1, 2, 3, 4, 5])]
+)
+def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_path, keep, expected):
+    train(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
+    folders = states.kept_states(tmp_path / "run" / "checkpoint")
+    assert [states.step_of(folder) for folder in folders] == expected
+    assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (
+        len(expected) - 1
+    ) + [True]
+    assert states.latest_state(tmp_path / "run" / "checkpoint") == folders[-1]
+
+
+def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path):
+    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "all")
+    for step in (1, 3):
+        train(settings, tmp_path / f"until-{step}", stop_after=step)
+        kept, stopped = (
+            load_file(tmp_path / run / "checkpoint" / f"step-{step:08d}" / states.WEIGHTS_FILE)
+            for run in ("all", f"until-{step}")
+        )
+        assert kept.keys() == stopped.keys()
+        assert all(torch.equal(tensor, stopped[name]) for name, tensor in kept.items())
+
+
+def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings, tmp_path):
+    train(settings, tmp_path / "one")
+    keeping = dataclasses.replace(settings, keep_checkpoints=2)
+    assert train(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
+    train(keeping, tmp_path / "two")
+    for name in (states.WEIGHTS_FILE, states.OPTIMIZER_FILE):
+        one, two = (
+            load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two")
+        )
+        assert all(torch.equal(tensor, two[key]) for key, tensor in one.items())
+    assert steps_in(tmp_path / "two") == [4, 5]
+
+
+def test_a_write_that_fails_leaves_the_earlier_states(settings, tmp_path, monkeypatch):
+    keeping = dataclasses.replace(settings, keep_checkpoints=2)
+    train(keeping, tmp_path / "run", stop_after=3)
+    before = steps_in(tmp_path / "run")
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(states, "write_json", fail)
+    with pytest.raises(Exception, match="No space left"):
+        train(keeping, tmp_path / "run")
+    assert steps_in(tmp_path / "run") == before == [2, 3]
+    assert (tmp_path / "run" / "checkpoint" / "step-00000003" / states.OPTIMIZER_FILE).exists()
+    assert not list((tmp_path / "run" / "checkpoint").glob(".*"))
+
+
+def test_leftovers_of_a_kill_are_removed(settings, tmp_path):
+    train(settings, tmp_path / "run", stop_after=2)
+    leftover = tmp_path / "run" / "checkpoint" / ".step-00000003.abcd.tmp"
+    leftover.mkdir()
+    assert states.latest_state(tmp_path / "run" / "checkpoint").name == "step-00000002"
+    train(settings, tmp_path / "run")
+    assert not leftover.exists()
+
+
+def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):
+    record = train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    kept = kept_checkpoints(tmp_path / "run")
+    assert [each.step for each in kept] == [0, 1, 2, 3, 4, 5]
+    assert [each.step for each in kept if each.is_model] == [record.best_step]
+    encoder = load_encoder(tmp_path / "run", device="cpu")
+    load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
+    assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
+
+
+def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
+    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    config = dataclasses.replace(settings, max_steps=2, dev_file=None)
+    trainer = Trainer(config, build_parts(config, SilentProgress()), tmp_path, SilentProgress())
+    trainer.total_steps = settings.max_steps  # the learning rate falls as in the whole run
+    for step in range(2):
+        trainer.train_step(step, trainer.make_batch(step))
+    encoder = load_encoder(tmp_path / "run", device="cpu")
+    load_state_weights(encoder, tmp_path / "run" / "checkpoint" / "step-00000002")
+    expected = trainer.objective.test_encoder().encode(list(SENTENCES))
+    np.testing.assert_array_equal(encoder.encode(list(SENTENCES)), expected)
+
+
+@pytest.mark.parametrize("served", ["first", "second"])
+def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
+    config = dataclasses.replace(
+        settings,
+        objective=Objective.CT,
+        pooler=Pooler.AVG,
+        head=HeadUse.NONE,
+        dropout_mode=DropoutMode.NONE,
+        options={"serve_encoder": served, "n_negatives": 1},
+        keep_checkpoints=0,
+    )
+    record = train(config, tmp_path / "run")
+    encoder = load_encoder(tmp_path / "run", device="cpu")
+    load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
+    assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
+    state = tmp_path / "run" / "checkpoint" / "step-00000005" / states.STATE_FILE
+    assert read_json(state)["served"] == ("encoder" if served == "first" else "second")
+
+
+def test_run_without_dev_data_has_its_last_step_as_model(settings, tmp_path):
+    train(dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run")
+    kept = kept_checkpoints(tmp_path / "run")
+    assert [(each.step, each.is_model) for each in kept] == [(0, False), (2, False), (4, False), (5, True)]
+
+
+def test_damaged_state_is_explained(settings, tmp_path):
+    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    state = tmp_path / "run" / "checkpoint" / "step-00000001"
+    encoder = load_encoder(tmp_path / "run", device="cpu")
+    (state / states.WEIGHTS_FILE).write_bytes(b"broken")
+    with pytest.raises(CheckpointError, match="step-00000001: the weights cannot be read"):
+        load_state_weights(encoder, state)
+    shutil.rmtree(state)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_state_weights(encoder, state)
+
+
+@pytest.mark.parametrize("changed", ["train_file", "dev_file"])
+def test_resume_refuses_changed_data(settings, tmp_path, changed):
+    from pathlib import Path
+
+    train(settings, tmp_path / "run", stop_after=2)
+    path = Path(getattr(settings, changed))
+    path.write_text(path.read_text().replace("guitar", "violin"))
+    with pytest.raises(DataError, match="has changed since the run"):
+        train(settings, tmp_path / "run")
+
+
+def test_resume_refuses_changed_data_of_a_suite(settings, sts_folder, tmp_path):
+    config = dataclasses.replace(settings, dev_file=None, dev_suite=DevSuite.STS, data_dir=str(sts_folder))
+    train(config, tmp_path / "run", stop_after=2)
+    sick = sts_folder / "downstream" / "SICK" / "SICK_trial.txt"
+    sick.write_text(sick.read_text() + "9\tA cat.\tA dog.\t2.0\tNEUTRAL\n")
+    with pytest.raises(DataError, match=r"SICK/SICK_trial\.txt has changed"):
+        train(config, tmp_path / "run")

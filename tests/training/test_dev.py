@@ -1,0 +1,203 @@
+"""What scores a model during training: correlations, mean over tasks, dev accuracies; which data it takes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from helpers import write_transfer_folder
+from simcse_cli.config import DevMetric, TrainConfig
+from simcse_cli.data.senteval import read_sts_task, sts_files
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.evaluation.transfer import evaluate_transfer
+from simcse_cli.files import sha256_file
+from simcse_cli.names import STS_TASKS, DevSuite, Metric, TransferProtocol
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training.dev_data import build_dev_set
+
+
+def encode(sentences):
+    """Return vectors that depend on the words alone."""
+    rows = [
+        sum(np.random.default_rng([ord(c) for c in word]).normal(size=12) for word in (*s.split(), "x"))
+        for s in sentences
+    ]
+    return np.array(rows, dtype=np.float32)
+
+
+def unlike(sentences):
+    return np.full((len(sentences), 4), np.nan, dtype=np.float32)
+
+
+def sts_config(folder, **settings):
+    return TrainConfig(dev_suite=DevSuite.STS, data_dir=str(folder), **settings)
+
+
+@pytest.fixture
+def transfer_folder(tmp_path):
+    return write_transfer_folder(tmp_path / "transfer", n_good=40, n_bad=36)
+
+
+def cosines(task):
+    (subset,) = task.subsets.values()
+    left, right = encode(subset.left).astype(float), encode(subset.right).astype(float)
+    return (left * right).sum(1) / np.sqrt((left**2).sum(1) * (right**2).sum(1)), subset.gold
+
+
+@pytest.mark.parametrize("metric", [DevMetric.SPEARMAN, DevMetric.PEARSON])
+def test_sts_suite_is_the_mean_of_the_dev_correlations(sts_folder, metric):
+    stsb = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
+    stsb.write_text(
+        "".join(stsb.read_text().splitlines(keepends=True)[:-1])
+    )  # no two pairs of equal sentences
+    correlation = spearmanr if metric is DevMetric.SPEARMAN else pearsonr
+    names = ("STSBenchmark", "SICKRelatedness")
+    expected = {
+        f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0] for n in names
+    }
+    dev_set, facts = build_dev_set(sts_config(sts_folder, dev_metric=metric), SilentProgress())
+    found = dev_set.score(encode)
+    assert found.tasks == pytest.approx(expected)
+    assert found.score == pytest.approx(np.mean(list(expected.values())))
+    assert facts["dev_tasks"] == list(expected)
+
+
+def test_sts_suite_takes_the_geometry_of_stsb(sts_folder):
+    dev_set, _ = build_dev_set(sts_config(sts_folder), SilentProgress())
+    (pairs,) = read_sts_task(sts_folder, "STSBenchmark", split="dev").subsets.values()
+    left, right = encode(pairs.left).astype(float), encode(pairs.right).astype(float)
+    left /= np.linalg.norm(left, axis=1, keepdims=True)
+    right /= np.linalg.norm(right, axis=1, keepdims=True)
+    high = pairs.gold > 4
+    every = np.concatenate([left, right])
+    squared = [((a - b) ** 2).sum() for i, a in enumerate(every) for b in every[:i]]
+    found = dev_set.score(encode)
+    assert found.alignment == pytest.approx(((left - right)[high] ** 2).sum(1).mean(), rel=1e-5)
+    assert found.uniformity == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(squared)))), rel=1e-5)
+
+
+def test_sts_suite_with_test_sets_agrees_with_the_evaluation_and_warns(sts_folder):
+    progress = SilentProgress()
+    dev_set, facts = build_dev_set(sts_config(sts_folder, dev_tasks="sts12, STS16"), progress)
+    expected = evaluate_sts(encode, sts_folder, tasks=("STS12", "STS16"), metric=Metric.SPEARMAN)
+    found = dev_set.score(encode)
+    assert found.tasks == pytest.approx(expected.scores())
+    assert found.score == pytest.approx(expected.average)
+    assert found.uniformity is not None
+    assert facts["dev_tasks"] == ["STS12", "STS16"]
+    (warning,) = progress.warnings
+    assert "STS12, STS16" in warning
+    assert "test data" in warning
+
+
+def test_default_sts_tasks_never_touch_test_data(sts_folder):
+    for name in STS_TASKS:
+        for path in sts_files(sts_folder, name):
+            path.unlink()
+    progress = SilentProgress()
+    dev_set, _ = build_dev_set(sts_config(sts_folder), progress)
+    assert dev_set.score(encode).score is not None
+    assert not progress.warnings
+
+
+def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_folder, sts_folder):
+    config = TrainConfig(
+        dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2"
+    )
+    dev_set, facts = build_dev_set(config, SilentProgress())
+    expected = evaluate_transfer(
+        encode, transfer_folder, tasks=("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST
+    )
+    found = dev_set.score(encode)
+    assert found.score == pytest.approx(expected.average_dev)
+    assert found.tasks["CR-dev"] == expected.tasks["CR"].dev_accuracy
+    assert (found.alignment, found.uniformity) == (None, None)
+    assert facts["dev_tasks"] == ["CR-dev", "TREC-dev", "SST2-dev"]
+    assert facts["dev_suite"] == "transfer"
+    dev_file = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
+    with_pairs, _ = build_dev_set(dataclasses.replace(config, dev_file=str(dev_file)), SilentProgress())
+    alone, _ = build_dev_set(TrainConfig(dev_file=str(dev_file)), SilentProgress())
+    measured, reference = with_pairs.score(encode), alone.score(encode)
+    assert measured.score == found.score
+    assert (measured.alignment, measured.uniformity) == (reference.alignment, reference.uniformity)
+
+
+def test_vectors_that_are_not_finite_give_no_score(transfer_folder, sts_folder):
+    progress = SilentProgress()
+    transfer = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR")
+    for config in (sts_config(sts_folder), transfer):
+        dev_set, _ = build_dev_set(config, progress)
+        assert dev_set.score(unlike).score is None
+    assert "not finite" in progress.warnings[-1]
+
+
+def test_equal_vectors_give_no_sts_score(sts_folder):
+    dev_set, _ = build_dev_set(sts_config(sts_folder), SilentProgress())
+    found = dev_set.score(lambda sentences: np.ones((len(sentences), 4), dtype=np.float32))
+    assert found.score is None
+    assert found.uniformity == pytest.approx(0.0)
+
+
+def test_facts_hold_the_digest_of_every_file(sts_folder, transfer_folder):
+    _, facts = build_dev_set(sts_config(sts_folder), SilentProgress())
+    stsb = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
+    assert facts["dev_files"].keys() == {"STS/STSBenchmark/sts-dev.csv", "SICK/SICK_trial.txt"}
+    assert facts["dev_files"]["STS/STSBenchmark/sts-dev.csv"] == sha256_file(stsb)
+    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR")
+    assert build_dev_set(config, SilentProgress())[1]["dev_files"].keys() == {
+        "CR/custrev.pos",
+        "CR/custrev.neg",
+    }
+
+
+def test_no_dev_settings_no_dev_set():
+    assert build_dev_set(TrainConfig(), SilentProgress()) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dev_suite": DevSuite.STS}, "no data"),
+        ({"dev_suite": DevSuite.TRANSFER, "data_dir": "x", "dev_tasks": "SST3"}, "did you mean SST2"),
+        ({"dev_suite": DevSuite.STS, "data_dir": "x", "dev_tasks": "MR"}, "unknown task 'MR'"),
+        ({"dev_suite": DevSuite.STS, "data_dir": "x", "dev_tasks": ","}, "no task in"),
+    ],
+)
+def test_bad_suite_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        build_dev_set(TrainConfig(**settings), SilentProgress())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dev_tasks": "MR"}, "--dev-tasks MR: nothing reads it"),
+        ({"data_dir": "x"}, "--data-dir x: nothing reads it"),
+        ({"dev_suite": DevSuite.TRANSFER, "dev_metric": DevMetric.PEARSON}, "scored by accuracy"),
+        ({"keep_checkpoints": -1}, "--keep-checkpoints -1"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(**settings)
+
+
+def test_missing_files_name_the_tasks_that_are_there(sts_folder, transfer_folder):
+    sts_files(sts_folder, "SICKRelatedness", split="dev")[0].unlink()
+    with pytest.raises(DataError, match=r"--dev-suite sts.*SICK_trial") as caught:
+        build_dev_set(sts_config(sts_folder), SilentProgress())
+    assert "--dev-tasks STSBenchmark" in caught.value.hint
+    (transfer_folder / "downstream/TREC/TREC_10.label").unlink()
+    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,TREC")
+    with pytest.raises(DataError, match=r"--dev-suite transfer.*TREC_10") as caught:
+        build_dev_set(config, SilentProgress())
+    assert "--dev-tasks CR" in caught.value.hint
+
+
+def test_too_few_examples_for_the_folds_are_refused_before_training(tmp_path):
+    folder = write_transfer_folder(tmp_path / "small", n_good=5, n_bad=5)
+    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(folder), dev_tasks="CR")
+    with pytest.raises(DataError, match="a class has 5 training examples"):
+        build_dev_set(config, SilentProgress())

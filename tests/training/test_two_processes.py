@@ -1,0 +1,112 @@
+"""Whole runs on two processes of the tiny model: what is logged, uneven chunks, and stopping together."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import SENTENCES, build_tiny_model, write_sts_folder
+from processes import run_on_processes
+from simcse_cli.config import TrainConfig, resolve_config
+from simcse_cli.names import Objective
+from simcse_cli.objectives.registry import objective_defaults
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training.loop import Trainer
+from simcse_cli.training.setup import build_parts
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict[str, Any]:
+    """Train in a folder and return what this process saw of the run."""
+    folder.mkdir(exist_ok=True)
+    n_calls = iter(range(1, 99))
+    trainer = Trainer(
+        config,
+        build_parts(config, SilentProgress()),
+        folder,
+        SilentProgress(),
+        should_stop=lambda: next(n_calls) == stop_at,
+    )
+    trainer._finish = lambda status: trainer._record(status)  # the exported model is not looked at
+    record = trainer.run()
+    return {"status": record.status, "step": record.step, "last": trainer.position.step}
+
+
+def runs_on_two(rank: int, configs: dict[str, TrainConfig], folder: str) -> dict[str, dict[str, Any]]:
+    """Train each configuration on this process; only the second one is asked to stop."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29537", "ACCELERATE_USE_CPU": "true"}
+    os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    return {
+        name: train(config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None)
+        for name, config in configs.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "nli.tsv").write_text(
+        "sentence1\tsentence2\tgold_label\n"
+        + "".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i * i % 3]}\n" for i in range(24))
+    )
+    (folder / "plain.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:21]))
+    sts = write_sts_folder(folder / "senteval")
+    common = {
+        "model": str(build_tiny_model(folder / "model")),
+        "dropout_mode": "none",
+        "batch_size": 4,
+        "log_every": 1,
+        "lr": 1e-3,
+        "device": "cpu",
+    }
+
+    def config(objective: Objective, **flags: Any) -> TrainConfig:
+        flags = common | {"objective": objective} | flags
+        return resolve_config(flags=flags, objective_defaults=objective_defaults())
+
+    plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
+    dev = {"dev_file": str(sts / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")}
+    return {
+        "sbert": config(Objective.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
+        "chunks": config(Objective.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
+        "patience": config(Objective.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
+        "stopped": config(Objective.SIMCSE_UNSUP, **plain, max_steps=9),
+    }
+
+
+@pytest.fixture(scope="module")
+def on_two(
+    configs: dict[str, TrainConfig], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Any]]:
+    folder = tmp_path_factory.mktemp("runs")
+    return folder, run_on_processes(runs_on_two, folder, configs, str(folder))
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", ["sbert", "chunks"])
+def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_path):
+    """The loss of SBERT is a mean over rows, of which each process has a share; 21 rows leave 3 and 2."""
+    alone = dataclasses.replace(configs[name], batch_size=8, micro_batch_size=None)
+    train(alone, tmp_path / "alone")
+    expected, found = logged(tmp_path / "alone"), logged(on_two[0] / name)
+    assert [line["step"] for line in found] == [line["step"] for line in expected]
+    for line, other in zip(found, expected, strict=True):
+        for key in {"loss", "grad_norm", "accuracy"} & other.keys():
+            assert line[key] == pytest.approx(other[key], abs=2e-5), (line["step"], key)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "step"), [("patience", "stopped-early", 2), ("stopped", "interrupted", 2)]
+)
+def test_processes_stop_at_the_same_step(name, status, step, on_two):
+    """Only the first process evaluates, and here only the second is asked to stop."""
+    first, second = (result[name] for result in on_two[1])
+    assert first["status"] == status
+    assert first["step"] == first["last"] == second["last"] == step
