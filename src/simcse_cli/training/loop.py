@@ -134,7 +134,10 @@ class Trainer:
     def _losses(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Compute and backpropagate the losses of a batch, in chunks with cached gradients where asked for."""
         micro = self.config.micro_batch_size
-        if micro is None or len(batch.rows) <= micro:
+        is_alone = (
+            self.accelerator.num_processes == 1
+        )  # several have to take the same path, however many rows
+        if micro is None or (is_alone and len(batch.rows) <= micro):
             losses, report = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
             return losses, report
@@ -169,6 +172,19 @@ class Trainer:
                     torch.distributed.all_reduce(parameter.grad)
                     parameter.grad /= world
 
+    def _mean_over_processes(self, values: dict[str, float]) -> dict[str, float]:
+        """Return numbers averaged over processes: the mean of the shares that each computes is the global value."""
+        world = self.accelerator.num_processes
+        if world == 1 or not values:
+            return values
+        shares = torch.tensor(list(values.values()), device=self.accelerator.device)
+        torch.distributed.all_reduce(shares)
+        return dict(zip(values, (shares / world).tolist(), strict=True))
+
+    def _any_process(self, is_here: bool) -> bool:
+        """Say whether something holds on any process, so that all of them do the same next."""
+        return self._mean_over_processes({"": float(is_here)})[""] > 0
+
     def train_step(self, step: int, batch: Batch) -> StepResult:
         """Do one optimizer step; dropout depends on seed, step and process alone.
 
@@ -181,7 +197,8 @@ class Trainer:
         lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
         set_lr(self.optimizer.param_groups, lr)
         losses, report = self._losses(batch)
-        values = {name: float(value.detach()) for name, value in losses.items()}
+        values = self._mean_over_processes({name: float(value.detach()) for name, value in losses.items()})
+        report = self._mean_over_processes(report)
         loss = sum(values.values())
         if not math.isfinite(loss):
             raise TrainingError(
@@ -290,9 +307,10 @@ class Trainer:
                 self.position.n_examples += result.n_examples
                 self._after_step(result, elapsed, task, log)
                 patience = self.config.patience
-                if patience is not None and self.position.evaluations_without_gain >= patience:
+                is_patient = patience is None or self.position.evaluations_without_gain < patience
+                if self._any_process(not is_patient):
                     return "stopped-early"
-                if self.should_stop() and self.position.step < self.total_steps:
+                if self._any_process(self.should_stop()) and self.position.step < self.total_steps:
                     self._save_state()
                     return "interrupted"
         return "finished"
