@@ -1,0 +1,174 @@
+"""`simcse train --dev-suite`: what is chosen, recorded, resumed, compared, and refused before training."""
+
+import json
+
+import pytest
+
+from helpers import SENTENCES, write_transfer_folder
+from simcse_cli.comparison.sources import load_entries
+
+
+@pytest.fixture
+def senteval(sts_folder):
+    return write_transfer_folder(sts_folder, n_good=40, n_bad=36)
+
+
+@pytest.fixture
+def train(invoke, tiny_model_dir, tmp_path):
+    """Return a function that trains the tiny model for three steps, evaluated after each."""
+    source = tmp_path / "sentences.txt"
+    source.write_text("\n".join(SENTENCES) + "\n")
+
+    def run(*arguments, steps=3):
+        return invoke(
+            *("train", "--model", tiny_model_dir, "--train-file", source, "--batch-size", 4, "--lr", "1e-3"),
+            *("--max-steps", steps, "--eval-every", 1, "--device", "cpu", *arguments),
+        )
+
+    return run
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_transfer_suite_chooses_records_and_explains(train, invoke, senteval, tmp_path):
+    run = tmp_path / "run"
+    outcome = train("--dev-suite", "transfer", "--dev-tasks", "CR,TREC", "--data-dir", senteval, "-o", run)
+    assert outcome.exit_code == 0, outcome.stderr
+    record, lines = json.loads((run / "run.json").read_text()), metrics(run)
+    for line in lines:
+        assert line["dev_score"] == pytest.approx(sum(line["dev_tasks"].values()) / 2)
+    assert record["start_score"] == lines[0]["dev_score"]
+    assert record["best_score"] == max(line["dev_score"] for line in lines[1:])
+    assert record["data"]["dev_tasks"] == ["CR-dev", "TREC-dev"]
+    assert "mean dev accuracy of CR, TREC" in (run / "README.md").read_text()
+    (entry,) = load_entries(str(run))
+    best = {"transfer-average-dev": record["best_score"], **lines[record["best_step"]]["dev_tasks"]}
+    assert entry.scores == best
+    assert entry.settings["transfer protocol"] == "fast, probe senteval"
+    assert "Avg. transfer dev" in invoke("compare", run).stdout
+
+
+def test_model_of_a_transfer_run_has_the_recorded_dev_accuracy(train, invoke, senteval, tmp_path):
+    run = tmp_path / "run"
+    train("--dev-suite", "transfer", "--dev-tasks", "CR", "--data-dir", senteval, "-o", run)
+    outcome = invoke(
+        *("eval", "transfer", "--model", run, "--data-dir", senteval, "--tasks", "CR", "--protocol", "fast"),
+        *("--format", "json", "--no-cache"),
+    )
+    assert (
+        json.loads(outcome.stdout)["average_dev"] == json.loads((run / "run.json").read_text())["best_score"]
+    )
+
+
+def test_sts_suite_feeds_trace_and_compare(train, invoke, senteval, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMCSE_DATA", str(senteval))
+    run = tmp_path / "run"
+    assert train("--dev-suite", "sts", "-o", run).exit_code == 0
+    traced = json.loads(invoke("analyze", "trace", run, "--format", "json").stdout)
+    assert [point["dev_score"] for point in traced["points"]] == [line["dev_score"] for line in metrics(run)]
+    (entry,) = load_entries(str(run))
+    record = json.loads((run / "run.json").read_text())
+    assert entry.scores["average-dev"] == record["best_score"]
+    assert {"STSBenchmark-dev", "SICKRelatedness-dev", "alignment", "uniformity"} <= entry.scores.keys()
+    outcome = invoke("eval", "sts", "--model", run, "--split", "dev", "--format", "json")
+    score = json.loads(outcome.stdout)["tasks"]["STSBenchmark"]["score"]
+    assert entry.scores["STSBenchmark-dev"] == pytest.approx(score)
+
+
+def test_choice_on_test_data_is_said_everywhere(train, invoke, senteval, tmp_path):
+    run = tmp_path / "run"
+    outcome = train("--dev-suite", "sts", "--dev-tasks", "STS12,STS-B", "--data-dir", senteval, "-o", run)
+    assert outcome.exit_code == 0
+    assert "chosen on test data" in outcome.stderr
+    assert "chosen on test data | STS12" in (run / "README.md").read_text()
+    outcome = invoke("compare", run)
+    assert "was chosen on test data: STS12" in outcome.stdout + outcome.stderr
+
+
+def test_compare_warns_about_runs_chosen_by_unlike_scores(train, invoke, senteval, tmp_path):
+    dev_file = senteval / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    train("--dev-file", dev_file, "-o", tmp_path / "a")
+    train("--dev-suite", "sts", "--data-dir", senteval, "-o", tmp_path / "b")
+    outcome = invoke("compare", tmp_path / "a", tmp_path / "b")
+    text = " ".join((outcome.stdout + outcome.stderr).split())
+    assert "unlike settings: chosen by is the dev file in a; mean correlation of STS-B, SICK-R in b" in text
+
+
+def test_resume_keeps_the_suite(train, senteval, tmp_path):
+    run = tmp_path / "run"
+    command = ("--dev-suite", "transfer", "--dev-tasks", "CR", "--data-dir", senteval, "-o", run)
+    assert train(*command).exit_code == 0
+    outcome = train(*command, "--resume", "--dev-metric", "pearson")
+    assert outcome.exit_code == 1
+    assert "--dev-metric pearson differs" in outcome.stderr
+    assert train("-o", run, "--resume").exit_code == 0
+    path = senteval / "downstream" / "CR" / "custrev.pos"
+    path.write_text(path.read_text() + "good more\n")
+    outcome = train("-o", run, "--resume")
+    assert outcome.exit_code == 1
+    assert "CR/custrev.pos has changed" in outcome.stderr
+
+
+def test_sweep_is_ranked_by_the_suite(train, senteval, tmp_path):
+    (tmp_path / "s.yaml").write_text("grid:\n  warmup: [0.0, 0.5]\n")
+    outcome = train(
+        *(
+            "--sweep",
+            tmp_path / "s.yaml",
+            "--dev-suite",
+            "sts",
+            "--data-dir",
+            senteval,
+            "-o",
+            tmp_path / "runs",
+        ),
+        *("--keep-checkpoints", 2, "--format", "json"),
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    for trial in json.loads(outcome.stdout)["trials"]:
+        folder = tmp_path / "runs" / trial["name"]
+        assert trial["score"] == json.loads((folder / "run.json").read_text())["best_score"]
+        assert len(list((folder / "checkpoint").iterdir())) == 2
+
+
+def test_demo_corpus_serves_the_sts_suite(invoke, tiny_model_dir, tmp_path):
+    outcome = invoke(
+        *(
+            "train",
+            "-m",
+            tiny_model_dir,
+            "--dev-suite",
+            "sts",
+            "--dev-tasks",
+            "STSBenchmark",
+            "--max-steps",
+            1,
+        ),
+        *("--batch-size", 4, "--device", "cpu", "-o", tmp_path / "run"),
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["dev_tasks"] == [
+        "STSBenchmark-dev"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--dev-suite", "mteb"), 2, "transfer"),
+        (("--dev-suite", "sts"), 1, "--data-dir DIR, or SIMCSE_DATA"),
+        (("--dev-suite", "transfer", "--data-dir", "/nowhere"), 1, "/nowhere does not exist"),
+        (("--dev-tasks", "STS12"), 1, "add --dev-suite sts"),
+        (("--dev-suite", "sts", "--data-dir", "DATA", "--dev-tasks", "STS99"), 1, "unknown task 'STS99'"),
+        (("--dev-suite", "transfer", "--data-dir", "DATA", "--dev-metric", "pearson"), 1, "accuracy"),
+        (("--keep-checkpoints", "-1"), 1, "0 for all"),
+    ],
+)
+def test_bad_dev_settings_end_before_training(train, sts_folder, tmp_path, arguments, code, message):
+    given = [sts_folder if argument == "DATA" else argument for argument in arguments]
+    outcome = train(*given, "-o", tmp_path / "run")
+    assert outcome.exit_code == code, outcome.stderr
+    assert message in " ".join(outcome.stderr.split())
+    assert not (tmp_path / "run").exists()
