@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := demo,dev
+EXTRAS := demo,dev,mteb,faiss,search
+BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 
 .PHONY: demo test check format bench binary wheel docs clean help
@@ -34,7 +35,11 @@ format: $(STAMP) ## format the code
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 
-bench: $(STAMP)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
+$(BENCH): $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),bench]'
+	touch $@
+
+bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
 	$(BIN)/python benchmarks/run.py
 
 wheel: $(STAMP)  ## build dist/*.whl

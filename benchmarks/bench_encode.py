@@ -1,29 +1,34 @@
 """Encoding against sentence-transformers, on the same sentences in alternating runs.
 
     python benchmarks/bench_encode.py [--sentences 4000] [--rounds 5] [--json FILE]
+    python benchmarks/bench_encode.py --device cuda --model random:bert-base --sentences 100000
 
 Prints sentences per second, the ratio to sentence-transformers' default, useful GFLOP/s as a share of the
 matrix-multiply peak measured in the same run, and the least cosine to sentence-transformers' fp32 vectors.
 """
 
+import argparse
 import importlib.util
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from measure import alternate, arguments, data_dir, machine, matrix_peak, report, useful_flops, wikipedia
+from measure import Peaks, alternate, arguments, machine, report, useful_flops, wikipedia
+from shapes import model_folder
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import pad, token_batches
-from simcse_cli.models.sources import resolve_model
+from simcse_cli.names import Pooler
 
 BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]
 
 
-def peers(folder: str, sentences: list[str]) -> dict[str, Contender]:
+def peers(folder: str, sentences: list[str], device: str) -> dict[str, Contender]:
     """Return sentence-transformers in the settings that run here; others are named with the reason."""
     from sentence_transformers import SentenceTransformer
 
@@ -33,8 +38,10 @@ def peers(folder: str, sentences: list[str]) -> dict[str, Contender]:
     }
     contenders: dict[str, Contender] = {}
     for name, options in settings.items():
-        model = SentenceTransformer(folder, device="cpu", **options)
+        model = SentenceTransformer(folder, device=device, **options)
         contenders[name] = lambda model=model: model.encode(sentences, show_progress_bar=False)
+    if device != "cpu":
+        return contenders
     if importlib.util.find_spec("openvino"):
         contenders["OpenVINO bf16, batches as sentence-transformers"] = openvino_loop(folder, sentences)
     else:
@@ -51,8 +58,8 @@ def openvino_loop(folder: str, sentences: list[str]) -> Contender:
     import openvino
 
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    names = ("input_ids", "attention_mask", "token_type_ids")
     example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
+    names = [name for name in tokenizer.model_input_names if name in example]
     graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
     settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
@@ -93,9 +100,9 @@ def plain_loop(folder: str, sentences: list[str], dtype: torch.dtype) -> Contend
     return run
 
 
-def ours(model: str, sentences: list[str], precision: str) -> Contender:
+def ours(folder: str, sentences: list[str], precision: str, device: str) -> Contender:
     """Return this toolkit in one precision."""
-    encoder = load_encoder(model, device="cpu", precision=precision)
+    encoder = load_encoder(folder, pooler=Pooler.AVG, device=device, precision=precision)
     return lambda: encoder.encode(sentences)
 
 
@@ -111,33 +118,38 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=4000)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    data_dir()
     sentences = wikipedia(options.sentences)
-    folder = str(resolve_model(options.model))
-    contenders = peers(folder, sentences)
-    contenders["length-sorted padded loop fp32"] = plain_loop(folder, sentences, torch.float32)
-    contenders["length-sorted padded loop bf16"] = plain_loop(folder, sentences, torch.bfloat16)
-    contenders["simcse fp32"] = ours(options.model, sentences, "fp32")
-    contenders["simcse bf16"] = ours(options.model, sentences, "bf16")
+    with tempfile.TemporaryDirectory() as work:
+        measure(options, sentences, model_folder(options.model, Path(work)))
+
+
+def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> None:
+    """Time the contenders on one model and print the table."""
+    device = options.device
+    contenders = peers(folder, sentences, device)
+    if device == "cpu":
+        contenders["length-sorted padded loop fp32"] = plain_loop(folder, sentences, torch.float32)
+        contenders["length-sorted padded loop bf16"] = plain_loop(folder, sentences, torch.bfloat16)
+    contenders["simcse fp32"] = ours(folder, sentences, "fp32", device)
+    contenders["simcse bf16"] = ours(folder, sentences, "bf16", device)
     if options.only:
         contenders = {k: run for k, run in contenders.items() if k == BASELINE or options.only in k}
     vectors = {name: run() for name, run in contenders.items()}
     timings = alternate(contenders, options.rounds, warm_up=False)
 
-    encoder = load_encoder(options.model, device="cpu")
+    encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")
     flops = useful_flops(encoder.config, [len(row) for row in encoder.tokenize(sentences)])
-    peaks = {dtype: matrix_peak(dtype, options.clock) for dtype in (torch.float32, torch.bfloat16)}
+    peaks = Peaks.measured(options.clock, device)
     rows = []
     for name, timing in timings.items():
         seconds = timing.median(options.clock)
-        peak = peaks[torch.bfloat16 if "bf16" in name else torch.float32]
         rows.append(
             {
                 "setting": name,
                 "sentences/s": len(sentences) / seconds,
                 "ratio to default": timings[BASELINE].median(options.clock) / seconds,
                 "useful GFLOP/s": flops / seconds / 1e9,
-                "share of peak": flops / seconds / 1e9 / peak,
+                **peaks.shares(name, flops / seconds / 1e9),
                 "least cosine": least_cosine(vectors[name], vectors[BASELINE]),
                 "runs, s": " ".join(f"{run:.2f}" for run in getattr(timing, options.clock)),
             }
@@ -146,8 +158,7 @@ def main() -> None:
         "sentences": len(sentences),
         "tokens per sentence": sum(map(len, encoder.tokenize(sentences))) / len(sentences),
         "clock": options.clock,
-        "fp32 peak GFLOP/s": peaks[torch.float32],
-        "bf16 peak GFLOP/s": peaks[torch.bfloat16],
+        **peaks.facts(),
         **machine(),
     }
     report("Encoding", rows, facts, options.json)

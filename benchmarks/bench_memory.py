@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from measure import data_dir, machine, report
+from measure import arguments, data_dir, machine, report
 from simcse_cli.config import TrainConfig
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.loop import Trainer
@@ -52,14 +52,9 @@ def peak(options: argparse.Namespace, batch_size: int, micro_batch_size: int | N
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="minilm")
+    parser = arguments(__doc__)
     parser.add_argument("--large", type=int, default=2048)
     parser.add_argument("--small", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--step", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,6 +1,7 @@
 """Training against sentence-transformers' trainer: same pairs, batch, length and pooling, in alternating runs.
 
     python benchmarks/bench_train.py [--steps 6] [--rounds 3] [--json FILE]
+    python benchmarks/bench_train.py --device cuda --model random:bert-base --steps 50
 
 Both train on (sentence, same sentence) pairs with dropout, in-batch negatives, cosine / 0.05 and AdamW: the peer
 with SentenceTransformerTrainer and MultipleNegativesRankingLoss, this toolkit with its own training loop. The
@@ -16,17 +17,17 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from measure import Timing, arguments, data_dir, machine, matrix_peak, report, useful_flops, wikipedia
+from measure import Peaks, Timing, arguments, data_dir, machine, report, synchronize, useful_flops, wikipedia
+from shapes import model_folder
 from simcse_cli.config import TrainConfig
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.models.sources import resolve_model
 from simcse_cli.names import Pooler
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.batches import prefetch
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 
-BASELINE = "sentence-transformers trainer fp32"
+BASELINE, FAST_PEER = "sentence-transformers trainer fp32", "sentence-transformers trainer bf16"
 BATCH_SIZE, MAX_LENGTH = 64, 32
 Run = Callable[[], tuple[float, float]]
 """Trains ``steps`` counted steps; returns wall and processor seconds."""
@@ -39,7 +40,8 @@ class StepClock(TrainerCallback):
         self.readings: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the time."""
+        """Note the time when the device has done the step."""
+        synchronize()
         self.readings.append((time.perf_counter(), time.process_time()))
 
     def elapsed(self) -> tuple[float, float]:
@@ -48,7 +50,7 @@ class StepClock(TrainerCallback):
         return last_wall - wall, last_cpu - cpu
 
 
-def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Path) -> Run:
+def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Path, device: str) -> Run:
     """Return a run of sentence-transformers' trainer."""
     from datasets import Dataset
     from sentence_transformers import (
@@ -58,7 +60,7 @@ def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Pat
     )
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    model = SentenceTransformer(folder, device="cpu")
+    model = SentenceTransformer(folder, device=device)
     model.max_seq_length = MAX_LENGTH
     pairs = Dataset.from_dict({"anchor": sentences, "positive": sentences})
 
@@ -70,7 +72,7 @@ def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Pat
             max_steps=steps + 1,
             learning_rate=3e-5,
             bf16=bf16,
-            use_cpu=True,
+            use_cpu=device == "cpu",
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
@@ -89,17 +91,17 @@ def peer(folder: str, sentences: list[str], steps: int, *, bf16: bool, work: Pat
     return run
 
 
-def ours(model: str, steps: int, *, pooler: Pooler, precision: str, work: Path) -> Run:
+def ours(folder: str, steps: int, *, pooler: Pooler, precision: str, work: Path, device: str) -> Run:
     """Return a run of this toolkit's training loop."""
     config = TrainConfig(
-        model=model,
+        model=folder,
         train_file=str(data_dir() / "wiki" / "wiki1m_head.txt"),
         pooler=pooler,
         batch_size=BATCH_SIZE,
         max_length=MAX_LENGTH,
         max_steps=steps + 1,
         precision=precision,
-        device="cpu",
+        device=device,
     )
     trainer = Trainer(config, build_parts(config, SilentProgress()), work / "ours", SilentProgress())
 
@@ -133,40 +135,46 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sentences = wikipedia(BATCH_SIZE * (options.steps + 2))
-    folder = str(resolve_model(options.model))
+    device = options.device
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
+        folder = model_folder(options.model, work)
         runs = {
-            BASELINE: peer(folder, sentences, options.steps, bf16=False, work=work),
-            "sentence-transformers trainer bf16": peer(
-                folder, sentences, options.steps, bf16=True, work=work
-            ),
+            BASELINE: peer(folder, sentences, options.steps, bf16=False, work=work, device=device),
+            FAST_PEER: peer(folder, sentences, options.steps, bf16=True, work=work, device=device),
         }
         for precision in ("fp32", "bf16"):
             for pooler in (Pooler.AVG, Pooler.CLS):
                 runs[f"simcse {precision}, pooler {pooler}"] = ours(
-                    options.model, options.steps, pooler=pooler, precision=precision, work=work
+                    folder,
+                    options.steps,
+                    pooler=pooler,
+                    precision=precision,
+                    work=work,
+                    device=device,
                 )
         if options.only:
             runs = {k: run for k, run in runs.items() if k == BASELINE or options.only in k}
         timings = alternate_runs(runs, options.rounds)
+        encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")
 
-    encoder = load_encoder(options.model, device="cpu")
     lengths = [len(row) for row in encoder.tokenize(sentences, max_length=MAX_LENGTH)]
     # Two views, one forward and two products a product in the backward pass.
     flops = 2 * 3 * useful_flops(encoder.config, lengths) / len(sentences)
-    peaks = {dtype: matrix_peak(dtype, options.clock) for dtype in (torch.float32, torch.bfloat16)}
+    peaks = Peaks.measured(options.clock, device)
     rows = []
     for name, timing in timings.items():
         rate = BATCH_SIZE * options.steps / timing.median(options.clock)
-        peak = peaks[torch.bfloat16 if "bf16" in name else torch.float32]
         rows.append(
             {
                 "setting": name,
                 "sentences/s": rate,
                 "ratio to fp32 peer": timings[BASELINE].median(options.clock) / timing.median(options.clock),
+                "ratio to bf16 peer": timings[FAST_PEER].median(options.clock) / timing.median(options.clock)
+                if FAST_PEER in timings
+                else None,
                 "useful GFLOP/s": rate * flops / 1e9,
-                "share of peak": rate * flops / 1e9 / peak,
+                **peaks.shares(name, rate * flops / 1e9),
                 "runs, s": " ".join(f"{run:.2f}" for run in getattr(timing, options.clock)),
             }
         )
@@ -175,8 +183,7 @@ def main() -> None:
         "max length": MAX_LENGTH,
         "steps": options.steps,
         "clock": options.clock,
-        "fp32 peak GFLOP/s": peaks[torch.float32],
-        "bf16 peak GFLOP/s": peaks[torch.bfloat16],
+        **peaks.facts(),
         **machine(),
     }
     report("Training", rows, facts, options.json)

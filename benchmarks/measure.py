@@ -21,7 +21,8 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--model", default="minilm", help="also random:SHAPE, see shapes.py")
+    parser.add_argument("--device", default="cpu", help="where the benchmark can take one: cpu or cuda")
     parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5), help="alternating runs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
@@ -61,10 +62,17 @@ class Timing:
         return statistics.median(getattr(self, clock))
 
 
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """Return wall and processor seconds of a call."""
+    """Return wall and processor seconds of a call; work that it left on a GPU counts."""
     cpu, wall = time.process_time(), time.perf_counter()
     run()
+    synchronize()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
@@ -86,31 +94,60 @@ def alternate(
     return timings
 
 
-def matrix_peak(dtype: torch.dtype, clock: str, size: int = 2048) -> float:
-    """Return the best rate of a square product in GFLOP/s, of PyTorch's own and oneDNN's on prepacked weights.
+def matrix_peaks(dtype: torch.dtype, clock: str, device: str = "cpu") -> tuple[float, float]:
+    """Return the best rate of a square product in GFLOP/s: of ``a @ b``, and on a CPU of oneDNN on prepacked weights.
 
-    On AMD processors the second is ahead in float32, where MKL answers the first without AVX-512; a share of
-    the peak is of the higher of the two.
+    On AMD processors the second is ahead in float32, where MKL answers the first without AVX-512.
     """
-    a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
-    packed = torch.ops.mkldnn._reorder_linear_weight(b, size)
+    size = 2048 if device == "cpu" else 8192
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
 
     def rate(product: Callable[[], object]) -> float:
         product()
+        synchronize()
         seconds = min(timed(product)[clock == "cpu"] for _ in range(8))
         return 2 * size**3 / seconds / 1e9
 
     with torch.inference_mode():
-        return max(
-            rate(lambda: a @ b),
-            rate(lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], "")),
-        )
+        plain = rate(lambda: a @ b)
+        if device != "cpu":
+            return plain, plain
+        packed = torch.ops.mkldnn._reorder_linear_weight(b, size)
+        return plain, rate(lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], ""))
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The machine's limits in GFLOP/s, for both types of arithmetic."""
+
+    plain: dict[str, float]
+    best: dict[str, float]
+
+    @classmethod
+    def measured(cls, clock: str, device: str = "cpu") -> "Peaks":
+        """Measure both types."""
+        rates = {
+            name: matrix_peaks(dtype, clock, device)
+            for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+        }
+        return cls({k: rate[0] for k, rate in rates.items()}, {k: max(rate) for k, rate in rates.items()})
+
+    def shares(self, setting: str, gflops: float) -> dict[str, float]:
+        """Return a rate as shares of the limits of the arithmetic that the setting's name tells."""
+        kind = "bf16" if "bf16" in setting else "fp32"
+        return {"share of a @ b": gflops / self.plain[kind], "share of peak": gflops / self.best[kind]}
+
+    def facts(self) -> dict[str, float]:
+        """Return the limits by name."""
+        facts = {f"{kind} a @ b GFLOP/s": rate for kind, rate in self.plain.items()}
+        return facts | {f"{kind} peak GFLOP/s": rate for kind, rate in self.best.items()}
 
 
 def useful_flops(config: Any, lengths: Sequence[int]) -> float:
     """Return the floating-point operations of a forward pass over real tokens, padding not counted."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    per_token = 2 * (4 * hidden * hidden + 2 * hidden * inner)
+    inner_products = 3 if config.model_type == "modernbert" else 2  # a gated layer has one more
+    per_token = 2 * (4 * hidden * hidden + inner_products * hidden * inner)
     attention = sum(4 * hidden * length * length for length in lengths)
     return float(config.num_hidden_layers * (per_token * sum(lengths) + attention))
 
@@ -127,6 +164,7 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "sentence_transformers": sentence_transformers.__version__,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "load_average": os.getloadavg()[0],
     }
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SPEED = ("encode", "train", "sts")
+SPEED = ("encode", "train", "sts", "transfer", "memory", "scale")
 
 
 def main() -> None:

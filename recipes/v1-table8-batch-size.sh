@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Table 8 of version 1 of the SimCSE paper: batch size of the supervised run. Batches above 64 rows go through the
-# encoder in parts (cached gradients), so any of them fits. small sees every triplet once, whatever the batch size.
+# encoder in parts (cached gradients), so any of them fits. small takes as many triplets with each of them: 64 x STEPS.
 source "$(dirname "$0")/common.sh"
-[ "$SCALE" = full ] || SUP=(--mode sup --pooler cls --lr 5e-5 --epochs 1 --eval-every 1000 --precision "${PRECISION:-auto}")
 
 triplets nli.csv
 for size in 32 64 128 256 512 1024; do
-  train "batch-$size" "${SUP[@]}" --train-file "$OUT/nli.csv" --batch-size "$size" --micro-batch-size 192
+  steps=()
+  [ "$SCALE" = full ] || steps=(--max-steps $((64 * ${STEPS:-100} / size)))
+  train "batch-$size" "${SUP[@]}" --train-file "$OUT/nli.csv" --batch-size "$size" --micro-batch-size 192 "${steps[@]}"
 done
 
 for size in 32 64 128 256 512 1024; do
