@@ -1,25 +1,28 @@
 """Alignment, uniformity and STS-B before and after post-processing, on the first-last average of a model.
 
-    python benchmarks/bench_postprocess.py --data-dir DIR [--model minilm] [--split test]
+    python benchmarks/bench_postprocess.py [--split all] [--fit target|nli] [--model minilm] [--json FILE]
 
-The maps are fitted on both sides of the pairs of the split that is measured. Prints a Markdown table; the numbers
-of docs/postprocess.md come from it (--split test; --split all takes the whole of STS-B).
+The maps are fitted on the pairs that are measured (``target``) or on NLI sentences, as ``eval sts --fit`` does. The
+numbers of docs/postprocess.md come from it.
 """
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from measure import arguments, data_dir, machine, report
 from simcse_cli.analysis.geometry import alignment, uniformity
-from simcse_cli.console import Console
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
+from simcse_cli.evaluation.fitting import nli_examples
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.names import Metric, Pooler, Postprocess
 from simcse_cli.postprocess.registry import create
+from simcse_cli.progress import SilentProgress
+
+Vectors = NDArray[Any]
 
 METHODS: list[tuple[str, Postprocess, dict[str, int]]] = [
     ("whitening", Postprocess.WHITENING, {}),
@@ -31,33 +34,46 @@ METHODS: list[tuple[str, Postprocess, dict[str, int]]] = [
 ]
 
 
-def row(name: str, left: NDArray[Any], right: NDArray[Any], pairs: StsSubset) -> str:
-    """Return one Markdown row: alignment of pairs rated above 4, uniformity of all sentences, Spearman."""
+def row(name: str, left: Vectors, right: Vectors, pairs: StsSubset) -> dict[str, Any]:
+    """Return one line: alignment of pairs rated above 4, uniformity of all sentences, Spearman."""
     similar = pairs.gold > 4
-    align = alignment(left[similar], right[similar])
-    uniform = uniformity(np.concatenate([left, right]))
     score = correlate(Metric.SPEARMAN, cosine_rows(left, right), pairs.gold)
-    return f"| {name} | {align:.3f} | {uniform:.3f} | {100 * (score or 0):.2f} |"
+    return {
+        "method": name,
+        "alignment": alignment(left[similar], right[similar]),
+        "uniformity": uniformity(np.concatenate([left, right])),
+        "STS-B": None if score is None else 100 * score,
+    }
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--model", default="minilm")
-    parser.add_argument("--split", choices=["train", "dev", "test", "all"], default="test")
-    arguments = parser.parse_args()
-    (pairs,) = read_sts_task(arguments.data_dir, "STSBenchmark", split=arguments.split).subsets.values()
-    encoder = load_encoder(arguments.model, pooler=Pooler.AVG_FIRST_LAST, force_pooler=True)
-    vectors = encoder.encode([*pairs.left, *pairs.right], progress=Console())
-    left, right = np.split(vectors, 2)
-    print("| method | alignment | uniformity | STS-B |\n|---|---:|---:|---:|")
-    print(row("none", left, right, pairs), flush=True)
+    parser = arguments(__doc__)
+    parser.add_argument("--split", choices=["train", "dev", "test", "all"], default="all")
+    parser.add_argument("--fit", choices=["target", "nli"], default="target")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    folder = data_dir() / "senteval"
+    (pairs,) = read_sts_task(folder, "STSBenchmark", split=options.split).subsets.values()
+    encoder = load_encoder(options.model, pooler=Pooler.AVG_FIRST_LAST, force_pooler=True)
+    left, right = np.split(encoder.encode([*pairs.left, *pairs.right]), 2)
+    fit = np.stack([left, right], axis=1)
+    if options.fit == "nli":
+        examples = nli_examples(folder, SilentProgress())
+        sentences = [sentence for example in examples for sentence in example]
+        fit = encoder.encode(sentences).reshape(len(examples), len(examples[0]), -1)
+    rows = [row("none", left, right, pairs)]
     for name, kind, settings in METHODS:
-        processor = create(kind, **settings).fit(np.stack([left, right], axis=1))
-        print(row(name, processor.transform(left), processor.transform(right), pairs), flush=True)
+        processor = create(kind, **settings).fit(fit)
+        rows.append(row(name, processor.transform(left), processor.transform(right), pairs))
+    facts = {
+        "pairs": pairs.n_pairs,
+        "split": options.split,
+        "fit": options.fit,
+        "examples": len(fit),
+        **machine(),
+    }
+    report("Post-processing", rows, facts, options.json)
 
 
 if __name__ == "__main__":
