@@ -285,6 +285,12 @@ def environment_settings() -> dict[str, Any]:
     return coerce_settings({k: v for k, v in found.items() if v}, place="environment")
 
 
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables without those that are settings of a run."""
+    names = {ENVIRONMENT_PREFIX + f.name.upper() for f in fields(TrainConfig)}
+    return {name: value for name, value in environment.items() if name not in names}
+
+
 def resolve_config(
     *,
     recipe: str | None = None,

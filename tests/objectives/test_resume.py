@@ -1,101 +1,110 @@
-"""A run of any objective that dies between two saved states goes on to the same bits."""
+"""A run of any objective survives kill -9 at any moment and goes on to the same bits."""
 
-import dataclasses
+import json
+import multiprocessing
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from resume_cases import CASES, config_of, write_train_files
+from safetensors.torch import load_file
 
-from helpers import SENTENCES
-from simcse_cli.config import TrainConfig, resolve_config
+from helpers import build_tiny_model
+from simcse_cli.config import dump_config
 from simcse_cli.names import Objective as Name
-from simcse_cli.objectives.base import Reads
-from simcse_cli.objectives.registry import objective_class, objective_defaults
-from simcse_cli.progress import SilentProgress
-from simcse_cli.training.loop import Trainer
-from simcse_cli.training.setup import build_parts
-
-LABELS = ("entailment", "neutral", "contradiction")
-OPTIONS = {
-    Name.SIMCSE_UNSUP: {"mlm_weight": 0.1},
-    Name.NEXT_SENTENCE: {"window": 3, "dual_encoder": True},
-    Name.IS_BERT: {"n_channels": 8},
-    Name.DECLUTR: {"min_span": 4, "max_span": 16},
-    Name.BARLOW_TWINS: {"projector_dim": 16},
-    Name.VICREG: {"projector_dim": 16},
-}
 
 
-class Killed(Exception):  # noqa: N818 - an event, not an error
-    """Stands for kill -9: nothing after it runs."""
+@pytest.fixture(scope="module")
+def train_files(tmp_path_factory) -> dict[str, Path]:
+    return write_train_files(tmp_path_factory.mktemp("files"))
 
 
-@pytest.fixture
-def train_files(tmp_path):
-    """Write a file of each kind."""
-    texts = {
-        Reads.ROWS: "\n".join(SENTENCES),
-        Reads.DOCUMENTS: "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 3)),
-        Reads.LABELLED: "sentence1\tsentence2\tgold_label\n"
-        + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i % 3]}" for i in range(24)),
-    }
-    paths = {}
-    for kind, text in texts.items():
-        paths[kind] = tmp_path / f"{kind}.{'tsv' if kind is Reads.LABELLED else 'txt'}"
-        paths[kind].write_text(text + "\n")
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("anchor\tpositive\n" + "\n".join(f"{a}\t{a} Yes." for a in SENTENCES) + "\n")
-    return paths | {"pairs": pairs}
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("model") / "bert")
 
 
-def config_of(name, train_files, model_dir) -> TrainConfig:
-    reads = "pairs" if name is Name.SIMCSE_SUP else objective_class(name).reads
-    flags = {
-        "objective": name,
-        "model": str(model_dir),
-        "train_file": str(train_files[reads]),
-        "batch_size": 8 if name is not Name.DECLUTR else 2,
-        "max_steps": 4,
-        "save_every": 2,
-        "lr": 1e-3,
-        "device": "cpu",
-        "options": OPTIONS.get(name, {}),
-    }
-    return resolve_config(flags=flags, objective_defaults=objective_defaults())
+def test_every_objective_has_a_case():
+    assert {name for name, _, _ in CASES.values()} == set(Name)
 
 
-def trainer_of(config, run_dir, should_stop=lambda: False) -> Trainer:
-    run_dir.mkdir(exist_ok=True)
-    return Trainer(config, build_parts(config, SilentProgress()), run_dir, SilentProgress(), should_stop)
-
-
-@pytest.fixture(autouse=True)
-def _without_export(monkeypatch):
-    """Skip what follows training: the weights are compared in memory."""
-    monkeypatch.setattr(Trainer, "_save_model", lambda self: None)
-    monkeypatch.setattr(Trainer, "_finish", lambda self, status: self._record(status))
-
-
-@pytest.mark.parametrize(
-    ("name", "micro_batch_size"), [*((name, None) for name in Name), (Name.SIMCSE_SUP, 5), (Name.VICREG, 5)]
+# Processes forked from one that has imported everything: a run costs its training alone.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "simcse_cli.training.loop",
+        "simcse_cli.training.setup",
+        "sentence_transformers",
+        "transformers.models.bert.modeling_bert",
+        "transformers.models.bert.tokenization_bert",
+    ]
 )
-def test_killed_run_resumes_to_the_same_bits(name, micro_batch_size, train_files, tiny_model_dir, tmp_path):
-    config = config_of(name, train_files, tiny_model_dir)
-    config = dataclasses.replace(config, micro_batch_size=micro_batch_size)
-    whole = trainer_of(config, tmp_path / "whole")
-    whole.run()
 
-    n_steps = iter(range(1, 99))
 
-    def die_after_three_steps():
-        if next(n_steps) == 3:
-            raise Killed
-        return False
+def run_command(*arguments: str) -> None:
+    """Run the console command, as a process of its own does."""
+    from simcse_cli.cli import main
 
-    with pytest.raises(Killed):
-        trainer_of(config, tmp_path / "killed", die_after_three_steps).run()
-    resumed = trainer_of(config, tmp_path / "killed")
-    resumed.run()
-    assert resumed.position.step == 4
-    expected = whole.objective.state_dict()
-    for key, value in resumed.objective.state_dict().items():
-        assert torch.equal(value, expected[key]), key
+    torch.set_num_threads(1)
+    main(list(arguments))
+
+
+def start(*arguments: object) -> Any:
+    process = FORKS.Process(target=run_command, args=("train", "-q", *map(str, arguments)))
+    process.start()
+    return process
+
+
+def finish(*arguments: object) -> None:
+    process = start(*arguments)
+    process.join()
+    assert process.exitcode == 0
+
+
+def kill_after_a_state(process: Any, run_dir: Path, delay: float) -> None:
+    """Send SIGKILL once a step is saved and some time has passed."""
+    deadline = time.monotonic() + 120
+    while process.is_alive() and time.monotonic() < deadline:
+        if any((run_dir / "checkpoint").glob("step-*[1-9]")):
+            break
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def tensors_of(run_dir: Path) -> dict[str, torch.Tensor]:
+    """Return every tensor of a run folder: the model, the weights of the objective, the moments."""
+    return {
+        f"{path.relative_to(run_dir)}: {name}": tensor
+        for path in run_dir.rglob("*.safetensors")
+        for name, tensor in load_file(path).items()
+    }
+
+
+def lines_of(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.endswith("_per_second")} for line in lines]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_run_killed_anywhere_goes_on_to_the_same_bits(case, train_files, model_dir, tmp_path):
+    config = config_of(case, train_files, model_dir)
+    recipe, whole, killed = tmp_path / "recipe.yaml", tmp_path / "whole", tmp_path / "killed"
+    recipe.write_text(dump_config(config))
+    finish("--config", recipe, "-o", whole)
+    process = start("--config", recipe, "-o", killed)
+    kill_after_a_state(process, killed, delay=random.Random(case).uniform(0, 0.15))
+    finish("-o", killed, "--resume")
+
+    assert lines_of(killed) == lines_of(whole)
+    expected, found = tensors_of(whole), tensors_of(killed)
+    assert found.keys() == expected.keys()
+    assert {name.partition("/")[0] for name in found} == {"model", "checkpoint"}
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name

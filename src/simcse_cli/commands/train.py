@@ -1,11 +1,7 @@
 """`simcse train`: recipe, environment and flags to settings, settings to a run folder."""
 
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +9,18 @@ import typer
 
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._demo import demo_folder
-from simcse_cli.commands._train_many import SweepRun, merge_settings, parse_seeds, train_seeds, train_sweep
+from simcse_cli.commands._train_many import (
+    SweepRun,
+    Train,
+    merge_settings,
+    parse_seeds,
+    train_seeds,
+    train_sweep,
+)
+from simcse_cli.commands._train_processes import launch, stop_on_signal, trains_on
 from simcse_cli.console import Column, Console, Report, get_console
 from simcse_cli.errors import ConfigError
+from simcse_cli.files import STDIO
 from simcse_cli.names import (
     Device,
     DevSuite,
@@ -238,12 +243,19 @@ def train_command(
     `simcse train --mode unsup` and `--mode sup` are SimCSE; recipes of the paper: `--config simcse-unsup-bert-base`.
     """
     console = get_console()
-    if num_processes > 1 and "LOCAL_RANK" not in os.environ:
+    is_many = (seeds is not None or sweep is not None) and not dry_run
+    is_parent = num_processes > 1 and "LOCAL_RANK" not in os.environ
+    if is_parent and train_file == STDIO:
+        raise typer.BadParameter("processes cannot share standard input", param_hint="--train-file")
+    if is_parent and not is_many:
         raise typer.Exit(launch(num_processes, sys.argv[1:]))
     flags = flags_given(ctx.params)
-    if (seeds is not None or sweep is not None) and not dry_run:
+    if is_many:
         chosen = parse_seeds(seeds)
-        train_many(flags, config, sweep, chosen, output, console, resume=resume, force=force, fmt=fmt)
+        train_one = trains_on(num_processes) if is_parent else train
+        train_many(
+            flags, config, sweep, chosen, output, console, train_one, resume=resume, force=force, fmt=fmt
+        )
         return
     settings = resolve_settings(flags, config, output if resume else None)
     if settings.train_file is None:
@@ -269,12 +281,13 @@ def train_many(
     seeds: list[int],
     output: Path | None,
     console: Console,
+    train_one: Train,
     *,
     resume: bool,
     force: bool,
     fmt: OutputFormat,
 ) -> None:
-    """Train for several seeds or the trials of a sweep, under one folder."""
+    """Train for several seeds or the trials of a sweep, under one folder, each with ``train_one``."""
     from simcse_cli.training.sweep import Interrupted
 
     def make_config(swept: dict[str, Any]) -> "TrainConfig":
@@ -286,9 +299,11 @@ def train_many(
     try:
         if sweep is not None:
             plan = SweepRun(sweep, make_config, seeds)
-            train_sweep(plan, folder, train, console, resume=resume, force=force, fmt=fmt)
+            train_sweep(plan, folder, train_one, console, resume=resume, force=force, fmt=fmt)
         else:
-            train_seeds(make_config({}), seeds, folder, train, console, resume=resume, force=force, fmt=fmt)
+            train_seeds(
+                make_config({}), seeds, folder, train_one, console, resume=resume, force=force, fmt=fmt
+            )
     except Interrupted:
         console.info(f"stopped; the same command with -o {folder} --resume goes on")
         raise typer.Exit(130) from None
@@ -372,42 +387,6 @@ def default_run_dir(settings: "TrainConfig") -> Path:
     stem = f"{settings.objective}-{Path(settings.model).name}-{settings.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in range(1, 10_000))
     return next(path for path in candidates if not path.exists())
-
-
-def launch(n_processes: int, arguments: list[str]) -> int:
-    """Run the same command in several processes with torchrun and return its exit code."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip or argument.startswith("--num-processes="):
-            skip = False
-        elif argument == "--num-processes":
-            skip = True
-        else:
-            kept.append(argument)
-    runner = ["-m", "torch.distributed.run", f"--nproc-per-node={n_processes}", "--master-port=0"]
-    threads = str(max(1, (os.cpu_count() or 1) // n_processes))
-    environment = {"OMP_NUM_THREADS": threads} | os.environ
-    command = [sys.executable, *runner, "-m", "simcse_cli", *kept]
-    return subprocess.run(command, env=environment, check=False).returncode
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[list[bool]]:
-    """Yield a list that becomes non-empty on Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once."""
-    stopped: list[bool] = []
-
-    def handle(signum: int, frame: Any) -> None:
-        if stopped:
-            raise KeyboardInterrupt
-        stopped.append(True)
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def train(

@@ -1,0 +1,134 @@
+"""`simcse train --num-processes`: real processes, their errors, and a signal that lets them save."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers import SENTENCES
+from simcse_cli.commands import _train_processes
+from simcse_cli.commands._train_processes import first_failure, free_port, launch, without_flag
+
+
+def test_the_flag_is_not_passed_on():
+    assert without_flag(["train", "--num-processes", "2", "--lr", "1"]) == ["train", "--lr", "1"]
+    assert without_flag(["train", "--num-processes=2", "-q"]) == ["train", "-q"]
+
+
+def test_a_free_port_can_be_bound():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", free_port()))
+
+
+def start(code: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def test_the_first_failure_does_not_wait_for_the_others():
+    fine, failing, endless = map(start, ("pass", "raise SystemExit(7)", "import time; time.sleep(60)"))
+    try:
+        assert first_failure([fine, failing, endless]) is failing
+        assert endless.poll() is None
+    finally:
+        endless.kill()
+        endless.wait()
+    assert first_failure([fine, fine]) is None
+
+
+def test_an_error_of_all_processes_is_shown_once(capfd):
+    assert launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"]) == 2
+    assert capfd.readouterr().err.count("nonsense") == 1
+
+
+def test_standard_input_is_refused(invoke):
+    outcome = invoke("train", "--num-processes", "2", "--train-file", "-", input="a\nb\n")
+    assert outcome.exit_code == 2
+    assert "cannot share standard input" in outcome.stderr
+
+
+@pytest.fixture
+def arguments(tiny_model_dir, tmp_path) -> list[str]:
+    """Return a run without randomness, the batch size left open."""
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    flags = {
+        "--model": tiny_model_dir,
+        "--train-file": tmp_path / "rows.txt",
+        "--objective": "simcse-unsup",
+        "--dropout-mode": "none",
+        "--pooler": "avg",
+        "--max-steps": 400,
+        "--save-every": 10,
+        "--log-every": 1,
+        "--lr": 1e-6,
+        "--device": "cpu",
+    }
+    return ["train", "-q", *(str(part) for flag in flags.items() for part in flag)]
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
+    """Let launched commands run in this process; return number of processes and exit code of each."""
+    done = []
+
+    def run_here(n_processes, arguments, *, environment, shows_result):
+        assert "SIMCSE_LR" not in environment
+        with monkeypatch.context() as patch:
+            patch.delenv("SIMCSE_LR")
+            done.append((n_processes, invoke(*arguments).exit_code))
+        return done[-1][1]
+
+    monkeypatch.setattr(_train_processes, "launch", run_here)
+    monkeypatch.setenv("SIMCSE_LR", "1e-5")
+    return done
+
+
+def test_every_seed_is_launched_with_its_settings(invoke, arguments, launches, tmp_path):
+    lr = arguments.index("--lr")
+    del arguments[lr : lr + 2]
+    arguments = [*arguments, "--max-steps", "2", "-o", tmp_path / "runs", "--format", "json"]
+    outcome = invoke(*arguments, "--seeds", "1,2", "--num-processes", "3")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert launches == [(3, 0), (3, 0)]
+    assert [row["seed"] for row in json.loads(outcome.stdout)["seeds"]] == [1, 2]
+    record = json.loads((tmp_path / "runs" / "seed-2" / "run.json").read_text())
+    assert (record["seed"], record["config"]["lr"], record["step"]) == (2, 1e-5, 2)
+
+
+def test_a_failed_launch_ends_the_runs_with_its_exit_code(invoke, arguments, monkeypatch, tmp_path):
+    monkeypatch.setattr(_train_processes, "launch", lambda *_, **__: 1)
+    outcome = invoke(*arguments, "-o", tmp_path / "runs", "--seeds", "1,2", "--num-processes", "2")
+    assert outcome.exit_code == 1
+
+
+def test_two_processes_save_on_sigterm_resume_and_log_what_one_logs(invoke, arguments, tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = tmp_path / "two"
+    command = [sys.executable, "-m", "simcse_cli", *arguments, "--batch-size", "4", "-o", str(run)]
+    command += ["--num-processes", "2"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(run.glob("checkpoint/step-*[1-9]0")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert b"Traceback" not in errors
+    stopped = json.loads((run / "run.json").read_text())
+    assert (stopped["status"], stopped["n_processes"]) == ("interrupted", 2)
+    assert [path.name for path in run.glob("checkpoint/*")] == [f"step-{stopped['step']:08d}"]
+
+    subprocess.run([*command, "--resume"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    outcome = invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert losses(run) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)

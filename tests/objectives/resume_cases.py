@@ -1,0 +1,65 @@
+"""A short run of every objective and its main variants, with files it can read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from helpers import SENTENCES
+from simcse_cli.config import TrainConfig, resolve_config
+from simcse_cli.names import Objective as Name
+from simcse_cli.objectives.base import Reads
+from simcse_cli.objectives.registry import objective_class, objective_defaults
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+# case -> objective, its options, settings
+CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
+    "simcse-unsup": (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1}, {}),
+    "simcse-unsup, augmented": (Name.SIMCSE_UNSUP, {"dual_encoder": True}, {"augment": "delete:0.2"}),
+    "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
+    "simcse-sup, chunks": (Name.SIMCSE_SUP, {}, {"micro_batch_size": 5}),
+    "next-sentence": (Name.NEXT_SENTENCE, {"window": 3, "dual_encoder": True}, {}),
+    "quick-thoughts": (Name.QUICK_THOUGHTS, {}, {}),
+    "sbert": (Name.SBERT, {}, {}),
+    "ct": (Name.CT, {}, {}),
+    "is-bert": (Name.IS_BERT, {"n_channels": 8}, {}),
+    "declutr": (Name.DECLUTR, {"min_span": 4, "max_span": 16}, {"batch_size": 2}),
+    "barlow-twins": (Name.BARLOW_TWINS, {"projector_dim": 16}, {}),
+    "vicreg": (Name.VICREG, {"projector_dim": 16}, {}),
+    "vicreg, chunks": (Name.VICREG, {"projector_dim": 16}, {"micro_batch_size": 5}),
+}
+
+
+def write_train_files(folder: Path) -> dict[str, Path]:
+    """Write a file of each kind and return the paths by kind; ``pairs`` are for the supervised objective."""
+    texts = {
+        Reads.ROWS: "\n".join(SENTENCES),
+        Reads.DOCUMENTS: "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 3)),
+        Reads.LABELLED: "sentence1\tsentence2\tgold_label\n"
+        + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i % 3]}" for i in range(24)),
+        "pairs": "anchor\tpositive\n" + "\n".join(f"{a}\t{a} Yes." for a in SENTENCES),
+    }
+    paths = {}
+    for kind, text in texts.items():
+        paths[str(kind)] = folder / f"{kind}.{'txt' if kind in (Reads.ROWS, Reads.DOCUMENTS) else 'tsv'}"
+        paths[str(kind)].write_text(text + "\n")
+    return paths
+
+
+def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> TrainConfig:
+    """Return the settings of a case."""
+    name, options, more = CASES[case]
+    reads = "pairs" if name is Name.SIMCSE_SUP else objective_class(name).reads
+    flags = {
+        "objective": name,
+        "model": str(model_dir),
+        "train_file": str(train_files[reads]),
+        "batch_size": 8,
+        "max_steps": 9,
+        "save_every": 2,
+        "log_every": 1,
+        "lr": 1e-3,
+        "device": "cpu",
+        "options": options,
+    }
+    return resolve_config(flags=flags | more, objective_defaults=objective_defaults())
