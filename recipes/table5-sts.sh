@@ -43,6 +43,6 @@ if [ "$SCALE" = full ]; then
 fi
 results=()
 for result in "$OUT"/*.json; do
-  [ "$result" = "$OUT/comparison.json" ] || results+=("$result")
+  [[ $result == */comparison.json || $result == *.manifest.json ]] || results+=("$result")
 done
 simcse compare "${results[@]}" --against simcse.5 -o "$OUT/comparison.json" --force
