@@ -62,7 +62,7 @@ def arguments(tiny_model_dir, tmp_path) -> list[str]:
         "--objective": "simcse-unsup",
         "--dropout-mode": "none",
         "--pooler": "avg",
-        "--max-steps": 400,
+        "--max-steps": 200,
         "--save-every": 10,
         "--log-every": 1,
         "--lr": 1e-6,
@@ -108,6 +108,16 @@ def test_a_failed_launch_ends_the_runs_with_its_exit_code(invoke, arguments, mon
     monkeypatch.setattr(_train_processes, "launch", lambda *_, **__: 1)
     outcome = invoke(*arguments, "-o", tmp_path / "runs", "--seeds", "1,2", "--num-processes", "2")
     assert outcome.exit_code == 1
+
+
+def test_a_run_goes_on_with_as_many_processes_as_it_has(invoke, arguments, tmp_path):
+    run = tmp_path / "run"
+    assert invoke(*arguments, "--max-steps", "2", "-o", run).exit_code == 0
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"n_processes": 4}))
+    outcome = invoke("train", "-o", run, "--resume")
+    assert outcome.exit_code == 1
+    assert "--num-processes 4" in outcome.stderr
 
 
 def test_two_processes_save_on_sigterm_resume_and_log_what_one_logs(invoke, arguments, tmp_path):

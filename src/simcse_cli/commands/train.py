@@ -403,6 +403,8 @@ def train(
     from simcse_cli.training.loop import Trainer
     from simcse_cli.training.setup import build_parts
 
+    if resume:
+        check_n_processes(run_dir)
     parts = build_parts(settings, console)
     main = int(os.environ.get("RANK", "0")) == 0
     if main and not (resume and (run_dir / "config.yaml").exists()):
@@ -414,6 +416,25 @@ def train(
         trainer = Trainer(settings, parts, run_dir, quiet, should_stop=lambda: bool(stopped))
         record = trainer.run()
     return record if main else None
+
+
+def check_n_processes(run_dir: Path) -> None:
+    """Do nothing if the run in the folder, if any, has as many processes as this one: its batches depend on it.
+
+    Raises:
+        ConfigError: it has another number.
+    """
+    from simcse_cli.runs import read_run_record
+
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if not (run_dir / "run.json").is_file():
+        return
+    before = read_run_record(run_dir).n_processes
+    if before != n_processes:
+        raise ConfigError(
+            f"the run in {run_dir} has {before} processes, this is {n_processes}",
+            hint=f"go on with --num-processes {before}, or start another run with a new -o",
+        )
 
 
 def run_report(record: "RunRecord", run_dir: Path) -> Report:
