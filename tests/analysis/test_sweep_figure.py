@@ -4,7 +4,13 @@ import pytest
 
 from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
 
-VALUES = {"lr": [1e-5, 3e-5, 1e-3], "batch_size": [8, 16], "epochs": [1, 2]}
+VALUES = {
+    "lr": [1e-5, 3e-5, 1e-3],
+    "batch_size": [8, 16],
+    "epochs": [1, 2],
+    "pooler": ["cls", "avg"],
+    "options.dual_encoder": [False, True],
+}
 
 
 def points(names):
@@ -22,6 +28,16 @@ def test_draw_sweep_of_one_setting_is_a_line_over_its_values():
     assert axes.lines[-1].get_ydata()[0] == pytest.approx(82.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "labels"), [("pooler", ["cls", "avg"]), ("options.dual_encoder", ["False", "True"])]
+)
+def test_draw_sweep_of_one_setting_without_numbers_names_its_values(name, labels):
+    axes = draw_sweep(points([name]), [name]).axes[0]
+    assert axes.get_xlabel() == name
+    assert [label.get_text() for label in axes.get_xticklabels()] == labels
+    assert (axes.lines[-1].get_xdata()[0], axes.lines[-1].get_ydata()[0]) == (1, pytest.approx(81.0))
+
+
 def test_draw_sweep_of_two_settings_is_a_grid_with_the_best_marked():
     axes = draw_sweep(points(["lr", "batch_size"]), ["lr", "batch_size"]).axes[0]
     texts = [text.get_text() for text in axes.texts]
@@ -31,5 +47,7 @@ def test_draw_sweep_of_two_settings_is_a_grid_with_the_best_marked():
 
 def test_draw_sweep_of_more_or_an_incomplete_grid_goes_trial_by_trial():
     names = ["lr", "batch_size", "epochs"]
-    assert draw_sweep(points(names), names).axes[0].get_xlabel() == "trial"
+    axes = draw_sweep(points(names), names).axes[0]
+    assert axes.get_xlabel() == "trial"
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
     assert draw_sweep(points(names[:2])[:5], names[:2]).axes[0].get_xlabel() == "trial"

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -75,6 +76,30 @@ def test_sweep_reports_trials_and_resumes(train, tmp_path):
     assert "--resume" in again.stderr
     resumed = train("\n".join(SENTENCES), *arguments, "--resume")
     assert json.loads(resumed.stdout) == result
+
+
+def test_sweep_over_poolers_and_encoders_goes_on_after_a_kill(train, tmp_path):
+    sweep = tmp_path / "grid.yaml"
+    sweep.write_text(
+        "settings: {objective: simcse-unsup}\n"
+        "grid: {pooler: [cls, avg], options.dual_encoder: [false, true]}\n"
+    )
+    arguments = ("--sweep", sweep, "-o", tmp_path / "runs")
+    outcome = train("\n".join(SENTENCES), *arguments)
+    assert outcome.exit_code == 0, outcome.stderr
+    trials = json.loads(outcome.stdout)["trials"]
+    assert len(trials) == 4
+    lost = tmp_path / "runs" / "pooler=avg,dual_encoder=True"
+    config = json.loads((lost / "run.json").read_text())["config"]
+    assert (config["pooler"], config["options"]) == ("avg", {"dual_encoder": True})
+
+    for entry in lost.iterdir():  # a kill before the first state leaves the settings alone
+        if entry.name != "config.yaml":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    (tmp_path / "runs" / "sweep.json").unlink()
+    resumed = train("\n".join(SENTENCES), *arguments, "--resume")
+    assert json.loads(resumed.stdout)["trials"] == trials
+    assert json.loads((tmp_path / "runs" / "sweep.json").read_text())["trials"] == trials
 
 
 @pytest.mark.parametrize(

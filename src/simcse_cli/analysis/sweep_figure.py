@@ -26,28 +26,37 @@ class SweepPoint:
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> "Figure":
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
-    One numeric setting gives a line, the deviation over seeds as bars; a full grid of two gives a table of
-    coloured cells; anything else gives the trials in the order they ran.
+    One setting gives a line over numbers, points over names, the deviation over seeds as bars; a full grid of two
+    gives a table of coloured cells; anything else gives the trials in the order they ran.
     """
     values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
     if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
         return _draw_grid(points, swept, values)
     figure, (axes,) = new_figure(6.0, 3.6)
-    if len(swept) == 1 and all(isinstance(value, int | float) for value in values[0]):
+    axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
+    if len(swept) > 1:
+        _draw_line(axes, list(range(1, len(points) + 1)), points, "")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    elif all(_is_number(value) for value in values[0]):
         ordered = sorted(points, key=lambda point: point.settings[swept[0]])
         _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
         if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
             axes.set_xscale("log")
-        axes.set_xlabel(swept[0])
     else:
-        _draw_line(axes, list(range(1, len(points) + 1)), points, "")
-        axes.set_xlabel("trial")
+        names = list(dict.fromkeys(str(point.settings[swept[0]]) for point in points))
+        _draw_line(axes, [names.index(str(point.settings[swept[0]])) for point in points], points, "")
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylabel(SCORE_LABEL)
     return figure
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _order(value: Any) -> tuple[bool, Any]:
-    is_number = isinstance(value, int | float)
+    is_number = _is_number(value)
     return (not is_number, value if is_number else str(value))
 
 
