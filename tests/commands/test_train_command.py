@@ -87,12 +87,15 @@ def test_run_that_exists_is_kept_without_force(invoke, corpus, tiny_model_dir, t
     assert invoke(*command, "--force").exit_code == 0
 
 
-def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path):
+def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
     command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", *QUICK)
     assert invoke(*command).exit_code == 0
     outcome = invoke(*command, "--resume", "--lr", "1e-3")
     assert outcome.exit_code == 1
     assert "--lr 0.001 differs" in outcome.stderr
+    monkeypatch.setenv("SIMCSE_TEMPERATURE", "0.1")
+    assert "--temperature 0.1 differs from the run" in invoke(*command, "--resume").stderr
+    monkeypatch.delenv("SIMCSE_TEMPERATURE")
     assert invoke(*command, "--resume").exit_code == 0
 
 

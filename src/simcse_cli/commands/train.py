@@ -344,14 +344,22 @@ def flags_given(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve_settings(flags: dict[str, Any], recipe: str | None, resumed: Path | None) -> "TrainConfig":
-    """Return the settings; a resumed run keeps its own and refuses flags that contradict them."""
-    from simcse_cli.config import coerce_settings, flag, resolve_config
+    """Return the settings; a resumed run keeps its own and refuses flags and variables that contradict them."""
+    from simcse_cli.config import (
+        TrainConfig,
+        coerce_settings,
+        environment_settings,
+        flag,
+        read_recipe,
+        resolve_config,
+    )
     from simcse_cli.objectives.registry import objective_defaults
 
     if resumed is None or not (resumed / "config.yaml").exists():
         return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
-    settings = resolve_config(recipe=str(resumed / "config.yaml"))
-    given = coerce_settings(flags, place="command line")
+    recorded = str(resumed / "config.yaml")
+    settings = TrainConfig(**coerce_settings(read_recipe(recorded), place=recorded))
+    given = environment_settings() | coerce_settings(flags, place="command line")
     for name, value in given.items():
         if getattr(settings, name) != value:
             raise ConfigError(
