@@ -36,7 +36,7 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> "Figure":
     axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
     if len(swept) > 1:
         _draw_line(axes, list(range(1, len(points) + 1)), points, "")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
     elif all(_is_number(value) for value in values[0]):
         ordered = sorted(points, key=lambda point: point.settings[swept[0]])
         _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
