@@ -1,9 +1,10 @@
 """Peak memory of one training step: cached gradients at a large batch against a plain step at a small one.
 
-    python benchmarks/bench_memory.py [--large 2048] [--small 64] [--json FILE]
+    python benchmarks/bench_memory.py [--large 2048] [--small 64] [--rows 64] [--json FILE]
 
 Each measurement is a process of its own that loads the model and the data, does one unsupervised SimCSE step and
-reports the highest resident memory it had. The chunk of the large batch is as many rows as the small batch has.
+reports the highest resident memory it had. The small batch goes through the encoder at once, two rows a sentence; the
+large one ``--rows`` at a time.
 """
 
 import argparse
@@ -55,6 +56,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--large", type=int, default=2048)
     parser.add_argument("--small", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=64, help="--micro-batch-size of the large batch")
     parser.add_argument("--step", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -63,12 +65,12 @@ def main() -> None:
         step(options.model, batch_size, micro_batch_size or None)
         return
     small = peak(options, options.small, None)
-    large = peak(options, options.large, 2 * options.small)
+    large = peak(options, options.large, options.rows)
     rows: list[dict[str, Any]] = [
         {"batch": options.small, "rows at a time": 2 * options.small, "peak MiB": small, "ratio": 1.0},
         {
             "batch": options.large,
-            "rows at a time": 2 * options.small,
+            "rows at a time": options.rows,
             "peak MiB": large,
             "ratio": large / small,
         },
