@@ -34,7 +34,10 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step
     model_step = int(read_json(model / RECORD_FILE).get("step", last))
-    found = {step_of(path): KeptCheckpoint(step_of(path), path, False) for path in kept_states(run_dir / "checkpoint")}
+    found = {
+        step_of(path): KeptCheckpoint(step_of(path), path, False)
+        for path in kept_states(run_dir / "checkpoint")
+    }
     found[model_step] = KeptCheckpoint(model_step, model, True)
     return [found[step] for step in sorted(found)]
 
