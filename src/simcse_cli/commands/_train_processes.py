@@ -1,5 +1,6 @@
 """Several training processes on one machine, and signals that let them save their state."""
 
+import atexit
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from simcse_cli.runs import RunRecord
 
 POLL_S = 0.1
+GRACE_S = 10.0  # for the first process to report by itself what another has failed with
+USAGE_ERROR = 2  # exit code of what is wrong with the flags, which all processes see alike
 INTERRUPTED = 130  # exit code of a run that saved its state and stopped
 
 
@@ -70,13 +73,15 @@ def launch(
         try:
             with stop_on_signal(forward):
                 failed = first_failure(workers)
+                if failed is not None and failed.returncode == USAGE_ERROR:
+                    wait(workers[0], GRACE_S)
         finally:
             for worker in workers:
                 worker.kill()
                 worker.wait()
         if failed is None:
             return 0
-        if failed is not workers[0]:
+        if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
             show(others)
         return failed.returncode if failed.returncode > 0 else 128 - failed.returncode
 
@@ -135,6 +140,25 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
         if failed is not None or None not in codes:
             return failed
         time.sleep(POLL_S)
+
+
+def wait(worker: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Wait until a process has ended, but no longer than this."""
+    with suppress(subprocess.TimeoutExpired):
+        worker.wait(seconds)
+
+
+def leave_group_at_exit() -> None:
+    """Have this process leave its group of processes before it ends; threads of the group would abort it."""
+    atexit.register(leave_group)
+
+
+def leave_group() -> None:
+    """Leave the group of processes, if there is one."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def show(messages: IO[bytes]) -> None:

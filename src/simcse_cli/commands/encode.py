@@ -1,5 +1,6 @@
 """`simcse encode`: sentences to vectors."""
 
+import atexit
 import functools
 import os
 from collections.abc import Callable, Iterable
@@ -180,6 +181,7 @@ def share_of_process() -> "Share":
 
     if not distributed.is_initialized():
         distributed.init_process_group("gloo")
+        atexit.register(distributed.destroy_process_group)
     return Share(distributed.get_rank(), n_processes, distributed.barrier)
 
 

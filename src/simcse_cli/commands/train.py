@@ -17,7 +17,7 @@ from simcse_cli.commands._train_many import (
     train_seeds,
     train_sweep,
 )
-from simcse_cli.commands._train_processes import launch, stop_on_signal, trains_on
+from simcse_cli.commands._train_processes import launch, leave_group_at_exit, stop_on_signal, trains_on
 from simcse_cli.console import Column, Console, Report, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO
@@ -413,6 +413,7 @@ def train(
 
     if resume:
         check_n_processes(run_dir)
+    leave_group_at_exit()
     parts = build_parts(settings, console)
     main = int(os.environ.get("RANK", "0")) == 0
     if main and not (resume and (run_dir / "config.yaml").exists()):
