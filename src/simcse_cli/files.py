@@ -163,7 +163,7 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def iter_records(
+def iter_checked_records(
     source: Path | str, *, texts: Sequence[str], numbers: Sequence[str], hint: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON Lines file, each checked for its keys.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.files import atomic_text, in_index_order, iter_records
+from simcse_cli.files import atomic_text, in_index_order, iter_checked_records
 
 TEXT_KEYS = ("task", "subset")
 NUMBER_KEYS = ("index", "gold", "cosine")
@@ -59,7 +59,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
         DataError: a line is not JSON or lacks a key, or a subset has a gap; names file and line.
     """
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for record in iter_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
+    for record in iter_checked_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
         rows.setdefault(record["task"], {}).setdefault(record["subset"], []).append(record)
     return {
         task: {subset: _subset(records, f"{source}, {task} {subset}") for subset, records in subsets.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.files import atomic_text, in_index_order, iter_records
+from simcse_cli.files import atomic_text, in_index_order, iter_checked_records
 
 TEXT_KEYS = ("task",)
 NUMBER_KEYS = ("index", "gold", "predicted")
@@ -60,7 +60,7 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
         DataError: a line is not JSON or lacks a key, or a task has a gap; names file and line.
     """
     rows: dict[str, list[dict[str, Any]]] = {}
-    for record in iter_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
+    for record in iter_checked_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
         rows.setdefault(record["task"], []).append(record)
     return {task: _task(records, f"{source}, {task}") for task, records in rows.items()}
 

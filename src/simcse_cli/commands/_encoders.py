@@ -79,6 +79,18 @@ class OpenEncoder:
         )
 
 
+def load_chosen(options: EncoderOptions, console: Console) -> "SentenceEncoder":
+    """Return the model of ``--model`` with its pooler, device and precision."""
+    return load_model(
+        options.model,
+        console,
+        pooler=options.pooler,
+        device=options.device,
+        precision=options.precision,
+        force_pooler=options.force_pooler,
+    )
+
+
 def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:
     """Return the encoder that the options name, without post-processing.
 
@@ -88,15 +100,7 @@ def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:
     _check_sources(options)
     fixed = _open_fixed(options, console)
     if fixed is None:
-        model = load_model(
-            options.model,
-            console,
-            pooler=options.pooler,
-            device=options.device,
-            precision=options.precision,
-            force_pooler=options.force_pooler,
-        )
-        return open_model(model, options, console)
+        return open_model(load_chosen(options, console), options, console)
     console.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=console)
     return OpenEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli.commands._encoder_options import EncoderOptions
-from simcse_cli.commands._encoders import OpenEncoder, open_model
-from simcse_cli.commands._models import load_model
+from simcse_cli.commands._encoders import OpenEncoder, load_chosen, open_model
 from simcse_cli.console import Column, Console, Report
 from simcse_cli.names import OutputFormat
 
@@ -111,14 +110,7 @@ def _open_checkpoints(encoder: EncoderOptions, console: Console) -> Iterator[tup
             f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
         )
     for checkpoint in kept:
-        model = load_model(
-            encoder.model,
-            console,
-            pooler=encoder.pooler,
-            device=encoder.device,
-            precision=encoder.precision,
-            force_pooler=encoder.force_pooler,
-        )
+        model = load_chosen(encoder, console)
         if not checkpoint.is_model:
             load_state_weights(model, checkpoint.path)
         console.info(f"step {checkpoint.step:,} of {run_dir}")

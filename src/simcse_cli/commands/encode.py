@@ -1,6 +1,5 @@
 """`simcse encode`: sentences to vectors."""
 
-import atexit
 import functools
 import os
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ import typer
 from simcse_cli.commands import _options as opt
 from simcse_cli.commands._models import load_model
 from simcse_cli.commands._postprocess import with_saved_postprocess
+from simcse_cli.commands._train_processes import leave_group_at_exit
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
@@ -181,7 +181,7 @@ def share_of_process() -> "Share":
 
     if not distributed.is_initialized():
         distributed.init_process_group("gloo")
-        atexit.register(distributed.destroy_process_group)
+        leave_group_at_exit()
     return Share(distributed.get_rank(), n_processes, distributed.barrier)
 
 

@@ -10,9 +10,8 @@ from simcse_cli.evaluation.protocols import StsSetting
 from simcse_cli.evaluation.sts import StsResult
 from simcse_cli.files import sha256_file
 
-_RESULT_VERSION = (
-    1  # raise when a change of the evaluation moves its numbers: kept results are then not reused
-)
+# Raise when a change of the evaluation moves its numbers: kept results are then not reused.
+_RESULT_VERSION = 1
 
 
 def sts_key(data_dir: Path | str, tasks: Sequence[str], split: Split, setting: StsSetting) -> dict[str, Any]:

@@ -99,10 +99,8 @@ class DevTransfer:
             for task in self.tasks:
                 try:
                     tasks[task.name + DEV_SUFFIX] = self._accuracy(task, encode)
-                except (
-                    DataError,
-                    TrainingError,
-                ) as error:  # vectors that are not finite, or a probe that diverged
+                except (DataError, TrainingError) as error:
+                    # The vectors are not finite, or a probe has diverged.
                     self.progress.warn(error.message)
                     return NO_SCORE
                 shown.advance()

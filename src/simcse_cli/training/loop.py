@@ -134,9 +134,8 @@ class Trainer:
     def _losses(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Compute and backpropagate the losses of a batch, in chunks with cached gradients where asked for."""
         micro = self.config.micro_batch_size
-        is_alone = (
-            self.accelerator.num_processes == 1
-        )  # several have to take the same path, however many rows
+        # Several processes have to take the same path, however many rows each has.
+        is_alone = self.accelerator.num_processes == 1
         if micro is None or (is_alone and len(batch.rows) <= micro):
             losses, report = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
@@ -172,18 +171,20 @@ class Trainer:
                     torch.distributed.all_reduce(parameter.grad)
                     parameter.grad /= world
 
-    def _mean_over_processes(self, values: dict[str, float]) -> dict[str, float]:
-        """Return numbers averaged over processes: the mean of the shares that each computes is the global value."""
-        world = self.accelerator.num_processes
-        if world == 1 or not values:
-            return values
-        shares = torch.tensor(list(values.values()), device=self.accelerator.device)
-        torch.distributed.all_reduce(shares)
-        return dict(zip(values, (shares / world).tolist(), strict=True))
+    def _mean_over_processes(self, *shares: dict[str, float]) -> tuple[dict[str, float], ...]:
+        """Return numbers averaged over processes, all in one exchange.
 
-    def _any_process(self, is_here: bool) -> bool:
-        """Say whether something holds on any process, so that all of them do the same next."""
-        return self._mean_over_processes({"": float(is_here)})[""] > 0
+        The mean of the shares that each process computes of a loss is the global value.
+        """
+        world = self.accelerator.num_processes
+        if world == 1:
+            return shares
+        numbers = torch.tensor(
+            [n for share in shares for n in share.values()], device=self.accelerator.device
+        )
+        torch.distributed.all_reduce(numbers)
+        means = iter((numbers / world).tolist())
+        return tuple({name: next(means) for name in share} for share in shares)
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
         """Do one optimizer step; dropout depends on seed, step and process alone.
@@ -197,8 +198,8 @@ class Trainer:
         lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
         set_lr(self.optimizer.param_groups, lr)
         losses, report = self._losses(batch)
-        values = self._mean_over_processes({name: float(value.detach()) for name, value in losses.items()})
-        report = self._mean_over_processes(report)
+        values = {name: float(value.detach()) for name, value in losses.items()}
+        values, report = self._mean_over_processes(values, report)
         loss = sum(values.values())
         if not math.isfinite(loss):
             raise TrainingError(
@@ -290,6 +291,13 @@ class Trainer:
             record = self._finish(status)
         return record
 
+    def _stops(self) -> tuple[bool, bool]:
+        """Say whether patience has run out or a stop was asked for, on any process: all do the same next."""
+        patience = self.config.patience
+        is_out = patience is not None and self.position.evaluations_without_gain >= patience
+        (flags,) = self._mean_over_processes({"patience": float(is_out), "stop": float(self.should_stop())})
+        return flags["patience"] > 0, flags["stop"] > 0
+
     def _train(self, log: MetricsLog | None) -> str:
         steps = range(self.position.step, self.total_steps)
         description = f"training {self.config.objective}"
@@ -306,11 +314,10 @@ class Trainer:
                 self.position.train_seconds += elapsed
                 self.position.n_examples += result.n_examples
                 self._after_step(result, elapsed, task, log)
-                patience = self.config.patience
-                is_patient = patience is None or self.position.evaluations_without_gain < patience
-                if self._any_process(not is_patient):
+                is_out_of_patience, is_told_to_stop = self._stops()
+                if is_out_of_patience:
                     return "stopped-early"
-                if self._any_process(self.should_stop()) and self.position.step < self.total_steps:
+                if is_told_to_stop and self.position.step < self.total_steps:
                     self._save_state()
                     return "interrupted"
         return "finished"
