@@ -1,6 +1,7 @@
 """The training loop: Accelerate for devices and precision, everything random a function of seed and step."""
 
 import math
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -275,6 +276,8 @@ class Trainer:
         main = self.accelerator.is_main_process
         log = None
         if main:
+            for leftover in self.run_dir.glob(".model.*.tmp"):  # of a run that was killed while it saved
+                shutil.rmtree(leftover, ignore_errors=True)
             record.write(self.run_dir)
             log = MetricsLog(self.run_dir / "metrics.jsonl", last_step=self.position.step if state else None)
         if state is None:
