@@ -20,8 +20,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from measure import Peaks, alternate, arguments, machine, report, useful_flops, wikipedia
 from shapes import model_folder
+from simcse_cli.models.batching import pad, token_batches
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.models.encoder import pad, token_batches
 from simcse_cli.names import Pooler
 
 BASELINE = "sentence-transformers fp32, default"

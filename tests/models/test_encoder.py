@@ -4,7 +4,6 @@ import torch
 
 from helpers import build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.models.encoder import token_batches
 from simcse_cli.names import Pooler
 
 
@@ -71,10 +70,3 @@ def test_digest_changes_with_weights_and_pooler(tiny_model_dir):
     with torch.no_grad():
         next(encoder.parameters())[0, 0] += 1
     assert encoder.digest != before
-
-
-def test_token_batches_hold_every_row_once_within_the_budget():
-    lengths = [3, 50, 7, 7, 2, 9, 31]
-    batches = list(token_batches(lengths, 40))
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    assert all(len(b) * max(lengths[i] for i in b) <= 40 or len(b) == 1 for b in batches)

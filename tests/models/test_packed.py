@@ -22,7 +22,8 @@ from transformers import (
 )
 
 from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
-from simcse_cli.models.packed.attention import attend
+from simcse_cli.models.packed.architectures import read_parts
+from simcse_cli.models.packed.attention import _products, attend, attend_from_first
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.poolers import pool
 from simcse_cli.names import Pooler
@@ -156,6 +157,70 @@ def test_packed_vectors_do_not_depend_on_the_order_or_company_of_the_rows() -> N
         alone = torch.cat([packed_vectors(packed, [row], Pooler.AVG) for row in ROWS])
     torch.testing.assert_close(reversed_, together, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("architecture", ["bert", "mpnet"])
+def test_attention_from_first_tokens_equals_attention_of_all_tokens(
+    architecture: str, dropout: float
+) -> None:
+    model = build(architecture).double()
+    parts = read_parts(model)
+    assert parts is not None
+    layer, tokens = parts.layers[-1], pack([[5] * length for length in (7, 7, 3, 18)])
+    torch.manual_seed(0)
+    start = torch.randn(len(tokens.ids), 32, dtype=torch.float64)
+    weights = torch.randn(4, 32, dtype=torch.float64)
+    found = []
+    for from_first in (True, False):
+        model.zero_grad()
+        torch.manual_seed(1)
+        masks = _MaskOfFirst(n_heads=4, only=from_first)
+        settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
+        states = start.clone().requires_grad_()
+        if from_first:
+            first, mixed = attend_from_first(states, tokens, layer, 4, **settings)
+        else:
+            qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)
+            first, mixed = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))
+        (mixed * weights).sum().backward()
+        gradients = [states.grad, layer.query.weight.grad, layer.key.weight.grad, layer.value.weight.grad]
+        found.append([first, mixed, layer.value.bias.grad, *gradients])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+class _MaskOfFirst:
+    """Masks that are equal for the weights of first tokens, whether or not those of others are asked for."""
+
+    def __init__(self, n_heads: int, *, only: bool) -> None:
+        self._draws = torch.Generator().manual_seed(3)
+        self._n_heads, self._only = n_heads, only
+
+    def keep(self, like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
+        length = like.shape[-1]
+        of_first = torch.rand(
+            like.numel() // length if self._only else len(like), length, generator=self._draws
+        )
+        mask = (of_first >= p).to(like.dtype)
+        if self._only:
+            return mask.view(like.shape), 1 / (1 - p)
+        return mask.unsqueeze(1).expand(-1, length, -1), 1 / (1 - p)
+
+
+@pytest.mark.parametrize(("n_rows", "length"), [(90, 14), (41, 25), (11, 60), (3, 190), (1, 1)])
+def test_bf16_attention_agrees_with_fp32_and_uses_few_shapes(n_rows: int, length: int) -> None:
+    tokens = pack([[5] * length] * n_rows)
+    qkv = torch.randn(n_rows * length, 96, generator=torch.Generator().manual_seed(0)).bfloat16()
+    parts = list(_products(qkv.view(n_rows, length, 96)))
+    assert torch.equal(torch.cat([part for part, _ in parts]), qkv.view(n_rows, length, 96))
+    assert len({len(part) for part, dtype in parts if dtype is torch.bfloat16}) <= 2
+    assert all(1024 // (2 * length) < 4 * len(part) for part, dtype in parts if dtype is torch.bfloat16)
+    expected = attend(qkv.float(), tokens, 4)
+    error = (attend(qkv, tokens, 4).float() - expected).norm() / expected.norm()
+    assert error < 0.01  # a bfloat16 keeps 8 bits
+    (with_gradient,) = _products(qkv.view(n_rows, length, 96).requires_grad_())
+    assert with_gradient[1] is torch.float32
 
 
 def test_bf16_vectors_stay_close_to_fp32() -> None:

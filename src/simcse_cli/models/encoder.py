@@ -1,8 +1,7 @@
 """One encoder for training and inference: transformer, pooler, optional head."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simcse_cli.models.batching import map_on_cores, pad, token_batches
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import PackedBackbone, forget_prepared, packed_backbone, packed_vectors
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
@@ -20,41 +20,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 DEFAULT_BATCH_TOKENS = 2048
-
-
-@dataclass(frozen=True)
-class TokenBatch:
-    """Padded token ids with their mask, and the positions of the rows in the caller's list."""
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    positions: list[int]
-
-
-def pad(
-    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str = "cpu"
-) -> tuple[Tensor, Tensor]:
-    """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
-    length = max(len(row) for row in rows)
-    ids = np.full((len(rows), length), pad_id, dtype=np.int64)
-    mask = np.zeros((len(rows), length), dtype=np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
-        mask[i, : len(row)] = 1
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-
-
-def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield row positions in batches of similar length whose padded size stays within ``batch_tokens``.
-
-    Longest first, so that memory peaks at once; a row longer than the budget gets a batch of its own.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    start = 0
-    while start < len(order):
-        size = max(1, batch_tokens // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
 
 
 class SentenceEncoder(nn.Module):
@@ -237,7 +202,7 @@ class SentenceEncoder(nn.Module):
 
         Args:
             sentences: any number of sentences; an empty one is encoded as its special tokens.
-            batch_tokens: padded tokens in one forward pass.
+            batch_tokens: tokens in one forward pass, padding included where there is any.
             max_length: most sub-words, at most the model's own limit.
             normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
             progress: shown per sentence.
@@ -256,8 +221,8 @@ class SentenceEncoder(nn.Module):
         try:
             with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
                 rows = self.tokenize(list(positions), max_length=max_length)
-                for batch in token_batches([len(row) for row in rows], batch_tokens or DEFAULT_BATCH_TOKENS):
-                    distinct[batch] = self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
+                for batch, vectors in self._batch_vectors(rows, batch_tokens or DEFAULT_BATCH_TOKENS):
+                    distinct[batch] = vectors
                     task.advance(len(batch))
         finally:
             self.train(was_training)
@@ -265,3 +230,20 @@ class SentenceEncoder(nn.Module):
             norms = np.linalg.norm(distinct, axis=1, keepdims=True)
             distinct /= np.where(norms > 0, norms, 1)
         return distinct[inverse]
+
+    def _batch_vectors(
+        self, rows: Sequence[Sequence[int]], batch_tokens: int
+    ) -> Iterable[tuple[list[int], NDArray[np.float32]]]:
+        """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
+
+        def vectors(batch: list[int]) -> NDArray[np.float32]:
+            return self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
+
+        lengths = [len(row) for row in rows]
+        packed = self._packed()
+        if packed is None:
+            batches = list(token_batches(lengths, batch_tokens))
+            return zip(batches, map(vectors, batches), strict=True)
+        packed.prepare(self.matmul_dtype)
+        batches = list(token_batches(lengths, batch_tokens, padded=False))
+        return zip(batches, map_on_cores(vectors, batches), strict=True)

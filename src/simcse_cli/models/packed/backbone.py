@@ -4,16 +4,17 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, read_parts
-from simcse_cli.models.packed.attention import attend
+from simcse_cli.models.packed.attention import RelativeBias, attend, attend_from_first
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.packed.operators import LayerOperators, live_operators, prepared_operators
-from simcse_cli.models.packed.tokens import PackedTokens, first_tokens, pack
+from simcse_cli.models.packed.tokens import PackedTokens, pack
 
 _Fingerprint = tuple[tuple[int, int, float], ...]
 _SAMPLES = 64  # values of each weight that are looked at to notice a change
@@ -89,6 +90,10 @@ class PackedBackbone:
         parts = self._parts
         return pack(rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple)
 
+    def prepare(self, dtype: torch.dtype | None = None) -> None:
+        """Prepare the weights for inference, before several threads ask for them."""
+        self._operators(dtype or self._default_dtype())
+
     def hidden_states(
         self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
     ) -> list[Tensor]:
@@ -113,8 +118,8 @@ class PackedBackbone:
     def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
         """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
 
-        The last layer computes nothing else for the other tokens than their keys and values, which saves
-        three quarters of that layer.
+        The last layer multiplies nothing but first tokens by its weights (``attend_from_first``), which saves
+        nearly all of that layer.
         """
         states = deque(self._run(tokens, dtype, first_only=True), maxlen=1)
         return states[0]
@@ -165,6 +170,14 @@ class PackedBackbone:
         return states
 
 
+class _Mixing(TypedDict):
+    """What both ways to attend are told alike."""
+
+    dropout: float
+    masks: DropoutMasks | None
+    relative_bias: RelativeBias | None
+
+
 @dataclass(frozen=True)
 class _Layer:
     """One post-norm transformer layer with the operators that compute its products."""
@@ -178,17 +191,16 @@ class _Layer:
     ) -> Tensor:
         """Map ``(T, H)`` to ``(T, H)``, or to ``(R, H)`` for the first tokens of sentences only."""
         modules = self.modules
-        mixed = attend(
-            self.operators.qkv(states),
-            tokens,
-            self.parts.n_heads,
-            first_only=first_only,
+        mix = _Mixing(
             dropout=_probability(modules.attention_dropout),
             masks=masks,
             relative_bias=self.parts.relative_bias,
         )
+        n_heads = self.parts.n_heads
         if first_only:
-            states = first_tokens(tokens.rows(states))
+            states, mixed = attend_from_first(states, tokens, modules, n_heads, **mix)
+        else:
+            mixed = attend(self.operators.qkv(states), tokens, n_heads, **mix)
         update = self.operators.mix(mixed)
         states = modules.attention_norm(add_dropped(states, update, _probability(modules.mix_dropout), masks))
         update = self.operators.down(self.operators.up(states))
