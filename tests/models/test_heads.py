@@ -11,7 +11,8 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from simcse_cli.models.heads import MlmHead, MlpHead, PairClassifier, Projector, TokenCnn
+from simcse_cli.models.heads import MlpHead, PairClassifier, Projector, TokenCnn
+from simcse_cli.models.mlm_head import MlmHead
 
 SIZES = {
     "hidden_size": 16,

@@ -18,11 +18,17 @@ def load_model(
     precision: Precision = Precision.FP32,
     force_pooler: bool = False,
 ) -> "SentenceEncoder":
-    """Load an encoder for inference; one line on stderr where bfloat16 would be faster."""
+    """Load an encoder that only encodes; one line on stderr where bfloat16 would be faster."""
     from simcse_cli.models.checkpoint import has_fast_bf16, load_encoder
 
     encoder = load_encoder(
-        name, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler, progress=console
+        name,
+        pooler=pooler,
+        device=device,
+        precision=precision,
+        force_pooler=force_pooler,
+        encode_only=True,
+        progress=console,
     )
     if precision is Precision.FP32 and has_fast_bf16(encoder.device):
         console.hint(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.light import light_backbone, light_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.sources import resolve_model
 from simcse_cli.names import Device, HeadUse, Pooler, Precision
@@ -228,6 +229,7 @@ def load_encoder(
     precision: Precision | str = Precision.FP32,
     force_pooler: bool = False,
     dropout: float | None = None,
+    encode_only: bool = False,
     progress: Progress | None = None,
 ) -> SentenceEncoder:
     """Return an encoder in evaluation mode.
@@ -239,6 +241,8 @@ def load_encoder(
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
+        encode_only: the encoder will do nothing but ``encode``; where a folder allows it, it is opened without
+            the modelling code of transformers, which takes seconds to import. Vectors are the same.
         progress: gets remarks, such as which pooler was chosen.
 
     Raises:
@@ -250,7 +254,8 @@ def load_encoder(
     dtype = _DTYPES[resolve_precision(precision, target)]
     folder = resolve_model(name)
     record = read_record(folder, str(name))
-    backbone, missing = _load_backbone(folder, dropout)
+    light = light_backbone(folder) if encode_only and target.type == "cpu" and dropout is None else None
+    backbone, missing = (light, set[str]()) if light is not None else _load_backbone(folder, dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
@@ -274,7 +279,7 @@ def load_encoder(
         head = MlpHead(_config_of(backbone).hidden_size)
     encoder = SentenceEncoder(
         backbone,
-        load_tokenizer(folder),
+        (light_tokenizer(folder) if light is not None else None) or load_tokenizer(folder),
         pooler=chosen,
         head=head,
         head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,

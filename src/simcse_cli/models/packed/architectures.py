@@ -139,6 +139,44 @@ _LAYOUTS = {
 _COUNTS_REAL_TOKENS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
+@dataclass(frozen=True)
+class LayerNames:
+    """Full dotted names of one layer's modules, by kind.
+
+    Attributes:
+        square: linear layers from the hidden width to itself.
+        up, down: linear layers to the inner width and back.
+        norms: layer norms.
+        attention_dropout: dropout on attention weights.
+        dropouts: the other dropouts.
+    """
+
+    square: tuple[str, ...]
+    up: str
+    down: str
+    norms: tuple[str, ...]
+    attention_dropout: str
+    dropouts: tuple[str, ...]
+
+
+def layer_names(model_type: str, index: int) -> LayerNames:
+    """Return the names of the modules of layer ``index`` in a supported architecture."""
+    layout = _LAYOUTS[model_type]
+
+    def full(name: str) -> str:
+        return f"{layout.layers}.{index}.{name}"
+
+    other_dropouts = [name for name in (layout.mix_dropout, layout.output_dropout) if name is not None]
+    return LayerNames(
+        square=tuple(map(full, (layout.query, layout.key, layout.value, layout.mix))),
+        up=full(layout.up),
+        down=full(layout.down),
+        norms=tuple(map(full, (layout.attention_norm, layout.output_norm))),
+        attention_dropout=full(layout.attention_dropout),
+        dropouts=tuple(map(full, other_dropouts)),
+    )
+
+
 def activation_function(name: str) -> Activation:
     """Return the function for a configuration's activation name."""
     return _ACTIVATIONS[name]
