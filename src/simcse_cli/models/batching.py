@@ -1,17 +1,10 @@
-"""Sentences into batches, and batches onto the cores of a processor."""
+"""Token-id rows into batches."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-# Above this many threads, holders of Python's lock would wait for each other; each then computes with several.
-_MOST_WORKERS = 16
 
 
 def pad(
@@ -52,33 +45,3 @@ def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = T
         used += cost
     if batch:
         yield batch
-
-
-def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
-
-    One item on one thread costs less than each of its products on all threads, which would wait for each
-    other after every step. Results do not depend on the number of threads, up to ``_MOST_WORKERS``.
-
-    Args:
-        function: computes with PyTorch on the CPU; called in inference mode, from several threads at once.
-        items: one alone is computed here, with all threads.
-    """
-
-    @torch.inference_mode()
-    def compute(item: Item) -> Result:
-        return function(item)
-
-    n_threads = torch.get_num_threads()
-    n_workers = min(n_threads, len(items), _MOST_WORKERS)
-    if n_workers <= 1:
-        yield from map(compute, items)
-        return
-    pool = ThreadPoolExecutor(
-        n_workers, "simcse-encode", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
-    )
-    try:
-        yield from pool.map(compute, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(n_threads)  # each thread has its own number; the default of new ones is shared

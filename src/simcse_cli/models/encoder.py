@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simcse_cli.models.batching import map_on_cores, pad, token_batches
+from simcse_cli.models.batching import pad, token_batches
+from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import PackedBackbone, forget_prepared, packed_backbone, packed_vectors
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
@@ -236,6 +237,7 @@ class SentenceEncoder(nn.Module):
     ) -> Iterable[tuple[list[int], NDArray[np.float32]]]:
         """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
+        @torch.inference_mode()
         def vectors(batch: list[int]) -> NDArray[np.float32]:
             return self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
 

@@ -168,10 +168,11 @@ def _copied(states: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Return the softmax over the last axis, computed in float32."""
+    """Return the softmax over the last axis, computed in float32 at least."""
+    dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:
-        return torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
-    wide = scores.float()
+        return torch.softmax(scores, -1, dtype=dtype).to(scores.dtype)
+    wide = scores.to(dtype)
     weights = (wide - wide.amax(-1, keepdim=True).detach()).exp_()
     return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)
 

@@ -1,19 +1,17 @@
 """The forward pass of a BERT-family encoder over packed tokens, on the parameters of the model itself."""
 
 import weakref
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, read_parts
-from simcse_cli.models.packed.attention import RelativeBias, attend, attend_from_first
-from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
-from simcse_cli.models.packed.operators import LayerOperators, live_operators, prepared_operators
+from simcse_cli.models.packed.architectures import BackboneParts, read_parts
+from simcse_cli.models.packed.dropout import DropoutMasks
+from simcse_cli.models.packed.halves import LayerRun, can_halve, run_halves
+from simcse_cli.models.packed.layers import active_probability, run_layers
+from simcse_cli.models.packed.operators import LayerOperators, prepared_operators
 from simcse_cli.models.packed.tokens import PackedTokens, pack
 
 _Fingerprint = tuple[tuple[int, int, float], ...]
@@ -38,6 +36,10 @@ class _PreparedWeights:
 
 # Prepared weights live as long as the model they were made from and never enter its state or its copies.
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, _PreparedWeights] = weakref.WeakKeyDictionary()
+
+
+def _prepared(backbone: nn.Module, parts: BackboneParts, dtype: torch.dtype) -> list[LayerOperators]:
+    return _PREPARED.setdefault(backbone, _PreparedWeights()).get(parts, dtype)
 
 
 def forget_prepared(backbone: nn.Module) -> None:
@@ -92,7 +94,7 @@ class PackedBackbone:
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
         """Prepare the weights for inference, before several threads ask for them."""
-        self._operators(dtype or self._default_dtype())
+        _prepared(self._backbone, self._parts, dtype or self._default_dtype())
 
     def hidden_states(
         self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
@@ -112,7 +114,7 @@ class PackedBackbone:
             One tensor for each of ``layers``.
         """
         wanted = [index % (self.n_layers + 1) for index in layers]
-        kept = {index: states for index, states in enumerate(self._run(tokens, dtype)) if index in wanted}
+        kept = self._run(tokens, dtype, wanted=wanted)
         return [kept[index] for index in wanted]
 
     def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -121,22 +123,31 @@ class PackedBackbone:
         The last layer multiplies nothing but first tokens by its weights (``attend_from_first``), which saves
         nearly all of that layer.
         """
-        states = deque(self._run(tokens, dtype, first_only=True), maxlen=1)
-        return states[0]
+        return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
     def _run(
-        self, tokens: PackedTokens, dtype: torch.dtype | None, *, first_only: bool = False
-    ) -> Iterator[Tensor]:
-        """Yield the states after the embeddings and after each layer, the last of first tokens if asked."""
-        dtype = dtype or self._default_dtype()
-        masks = DropoutMasks() if self._drops() else None
+        self,
+        tokens: PackedTokens,
+        dtype: torch.dtype | None,
+        *,
+        wanted: Collection[int],
+        first_only: bool = False,
+    ) -> dict[int, Tensor]:
+        """Return the states after the wanted layers, the last of first tokens if asked."""
+        dtype, drops = dtype or self._default_dtype(), self._drops()
+        masks = DropoutMasks() if drops else None
+        settings = LayerRun(self._parts, dtype, tuple(sorted(set(wanted))), first_only=first_only)
         with torch.autocast(tokens.ids.device.type, enabled=False):
-            states = self._embed(tokens, masks)
-            yield states
-            for index, operators in enumerate(self._operators(dtype), 1):
-                layer = _Layer(self._parts, self._parts.layers[index - 1], operators)
-                states = layer(states, tokens, masks, first_only=first_only and index == self.n_layers)
-                yield states
+            embedded = self._embed(tokens, masks)
+            if not self._is_live():
+                prepared = _prepared(self._backbone, self._parts, dtype)
+                return run_layers(
+                    self._parts, prepared, embedded, tokens, masks, wanted=wanted, first_only=first_only
+                )
+            halves = tokens.halves() if can_halve(self._parts, tokens) else None
+            if halves is None:
+                return settings.run(embedded, tokens, masks)
+            return run_halves(settings, embedded, halves, [DropoutMasks() if drops else None for _ in halves])
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight
@@ -149,12 +160,11 @@ class PackedBackbone:
         dropouts: list[nn.Dropout | None] = [self._parts.embedding_dropout]
         for layer in self._parts.layers:
             dropouts += (layer.attention_dropout, layer.mix_dropout, layer.output_dropout)
-        return any(_probability(dropout) > 0 for dropout in dropouts)
+        return any(active_probability(dropout) > 0 for dropout in dropouts)
 
-    def _operators(self, dtype: torch.dtype) -> Iterable[LayerOperators]:
-        if torch.is_grad_enabled() or self._backbone.training:
-            return live_operators(self._parts, dtype)
-        return _PREPARED.setdefault(self._backbone, _PreparedWeights()).get(self._parts, dtype)
+    def _is_live(self) -> bool:
+        """Tell whether to compute on the parameters themselves."""
+        return torch.is_grad_enabled() or self._backbone.training
 
     def _embed(self, tokens: PackedTokens, masks: DropoutMasks | None) -> Tensor:
         parts = self._parts
@@ -162,57 +172,12 @@ class PackedBackbone:
         if parts.segment_table is not None:
             states = states + parts.segment_table.weight[0]
         states = parts.embedding_norm(states)
-        if masks is not None and (p := _probability(parts.embedding_dropout)) > 0:
+        if masks is not None and (p := active_probability(parts.embedding_dropout)) > 0:
             mask, scale = masks.keep(states, p)
             states = states * mask * scale
         if parts.projection is not None:
             states = functional.linear(states, parts.projection.weight, parts.projection.bias)
         return states
-
-
-class _Mixing(TypedDict):
-    """What both ways to attend are told alike."""
-
-    dropout: float
-    masks: DropoutMasks | None
-    relative_bias: RelativeBias | None
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """One post-norm transformer layer with the operators that compute its products."""
-
-    parts: BackboneParts
-    modules: LayerParts
-    operators: LayerOperators
-
-    def __call__(
-        self, states: Tensor, tokens: PackedTokens, masks: DropoutMasks | None, *, first_only: bool
-    ) -> Tensor:
-        """Map ``(T, H)`` to ``(T, H)``, or to ``(R, H)`` for the first tokens of sentences only."""
-        modules = self.modules
-        mix = _Mixing(
-            dropout=_probability(modules.attention_dropout),
-            masks=masks,
-            relative_bias=self.parts.relative_bias,
-        )
-        n_heads = self.parts.n_heads
-        if first_only:
-            states, mixed = attend_from_first(states, tokens, modules, n_heads, **mix)
-        else:
-            mixed = attend(self.operators.qkv(states), tokens, n_heads, **mix)
-        update = self.operators.mix(mixed)
-        states = modules.attention_norm(add_dropped(states, update, _probability(modules.mix_dropout), masks))
-        update = self.operators.down(self.operators.up(states))
-        normed: Tensor = modules.output_norm(
-            add_dropped(states, update, _probability(modules.output_dropout), masks)
-        )
-        return normed
-
-
-def _probability(dropout: nn.Dropout | None) -> float:
-    """Return the probability with which a dropout module drops in its present mode."""
-    return dropout.p if dropout is not None and dropout.training else 0.0
 
 
 def packed_backbone(backbone: nn.Module) -> PackedBackbone | None:

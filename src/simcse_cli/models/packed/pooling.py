@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from simcse_cli.models.packed.backbone import PackedBackbone
+from simcse_cli.models.packed.tokens import ROUNDED_TO
 from simcse_cli.models.poolers import AVERAGES, LAYERS_READ
 from simcse_cli.names import Pooler
-
-# Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others.
-_MULTIPLE = 64
 
 
 def packed_vectors(
@@ -24,7 +22,7 @@ def packed_vectors(
         pooler: which states count.
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
     """
-    tokens = packed.pack(rows, multiple=_MULTIPLE)
+    tokens = packed.pack(rows, multiple=ROUNDED_TO)
     if pooler in AVERAGES:
         states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
         groups = zip(*(tokens.rows(layer) for layer in states), strict=True)

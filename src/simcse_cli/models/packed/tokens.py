@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ROUNDED_TO = 64
+"""Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
+
 
 class Group(NamedTuple):
     """Sentences of one length, side by side: a view makes them ``(n_rows, length, ...)``."""
@@ -47,6 +50,45 @@ class PackedTokens:
         for group, part in zip(self.groups, parts, strict=False):
             yield part.view(group.n_rows, group.length, states.shape[-1])
 
+    def halves(self) -> tuple["Half", "Half"] | None:
+        """Return the sentences in two parts of nearly equal size, or None for a single sentence.
+
+        Which sentences form a part depends on their lengths alone.
+        """
+        lengths = [group.length for group in self.groups for _ in range(group.n_rows)]
+        if len(lengths) < 2:
+            return None
+        ends = list(itertools.accumulate(lengths))
+        n_first = 1 + min(range(len(ends) - 1), key=lambda row: abs(2 * ends[row] - ends[-1]))
+        return self._half(lengths, 0, n_first), self._half(lengths, n_first, len(lengths))
+
+    def _half(self, lengths: Sequence[int], first_row: int, end_row: int) -> "Half":
+        start, size = sum(lengths[:first_row]), sum(lengths[first_row:end_row])
+        tokens = PackedTokens(
+            self.ids[start : start + size],
+            self.positions[start : start + size],
+            tuple(_groups(lengths[first_row:end_row])),
+            self.order[first_row:end_row],
+        )
+        return Half(tokens, slice(start, start + size), slice(first_row, end_row))
+
+
+class Half(NamedTuple):
+    """Part of packed sentences, and where its tokens and its rows stand among all of them."""
+
+    tokens: PackedTokens
+    token_range: slice
+    row_range: slice
+
+
+def _groups(lengths: Iterable[int]) -> Iterator[Group]:
+    """Yield the groups of sentences of these lengths, laid end to end."""
+    start = 0
+    for length, members in itertools.groupby(lengths):
+        group = Group(start, sum(1 for _ in members), length)
+        yield group
+        start = group.end
+
 
 def pack(
     rows: Sequence[Sequence[int]], *, first_position: int = 0, pad_id: int | None = None, multiple: int = 1
@@ -69,18 +111,14 @@ def pack(
     ids = np.zeros(size, dtype=np.int64)
     ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(rows[i] for i in order), np.int64, n_tokens)
     positions = np.zeros(size, dtype=np.int64)
-    groups = []
-    start = 0
-    for length, members in itertools.groupby(len(rows[i]) for i in order):
-        group = Group(start, sum(1 for _ in members), length)
-        block = ids[start : group.end].reshape(group.n_rows, length)
-        positions[start : group.end] = _positions(block, first_position, pad_id).ravel()
-        groups.append(group)
-        start = group.end
+    groups = tuple(_groups(len(rows[i]) for i in order))
+    for group in groups:
+        block = ids[group.start : group.end].reshape(group.n_rows, group.length)
+        positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()
     return PackedTokens(
         torch.from_numpy(ids),
         torch.from_numpy(positions),
-        tuple(groups),
+        groups,
         torch.tensor(order, dtype=torch.int64),
     )
 

@@ -1,0 +1,38 @@
+"""Independent pieces of work on the cores of one processor."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# Above this many threads, holders of Python's lock would wait for each other; each then computes with several.
+_MOST_WORKERS = 16
+
+
+def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
+
+    One item on one thread costs less than each of its products on all threads, which would wait for each
+    other after every step. Results do not depend on the number of threads, up to ``_MOST_WORKERS``.
+
+    Args:
+        function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
+            autocast modes are PyTorch's defaults.
+        items: one alone is computed here, with all threads.
+    """
+    n_threads = torch.get_num_threads()
+    n_workers = min(n_threads, len(items), _MOST_WORKERS)
+    if n_workers <= 1:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(
+        n_workers, "simcse-encode", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
+    )
+    try:
+        yield from pool.map(function, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(n_threads)  # each thread has its own number; the default of new ones is shared

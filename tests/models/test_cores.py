@@ -1,0 +1,59 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from simcse_cli.models.cores import map_on_cores
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_map_on_cores_keeps_the_order_and_shares_the_threads():
+    together = threading.Barrier(2, timeout=30)  # passes only if two items are computed at the same time
+
+    def compute(item):
+        together.wait()
+        return item, torch.get_num_threads()
+
+    assert list(map_on_cores(compute, [3, 1])) == [(3, 2), (1, 2)]
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_one_item_is_computed_here_with_all_threads():
+    def compute(_):
+        return threading.current_thread(), torch.get_num_threads()
+
+    assert list(map_on_cores(compute, [0])) == [(threading.current_thread(), 4)]
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_an_error_arrives_and_ends_the_workers():
+    def compute(item):
+        if item == 2:
+            raise ValueError("item 2")
+        return item
+
+    with pytest.raises(ValueError, match="item 2"):
+        list(map_on_cores(compute, range(100)))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("simcse-encode")]
+    assert torch.get_num_threads() == 4
+
+
+def test_vectors_do_not_depend_on_the_number_of_threads(tiny_encoder, sentences):
+    before = torch.get_num_threads()
+    found = []
+    for n_threads in (1, 2, 3):
+        torch.set_num_threads(n_threads)
+        found.append(tiny_encoder.encode(sentences, batch_tokens=32))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
