@@ -15,6 +15,7 @@ from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
+from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.light import EncodingBackbone, light_backbone, light_tokenizer
 from simcse_cli.models.sources import bundled_minilm
 
@@ -78,6 +79,20 @@ def test_a_head_without_weights_is_refused_as_by_the_full_path(tmp_path):
     for only in (False, True):
         with pytest.raises(CheckpointError, match="no weights for the head"):
             load_encoder(folder, pooler="cls", device="cpu", encode_only=only)
+
+
+def test_a_model_with_convolutions_over_tokens_is_opened_whole(tmp_path):
+    encoder = load_encoder(build_tiny_model(tmp_path / "base"), pooler="avg", device="cpu")
+    encoder.token_cnn = TokenCnn(32, 8)
+    save_encoder(encoder.eval(), tmp_path / "saved")
+    opened = load_encoder(tmp_path / "saved", device="cpu", encode_only=True)
+    np.testing.assert_allclose(opened.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
+def test_the_padded_forward_pass_is_refused(tmp_path):
+    light = load_encoder(build_tiny_model(tmp_path / "m"), pooler="avg", device="cpu", encode_only=True)
+    with pytest.raises(RuntimeError, match="for encoding only"):
+        light.embed_with_states([[2, 5, 3]])
 
 
 def edit_json(path, **entries):

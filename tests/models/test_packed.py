@@ -185,7 +185,7 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
             first, mixed = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))
         (mixed * weights).sum().backward()
         gradients = [states.grad, layer.query.weight.grad, layer.key.weight.grad, layer.value.weight.grad]
-        found.append([first, mixed, layer.value.bias.grad, *gradients])
+        found.append([first, mixed, layer.key.bias.grad, layer.value.bias.grad, *gradients])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 

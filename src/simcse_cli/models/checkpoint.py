@@ -254,7 +254,8 @@ def load_encoder(
     dtype = _DTYPES[resolve_precision(precision, target)]
     folder = resolve_model(name)
     record = read_record(folder, str(name))
-    light = light_backbone(folder) if encode_only and target.type == "cpu" and dropout is None else None
+    only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None
+    light = light_backbone(folder) if only_packed else None
     backbone, missing = (light, set[str]()) if light is not None else _load_backbone(folder, dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:

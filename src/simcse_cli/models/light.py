@@ -57,6 +57,14 @@ class EncodingBackbone(nn.Module):
         super().__init__()
         self.config = config
 
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Refuse: there is no padded forward pass here.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("opened for encoding only: load_encoder without encode_only has the forward pass")
+
     def put(self, name: str, module: nn.Module) -> None:
         """Add a module under a dotted name."""
         *path, last = name.split(".")

@@ -64,9 +64,8 @@ def attend_from_first(
     """Return the states of first tokens ``(R, H)`` and the heads' mixed values for them ``(R, D)``.
 
     No token but the first is multiplied by a weight matrix. With x_j the states of a sentence and q the
-    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j plus a term that is the same for
-    all j and that the softmax ignores; the values mix as sum_j a_j (V x_j + v) = V (sum_j a_j x_j)
-    + v sum_j a_j. Equal to ``attend`` on the projected states up to rounding, at about D / n_heads times
+    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the values mix as
+    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up to rounding, at about D / n_heads times
     fewer operations.
 
     Args:
@@ -83,10 +82,16 @@ def attend_from_first(
     query = functional.linear(first, layer.query.weight, layer.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
-    folded = torch.bmm(_by_head(query, n_heads), key).transpose(0, 1) / math.sqrt(head_width)
+    by_head = _by_head(query, n_heads) / math.sqrt(head_width)
+    folded = torch.bmm(by_head, key).transpose(0, 1)
+    offset = by_head.new_zeros(len(first), n_heads, 1)
+    if layer.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
+        offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
+    sizes = [len(block) for block in blocks]
     mixed, sums = [], []
-    for block, block_query in zip(blocks, torch.split(folded, [len(block) for block in blocks]), strict=True):
-        scores = torch.bmm(block_query, block.transpose(1, 2))
+    for block, *of_rows in zip(blocks, torch.split(folded, sizes), torch.split(offset, sizes), strict=True):
+        block_query, block_offset = of_rows
+        scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
         if relative_bias is not None:
             scores = scores + relative_bias(block.shape[1])[:, 0]
         weights = _softmax(scores)
