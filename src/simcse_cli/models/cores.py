@@ -16,7 +16,8 @@ def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
     One item on one thread costs less than each of its products on all threads, which would wait for each
-    other after every step. Results do not depend on the number of threads, up to ``_MOST_WORKERS``.
+    other after every step. Callers cut the work into items without asking for the number of threads, so that
+    results do not depend on it but for rounding.
 
     Args:
         function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
