@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
-from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
+from simcse_cli.models.packed import halves, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.halves import LayerRun, can_halve, run_halves
+from simcse_cli.models.packed.layers import run_layers
 from simcse_cli.names import Pooler
 
 WIDTH = 16
@@ -129,6 +130,19 @@ def test_dropout_depends_on_the_seed_alone(pooler):
     torch.set_num_threads(before)
     torch.manual_seed(8)
     assert not torch.allclose(packed_vectors(packed_backbone(model), ROWS, pooler), alone)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_pass_without_gradient_keeps_no_graph(grad, monkeypatch):
+    seen = []
+
+    def recorded(*arguments, **settings):
+        seen.append(torch.is_grad_enabled())
+        return run_layers(*arguments, **settings)
+
+    monkeypatch.setattr(halves, "run_layers", recorded)
+    assert vectors(bert().train(), grad=grad).requires_grad is grad
+    assert seen == [grad, grad]
 
 
 def test_the_halves_drop_independently_at_the_same_rate():

@@ -102,11 +102,7 @@ def light_backbone(folder: Path) -> EncodingBackbone | None:
     try:
         tensors = _read_tensors(weights, _PREFIXES[config["model_type"]])
         backbone = _assemble(SimpleNamespace(**config), tensors)
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-    ):  # a tensor is missing, or of another shape than in the plain model
+    except (KeyError, ValueError, TypeError):  # a tensor is missing, or is not what it is in the plain model
         return None
     packed = packed_backbone(backbone)
     return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None

@@ -65,8 +65,8 @@ def attend_from_first(
 
     No token but the first is multiplied by a weight matrix. With x_j the states of a sentence and q the
     query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the values mix as
-    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up to rounding, at about D / n_heads times
-    fewer operations.
+    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
+    to rounding, at about D / n_heads times fewer operations.
 
     Args:
         states: ``(T, H)``, before the projections; products are in their type.

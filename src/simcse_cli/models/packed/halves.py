@@ -72,8 +72,10 @@ def run_halves(
         halves: from ``PackedTokens.halves``.
         masks: for each half.
     """
-    numbers = [number for number in run.wanted if number > 0]
-    outputs = _Halves.apply(run, numbers, halves, masks, embedded, *_weights(run.parts))  # type: ignore[no-untyped-call]
+    numbers, weights = [number for number in run.wanted if number > 0], _weights(run.parts)
+    # Asked here: inside an autograd function gradients are always off, and its inputs do not tell whether they were.
+    has_graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (embedded, *weights))
+    outputs = _Halves.apply(run, numbers, halves, masks, has_graph, embedded, *weights)  # type: ignore[no-untyped-call]
     kept = dict(zip(numbers, outputs, strict=True))
     return {0: embedded} | kept if 0 in run.wanted else kept
 
@@ -96,13 +98,13 @@ class _Halves(torch.autograd.Function):
         numbers: Sequence[int],
         halves: tuple[Half, Half],
         masks: Sequence[DropoutMasks | None],
+        has_graph: bool,
         embedded: Tensor,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         """Return the states after the numbered layers."""
-        needs_gradient = any(ctx.needs_input_grad)
         leaves = [
-            nn.Parameter(weight.detach().to(dtype), weight.requires_grad and needs_gradient)
+            nn.Parameter(weight.detach().to(dtype), weight.requires_grad and has_graph)
             for weight, dtype in zip(weights, _arithmetic(run), strict=True)
         ]
         own = replace(run, parts=_with_weights(run.parts, leaves))
@@ -110,15 +112,15 @@ class _Halves(torch.autograd.Function):
         def forward_half(half_masks: tuple[Half, DropoutMasks | None]) -> _Graph:
             half, mask = half_masks
             tokens = half.tokens
-            with torch.set_grad_enabled(needs_gradient):
-                start = embedded[half.token_range].detach().requires_grad_(needs_gradient)
+            with torch.set_grad_enabled(has_graph):
+                start = embedded[half.token_range].detach().requires_grad_(has_graph)
                 kept = own.run(_rounded_up(start), tokens, mask)
                 n_tokens = len(tokens.ids)
                 states = [kept[n] if run.is_of_rows(n) else kept[n][:n_tokens] for n in numbers]
             return _Graph(start, states)
 
         graphs = list(map_on_cores(forward_half, list(zip(halves, masks, strict=True))))
-        if needs_gradient:
+        if has_graph:
             ctx.run, ctx.numbers, ctx.halves, ctx.graphs, ctx.leaves = run, numbers, halves, graphs, leaves
             ctx.n_rest = len(embedded) - sum(len(graph.embedded) for graph in graphs)
             ctx.set_materialize_grads(False)
@@ -153,7 +155,7 @@ class _Halves(torch.autograd.Function):
         of_rest = starts[0].new_zeros(ctx.n_rest, starts[0].shape[1])
         sums = iter([_sum(one, other) for one, other in zip(*(own[1:] for own in by_half), strict=True)])
         of_weights = [next(sums) if leaf.requires_grad else None for leaf in leaves]
-        return None, None, None, None, torch.cat([*starts, of_rest]), *of_weights
+        return None, None, None, None, None, torch.cat([*starts, of_rest]), *of_weights
 
 
 def _rounded_up(states: Tensor) -> Tensor:
