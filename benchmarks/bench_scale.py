@@ -127,9 +127,8 @@ def main() -> None:
             runs = [encode(file(n), options, threads=options.threads) for _ in range(rounds)]
             rows.append(row("one process", n, runs))
         if options.threads > 1:
-            launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu"]
-            launcher += ["--num_processes", str(options.threads), "--num_machines", "1"]
-            launcher += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+            launcher += ["--nproc_per_node", str(options.threads)]  # `accelerate launch --cpu` starts one
             many = encode(file(100_000), options, launcher=launcher, threads=1)
             rows.append(row(f"{options.threads} processes of one thread", 100_000, [many]))
         largest = encode(file(options.largest), options, threads=options.threads)

@@ -171,7 +171,7 @@ def print_vectors(encode: Callable[[list[str]], Any], sentences: Iterable[str], 
 
 
 def share_of_process() -> "Share":
-    """Return the part of this process under ``accelerate launch``; all of it otherwise."""
+    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
     from simcse_cli.encoding.stream import Share
 
     n_processes = int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,6 +1,7 @@
 """Load encoders; nothing about them is silently random."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ _DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precis
 def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
+    Of several GPUs each process takes the one of its ``LOCAL_RANK``, which launchers set; a single process
+    takes the first.
+
     Raises:
         ConfigError: the device asked for is not there.
     """
@@ -49,6 +53,8 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
         raise ConfigError(
             f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
         )
+    if device is Device.CUDA:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device(device.value)
 
 
