@@ -44,7 +44,7 @@ def test_an_error_arrives_and_ends_the_workers():
 
     with pytest.raises(ValueError, match="item 2"):
         list(map_on_cores(compute, range(100)))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("simcse-encode")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("simcse-core")]
     assert torch.get_num_threads() == 4
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
@@ -15,6 +15,7 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.light import light_backbone, light_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.sources import resolve_model
+from simcse_cli.models.tensors import read_tensors
 from simcse_cli.names import Device, HeadUse, Pooler, Precision
 from simcse_cli.progress import Progress, SilentProgress
 
@@ -156,33 +157,14 @@ def detach_pooler(backbone: nn.Module) -> nn.Module | None:
     return None
 
 
-def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with ``prefix``, the prefix removed; safetensors, or a weights-only .bin."""
-    from safetensors import SafetensorError, safe_open
-
-    found: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as stream:
-                names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
-                found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} is corrupt ({error})", hint="copy or download it again") from error
-    if not found:
-        for path in sorted(folder.glob("pytorch_model*.bin")):
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-    return found
-
-
 def _load_head(
     folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str]
 ) -> MlpHead | None:
     """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
     if record.head_folder is not None:
-        tensors, tanh = _read_tensors(folder / record.head_folder, "linear."), record.head_tanh
+        tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
     else:
-        tensors, tanh = _read_tensors(folder, "mlp.dense."), True
+        tensors, tanh = read_tensors(folder, "mlp.dense."), True
         own_is_random = any(name.startswith("pooler.") for name in missing)
         if not tensors and own_pooler is not None and not own_is_random:
             tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
@@ -196,7 +178,7 @@ def _load_head(
 
 def _load_cnn(folder: Path) -> TokenCnn:
     """Return the convolutions saved in a folder; their weights give their sizes."""
-    weights = _read_tensors(folder, "convs.")
+    weights = read_tensors(folder, "convs.")
     shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
     if not shapes:
         raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
@@ -262,7 +244,12 @@ def load_encoder(
     record = read_record(folder, str(name))
     only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None
     light = light_backbone(folder) if only_packed else None
-    backbone, missing = (light, set[str]()) if light is not None else _load_backbone(folder, dropout)
+    missing: set[str] = set()
+    backbone: nn.Module
+    if light is not None:
+        backbone = light
+    else:
+        backbone, missing = _load_backbone(folder, dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
@@ -270,7 +257,7 @@ def load_encoder(
             hint="give a checkpoint of the whole encoder",
         )
     own_pooler = detach_pooler(backbone)
-    is_simcse = record.pooler is None and bool(_read_tensors(folder, "mlp.dense."))
+    is_simcse = record.pooler is None and bool(read_tensors(folder, "mlp.dense."))
     chosen = _choose_pooler(
         str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
     )

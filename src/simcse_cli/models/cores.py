@@ -30,7 +30,7 @@ def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> I
         yield from map(function, items)
         return
     pool = ThreadPoolExecutor(
-        n_workers, "simcse-encode", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
+        n_workers, "simcse-core", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
     )
     try:
         yield from pool.map(function, items)

@@ -241,11 +241,9 @@ class SentenceEncoder(nn.Module):
         def vectors(batch: list[int]) -> NDArray[np.float32]:
             return self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
 
-        lengths = [len(row) for row in rows]
         packed = self._packed()
+        batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=packed is None))
         if packed is None:
-            batches = list(token_batches(lengths, batch_tokens))
             return zip(batches, map(vectors, batches), strict=True)
         packed.prepare(self.matmul_dtype)
-        batches = list(token_batches(lengths, batch_tokens, padded=False))
         return zip(batches, map_on_cores(vectors, batches), strict=True)

@@ -7,7 +7,6 @@ reads it alone. Anything else, and anything doubtful, is None here and left to t
 what is wrong with a folder.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,11 @@ from typing import Any
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
 from simcse_cli.models.packed import packed_backbone
 from simcse_cli.models.packed.architectures import layer_names
+from simcse_cli.models.tensors import read_tensors
 
 # Architectures, each with what stands before the names of its tensors in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
@@ -92,17 +94,16 @@ def light_backbone(folder: Path) -> EncodingBackbone | None:
     if the file holds it.
     """
     config = _json_object(folder / "config.json")
-    weights = folder / "model.safetensors"
-    if config.get("model_type") not in _PREFIXES or not weights.is_file():
+    if config.get("model_type") not in _PREFIXES or not (folder / "model.safetensors").is_file():
         return None
     if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
         return None
     if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
         return None
     try:
-        tensors = _read_tensors(weights, _PREFIXES[config["model_type"]])
+        tensors = _own_tensors(folder, _PREFIXES[config["model_type"]])
         backbone = _assemble(SimpleNamespace(**config), tensors)
-    except (KeyError, ValueError, TypeError):  # a tensor is missing, or is not what it is in the plain model
+    except (CheckpointError, KeyError, ValueError, TypeError):  # corrupt, incomplete, or not the plain model
         return None
     packed = packed_backbone(backbone)
     return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
@@ -111,28 +112,17 @@ def light_backbone(folder: Path) -> EncodingBackbone | None:
 def _json_object(path: Path) -> dict[str, Any]:
     """Return a JSON object, empty where there is none: whoever loads the folder instead will say so."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = read_json(path)
+    except DataError:
         return {}
     return values if isinstance(values, dict) else {}
 
 
-def _read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
-    """Return the tensors of a file in float32, the prefix of models with a further head removed."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as stream:
-            names = list(stream.keys())
-            if any(name.startswith(prefix) for name in names):
-                return {
-                    name.removeprefix(prefix): stream.get_tensor(name).float()
-                    for name in names
-                    if name.startswith(prefix)
-                }
-            return {name: stream.get_tensor(name).float() for name in names}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: {error}") from error
+def _own_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Return the encoder's tensors in float32, the prefix of models with a further head removed."""
+    tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
+    below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+    return below or tensors
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:

@@ -89,8 +89,8 @@ def attend_from_first(
         offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
     sizes = [len(block) for block in blocks]
     mixed, sums = [], []
-    for block, *of_rows in zip(blocks, torch.split(folded, sizes), torch.split(offset, sizes), strict=True):
-        block_query, block_offset = of_rows
+    queries, offsets = torch.split(folded, sizes), torch.split(offset, sizes)
+    for block, block_query, block_offset in zip(blocks, queries, offsets, strict=True):
         scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
         if relative_bias is not None:
             scores = scores + relative_bias(block.shape[1])[:, 0]

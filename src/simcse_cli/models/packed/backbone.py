@@ -10,7 +10,7 @@ from torch.nn import functional
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.halves import LayerRun, can_halve, run_halves
-from simcse_cli.models.packed.layers import active_probability, run_layers
+from simcse_cli.models.packed.layers import active_probability
 from simcse_cli.models.packed.operators import LayerOperators, prepared_operators
 from simcse_cli.models.packed.tokens import PackedTokens, pack
 
@@ -136,18 +136,15 @@ class PackedBackbone:
         """Return the states after the wanted layers, the last of first tokens if asked."""
         dtype, drops = dtype or self._default_dtype(), self._drops()
         masks = DropoutMasks() if drops else None
-        settings = LayerRun(self._parts, dtype, tuple(sorted(set(wanted))), first_only=first_only)
+        run = LayerRun(self._parts, dtype, tuple(sorted(set(wanted))), first_only=first_only)
         with torch.autocast(tokens.ids.device.type, enabled=False):
             embedded = self._embed(tokens, masks)
             if not self._is_live():
-                prepared = _prepared(self._backbone, self._parts, dtype)
-                return run_layers(
-                    self._parts, prepared, embedded, tokens, masks, wanted=wanted, first_only=first_only
-                )
+                return run.run(embedded, tokens, masks, _prepared(self._backbone, self._parts, dtype))
             halves = tokens.halves() if can_halve(self._parts, tokens) else None
             if halves is None:
-                return settings.run(embedded, tokens, masks)
-            return run_halves(settings, embedded, halves, [DropoutMasks() if drops else None for _ in halves])
+                return run.run(embedded, tokens, masks)
+            return run_halves(run, embedded, halves, [DropoutMasks() if drops else None for _ in halves])
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight

@@ -6,7 +6,7 @@ halved on any number of cores, so masks and sums are the same everywhere.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import BackboneParts, LayerParts
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.layers import run_layers
-from simcse_cli.models.packed.operators import live_operators
+from simcse_cli.models.packed.operators import LayerOperators, live_operators
 from simcse_cli.models.packed.tokens import ROUNDED_TO, Half, PackedTokens
 
 # With fewer tokens, starting threads and adding gradients costs more than it saves.
@@ -27,7 +27,7 @@ _WORTH_HALVING = 1024
 
 @dataclass(frozen=True)
 class LayerRun:
-    """A pass through the layers on live parameters.
+    """A pass through the layers.
 
     Attributes:
         parts: the modules.
@@ -41,9 +41,15 @@ class LayerRun:
     wanted: tuple[int, ...]
     first_only: bool
 
-    def run(self, embedded: Tensor, tokens: PackedTokens, masks: DropoutMasks | None) -> dict[int, Tensor]:
-        """Return the wanted states; see ``run_layers``."""
-        operators = live_operators(self.parts, self.dtype)
+    def run(
+        self,
+        embedded: Tensor,
+        tokens: PackedTokens,
+        masks: DropoutMasks | None,
+        prepared: Iterable[LayerOperators] | None = None,
+    ) -> dict[int, Tensor]:
+        """Return the wanted states, on prepared weights where there are some; see ``run_layers``."""
+        operators = live_operators(self.parts, self.dtype) if prepared is None else prepared
         return run_layers(
             self.parts, operators, embedded, tokens, masks, wanted=self.wanted, first_only=self.first_only
         )
