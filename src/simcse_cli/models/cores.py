@@ -1,5 +1,8 @@
 """Independent pieces of work on the cores of one processor."""
 
+import ctypes
+import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -10,6 +13,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Above this many threads, holders of Python's lock would wait for each other; each then computes with several.
 _MOST_WORKERS = 16
+_SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 
 
 def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -29,6 +33,7 @@ def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     if n_workers <= 1:
         yield from map(function, items)
         return
+    _end_waiting_threads()
     pool = ThreadPoolExecutor(
         n_workers, "simcse-core", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
     )
@@ -37,3 +42,22 @@ def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(n_threads)  # each thread has its own number; the default of new ones is shared
+
+
+def _end_waiting_threads() -> None:
+    """End the threads that OpenMP keeps for PyTorch's products of this thread; it starts new ones when asked to.
+
+    After a product they wait for the next one in a loop that keeps their core busy, for some milliseconds,
+    which is time that the workers here want. Where OpenMP cannot be told, they wait.
+    """
+    pause = _openmp_pause()
+    if pause is not None:
+        pause(_SOFT_PAUSE)
+
+
+@functools.cache
+def _openmp_pause() -> Callable[[int], int] | None:
+    """Return the function of the OpenMP library that this process has loaded, or None."""
+    if os.name != "posix":
+        return None
+    return getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)

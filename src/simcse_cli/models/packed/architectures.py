@@ -1,6 +1,6 @@
 """Where each supported architecture keeps the parts of its layers; the parameters stay the model's own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -175,6 +175,14 @@ def layer_names(model_type: str, index: int) -> LayerNames:
         attention_dropout=full(layout.attention_dropout),
         dropouts=tuple(map(full, other_dropouts)),
     )
+
+
+def layer_parameters(layer: LayerParts) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the parameters of a layer as ``query.weight``, ``query.bias`` and so on, in a fixed order."""
+    for name, module in vars(layer).items():
+        if isinstance(module, nn.Linear | nn.LayerNorm):
+            for kind, parameter in module.named_parameters():
+                yield f"{name}.{kind}", parameter
 
 
 def activation_function(name: str) -> Activation:

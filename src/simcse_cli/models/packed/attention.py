@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.tokens import PackedTokens, first_tokens
+from simcse_cli.models.packed.ends import first_states, mix_from_first
+from simcse_cli.models.packed.memory import memory_of
+from simcse_cli.models.packed.tokens import PackedTokens
 
 RelativeBias = Callable[[int], Tensor]
 
@@ -77,8 +79,14 @@ def attend_from_first(
         masks: where the masks come from; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    blocks = list(tokens.rows(states))
-    first = first_tokens(blocks)
+    is_compiled = (
+        relative_bias is None and states.requires_grad and states.dtype is torch.float32 and tokens.is_large
+    )
+    memory = memory_of(layer.query)
+    if is_compiled:
+        first = first_states(states, tokens, memory)
+    else:
+        first = states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, layer.query.weight, layer.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
@@ -87,10 +95,32 @@ def attend_from_first(
     offset = by_head.new_zeros(len(first), n_heads, 1)
     if layer.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
         offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
+    if is_compiled:
+        mixed, sums = mix_from_first(states, tokens, folded, offset.squeeze(-1), dropout, masks, memory)
+    else:
+        mixed, sums = _mix_blocks(states, tokens, folded, offset, dropout, masks, relative_bias)
+    values = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
+    if layer.value.bias is not None:
+        bias = layer.value.bias.view(n_heads, 1, head_width)
+        values = torch.addcmul(values, sums.t().unsqueeze(-1), bias)
+    return first, values.transpose(0, 1).reshape(len(first), -1)
+
+
+def _mix_blocks(
+    states: Tensor,
+    tokens: PackedTokens,
+    queries: Tensor,
+    offsets: Tensor,
+    dropout: float,
+    masks: DropoutMasks | None,
+    relative_bias: RelativeBias | None,
+) -> tuple[Tensor, Tensor]:
+    """Return what ``mix_from_first`` returns, on any device; offsets are ``(R, n_heads, 1)``."""
+    blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
     mixed, sums = [], []
-    queries, offsets = torch.split(folded, sizes), torch.split(offset, sizes)
-    for block, block_query, block_offset in zip(blocks, queries, offsets, strict=True):
+    parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets, sizes), strict=True)
+    for block, block_query, block_offset in parts:
         scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
         if relative_bias is not None:
             scores = scores + relative_bias(block.shape[1])[:, 0]
@@ -100,11 +130,7 @@ def attend_from_first(
             weights = weights * mask * scale
         mixed.append(torch.bmm(weights, block))
         sums.append(weights.sum(-1))
-    values = torch.bmm(torch.cat(mixed).transpose(0, 1), value.transpose(1, 2))
-    if layer.value.bias is not None:
-        bias = layer.value.bias.view(n_heads, 1, head_width)
-        values = torch.addcmul(values, torch.cat(sums).t().unsqueeze(-1), bias)
-    return first, values.transpose(0, 1).reshape(len(first), -1)
+    return torch.cat(mixed), torch.cat(sums)
 
 
 def _by_head(states: Tensor, n_heads: int) -> Tensor:

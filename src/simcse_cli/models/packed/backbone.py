@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.halves import LayerRun, can_halve, run_halves
-from simcse_cli.models.packed.layers import active_probability
+from simcse_cli.models.packed.dropout import DropoutMasks, JoinedMasks
+from simcse_cli.models.packed.ends import can_embed, embed
+from simcse_cli.models.packed.halves import can_halve, run_halves
+from simcse_cli.models.packed.layers import LayerRun, active_probability
 from simcse_cli.models.packed.operators import LayerOperators, prepared_operators
 from simcse_cli.models.packed.tokens import PackedTokens, pack
 
@@ -144,7 +145,19 @@ class PackedBackbone:
             halves = tokens.halves() if can_halve(self._parts, tokens) else None
             if halves is None:
                 return run.run(embedded, tokens, masks)
-            return run_halves(run, embedded, halves, [DropoutMasks() if drops else None for _ in halves])
+            pair = (DropoutMasks(), DropoutMasks()) if drops else (None, None)
+            if not first_only:
+                return run_halves(run, embedded, halves, pair)
+            # The last layer of first tokens multiplies too little to be worth halving.
+            lower, last = run.without_last()
+            states = (
+                run_halves(lower, embedded, halves, pair)[self.n_layers - 1]
+                if lower.parts.layers
+                else embedded
+            )
+            n_first = len(halves[0].tokens.order)
+            joined = JoinedMasks(*pair, n_first, len(tokens.order)) if pair[0] and pair[1] else None
+            return {self.n_layers: last.run(states, tokens, joined)[1]}
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight
@@ -164,14 +177,17 @@ class PackedBackbone:
         return torch.is_grad_enabled() or self._backbone.training
 
     def _embed(self, tokens: PackedTokens, masks: DropoutMasks | None) -> Tensor:
-        parts = self._parts
-        states: Tensor = parts.words(tokens.ids) + parts.position_table(tokens.positions)
-        if parts.segment_table is not None:
-            states = states + parts.segment_table.weight[0]
-        states = parts.embedding_norm(states)
-        if masks is not None and (p := active_probability(parts.embedding_dropout)) > 0:
-            mask, scale = masks.keep(states, p)
-            states = states * mask * scale
+        parts, p = self._parts, active_probability(self._parts.embedding_dropout)
+        if self._is_live() and tokens.is_large and can_embed(parts):
+            states = embed(parts, tokens, p, masks)
+        else:
+            states = parts.words(tokens.ids) + parts.position_table(tokens.positions)
+            if parts.segment_table is not None:
+                states = states + parts.segment_table.weight[0]
+            states = parts.embedding_norm(states)
+            if masks is not None and p > 0:
+                mask, scale = masks.keep(states, p)
+                states = states * mask * scale
         if parts.projection is not None:
             states = functional.linear(states, parts.projection.weight, parts.projection.bias)
         return states

@@ -1,16 +1,55 @@
 """The transformer layers over packed tokens, one after the other."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
+import torch
 from torch import Tensor, nn
 
 from simcse_cli.models.packed.architectures import BackboneParts, LayerParts
 from simcse_cli.models.packed.attention import RelativeBias, attend, attend_from_first
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
-from simcse_cli.models.packed.operators import LayerOperators
+from simcse_cli.models.packed.operators import LayerOperators, live_operators
 from simcse_cli.models.packed.tokens import PackedTokens
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """A pass through layers.
+
+    Attributes:
+        parts: the modules.
+        dtype: arithmetic of the products.
+        wanted: numbers of the layers whose states are returned, ascending; 0 for the embeddings.
+        first_only: the last layer gives the states of first tokens only.
+    """
+
+    parts: BackboneParts
+    dtype: torch.dtype
+    wanted: tuple[int, ...]
+    first_only: bool = False
+
+    def run(
+        self,
+        embedded: Tensor,
+        tokens: PackedTokens,
+        masks: DropoutMasks | None,
+        prepared: Iterable[LayerOperators] | None = None,
+    ) -> dict[int, Tensor]:
+        """Return the wanted states, on prepared weights where there are some; see ``run_layers``."""
+        operators = live_operators(self.parts, self.dtype) if prepared is None else prepared
+        return run_layers(
+            self.parts, operators, embedded, tokens, masks, wanted=self.wanted, first_only=self.first_only
+        )
+
+    def without_last(self) -> tuple["LayerRun", "LayerRun"]:
+        """Return the run in two: to the states before the last layer, and from these to its own."""
+        *lower, last = self.parts.layers
+        return (
+            LayerRun(replace(self.parts, layers=tuple(lower)), self.dtype, (len(lower),)),
+            LayerRun(replace(self.parts, layers=(last,)), self.dtype, (1,), self.first_only),
+        )
 
 
 def run_layers(

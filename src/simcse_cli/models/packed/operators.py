@@ -42,7 +42,7 @@ def live_operators(parts: BackboneParts, dtype: torch.dtype) -> Iterator[LayerOp
 
     Args:
         parts: the model.
-        dtype: arithmetic of the products; parameters of another type are cast here, once a pass, and their
+        dtype: arithmetic of the products; parameters of another type are cast where they are used, and their
             gradients arrive in the parameters' own type.
     """
     return _operators(parts, dtype, _live_linear)
@@ -68,11 +68,14 @@ def _operators(
 
 def _live_linear(linears: Sequence[nn.Linear], dtype: torch.dtype, activation: str | None = None) -> Operator:
     """Return the linear layers, side by side, as one operator, with an activation after it."""
-    weight, bias = _side_by_side(linears, dtype)
+
+    def product(states: Tensor) -> Tensor:
+        return functional.linear(states.to(dtype), *_side_by_side(linears, dtype))
+
     if activation is None:
-        return lambda states: functional.linear(states.to(dtype), weight, bias)
+        return product
     activate = activation_function(activation)
-    return lambda states: activate(functional.linear(states.to(dtype), weight, bias))
+    return lambda states: activate(product(states))
 
 
 def _prepared_linear(

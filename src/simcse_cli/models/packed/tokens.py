@@ -9,8 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.models.packed.dropout import DropoutMasks
+
 ROUNDED_TO = 64
 """Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
+
+# With fewer tokens, starting threads, compiling kernels and adding gradients costs more than it saves.
+_LARGE = 1024
 
 
 class Group(NamedTuple):
@@ -41,6 +46,16 @@ class PackedTokens:
     positions: Tensor
     groups: tuple[Group, ...]
     order: Tensor
+
+    @property
+    def is_large(self) -> bool:
+        """Tell whether there are so many tokens on the CPU that threads and compiled kernels pay."""
+        return self.ids.device.type == "cpu" and len(self.ids) >= _LARGE
+
+    def first_tokens(self) -> Tensor:
+        """Return where each sentence starts, ``(R,)``."""
+        starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
+        return torch.from_numpy(np.concatenate(starts)).to(self.ids.device)
 
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
@@ -79,6 +94,24 @@ class Half(NamedTuple):
     tokens: PackedTokens
     token_range: slice
     row_range: slice
+
+
+@dataclass(frozen=True)
+class Share:
+    """Sentences that one core computes.
+
+    Attributes:
+        tokens: the sentences.
+        masks: where their dropout masks come from; None for no dropout.
+    """
+
+    tokens: PackedTokens
+    masks: DropoutMasks | None
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the sentences."""
+        return len(self.tokens.ids)
 
 
 def _groups(lengths: Iterable[int]) -> Iterator[Group]:
@@ -128,8 +161,3 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
         return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
     is_real = ids != pad_id
     return np.where(is_real, first_position - 1 + is_real.cumsum(axis=1), pad_id)
-
-
-def first_tokens(blocks: Iterable[Tensor]) -> Tensor:
-    """Return each sentence's first row, ``(R, D)``, of blocks ``(n_rows, length, D)``."""
-    return torch.cat([block[:, 0] for block in blocks])
