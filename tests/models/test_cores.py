@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from simcse_cli.models import cores
 from simcse_cli.models.cores import map_on_cores
 
 
@@ -46,6 +47,36 @@ def test_an_error_arrives_and_ends_the_workers():
         list(map_on_cores(compute, range(100)))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("simcse-core")]
     assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_no_more_items_at_once_than_asked_for():
+    running, most, lock = [], [], threading.Lock()
+
+    def compute(item):
+        with lock:
+            running.append(item)
+            most.append(len(running))
+        threads = torch.get_num_threads()
+        with lock:
+            running.remove(item)
+        return threads
+
+    assert list(map_on_cores(compute, range(20), at_once=2)) == [2] * 20
+    assert max(most) <= 2
+
+
+def test_products_are_right_after_openmp_was_told_to_rest():
+    a, b = torch.randn(300, 300), torch.randn(300, 300)
+    expected = a @ b
+    for _ in range(3):
+        list(map_on_cores(lambda _: a @ b, [0, 1]))
+        torch.testing.assert_close(a @ b, expected)
+
+
+def test_a_system_without_that_call_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(cores, "_openmp_pause", lambda: None)
+    assert list(map_on_cores(lambda item: item, [1, 2])) == [1, 2]
 
 
 def test_vectors_do_not_depend_on_the_number_of_threads(tiny_encoder, sentences):

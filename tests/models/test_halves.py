@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
-from simcse_cli.models.packed import halves, pack, packed_backbone, packed_vectors
+from simcse_cli.models.packed import layers, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.halves import LayerRun, can_halve, run_halves
-from simcse_cli.models.packed.layers import run_layers
+from simcse_cli.models.packed.halves import can_halve, run_halves
+from simcse_cli.models.packed.layers import LayerRun, run_layers
 from simcse_cli.names import Pooler
 
 WIDTH = 16
@@ -66,15 +66,15 @@ def test_two_sentences_are_one_each():
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
-@pytest.mark.parametrize("first_only", [False, True])
+@pytest.mark.parametrize("last_only", [False, True])
 @pytest.mark.parametrize("build", [bert, distilbert])
-def test_states_and_gradients_equal_those_of_one_pass(build, first_only, n_threads):
+def test_states_and_gradients_equal_those_of_one_pass(build, last_only, n_threads):
     model = build().double().eval()
     parts = read_parts(model)
     tokens = pack(ROWS, multiple=64)
     n_layers = len(parts.layers)
-    wanted = (n_layers,) if first_only else (0, 1, n_layers)
-    run = LayerRun(parts, torch.float64, wanted, first_only=first_only)
+    wanted = (n_layers,) if last_only else (0, 1, n_layers)
+    run = LayerRun(parts, torch.float64, wanted)
     generator = torch.Generator().manual_seed(1)
     start = torch.randn(len(tokens.ids), WIDTH, dtype=torch.float64, generator=generator)
     n_tokens = sum(map(len, ROWS))
@@ -89,7 +89,7 @@ def test_states_and_gradients_equal_those_of_one_pass(build, first_only, n_threa
             kept = run_halves(run, embedded, tokens.halves(), [None, None])
         else:
             kept = run.run(embedded, tokens, None)
-        states = [kept[number][: len(ROWS) if first_only else n_tokens] for number in wanted]
+        states = [kept[number][:n_tokens] for number in wanted]
         sum((s * weights[: len(s)] * (i + 1)).sum() for i, s in enumerate(states)).backward()
         found.append((states, embedded.grad, gradients(model)))
     torch.set_num_threads(before)
@@ -104,7 +104,7 @@ def test_what_does_not_matter_to_the_loss_and_what_is_frozen_gets_no_gradient():
     for parameter in model.encoder.layer[1].parameters():
         parameter.requires_grad_(requires_grad=False)
     tokens = pack(ROWS, multiple=64)
-    run = LayerRun(read_parts(model), torch.float32, (2, 3), first_only=False)
+    run = LayerRun(read_parts(model), torch.float32, (2, 3))
     start = torch.randn(len(tokens.ids), WIDTH)
     run_halves(run, start, tokens.halves(), [None, None])[2].square().sum().backward()
     with_gradient = {name.split(".")[2] for name in gradients(model)}
@@ -140,9 +140,9 @@ def test_a_pass_without_gradient_keeps_no_graph(grad, monkeypatch):
         seen.append(torch.is_grad_enabled())
         return run_layers(*arguments, **settings)
 
-    monkeypatch.setattr(halves, "run_layers", recorded)
+    monkeypatch.setattr(layers, "run_layers", recorded)
     assert vectors(bert().train(), grad=grad).requires_grad is grad
-    assert seen == [grad, grad]
+    assert seen == [grad] * 3  # both halves of the lower layers, and the last layer
 
 
 def test_the_halves_drop_independently_at_the_same_rate():

@@ -16,7 +16,9 @@ _MOST_WORKERS = 16
 _SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 
 
-def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def map_on_cores(
+    function: Callable[[Item], Result], items: Sequence[Item], *, at_once: int = _MOST_WORKERS
+) -> Iterator[Result]:
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
     One item on one thread costs less than each of its products on all threads, which would wait for each
@@ -26,10 +28,11 @@ def map_on_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> I
     Args:
         function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
             autocast modes are PyTorch's defaults.
-        items: one alone is computed here, with all threads.
+        items: taken in their order; one alone is computed here, with all threads.
+        at_once: most items at a time; each has its share of the threads.
     """
     n_threads = torch.get_num_threads()
-    n_workers = min(n_threads, len(items), _MOST_WORKERS)
+    n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)
     if n_workers <= 1:
         yield from map(function, items)
         return

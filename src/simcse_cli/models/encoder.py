@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from simcse_cli.models.batching import pad, token_batches
 from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed import PackedBackbone, forget_prepared, packed_backbone, packed_vectors
+from simcse_cli.models.packed import (
+    PackedBackbone,
+    forget_prepared,
+    must_compile,
+    packed_backbone,
+    packed_vectors,
+)
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
 from simcse_cli.names import HeadUse, Pooler
 from simcse_cli.progress import Progress, SilentProgress
@@ -132,6 +138,10 @@ class SentenceEncoder(nn.Module):
         """Return the transformer's form without padding, where there is one (CPU, BERT family)."""
         can_pack = self.device.type == "cpu" and self.token_cnn is None
         return packed_backbone(self.backbone) if can_pack else None
+
+    def must_compile(self, n_tokens: int) -> bool:
+        """Tell whether a training pass over so many tokens compiles kernels first; see ``packed.must_compile``."""
+        return self._packed() is not None and must_compile(self.backbone, n_tokens)
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Choose the arithmetic of the transformer's matrix products for inference.

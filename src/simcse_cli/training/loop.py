@@ -310,6 +310,10 @@ class Trainer:
         ):
             task.advance(self.position.step)
             for step, batch in zip(steps, batches, strict=True):
+                if step == steps.start and self.objective.test_encoder().must_compile(batch.n_tokens):
+                    self.progress.info(
+                        "compiling kernels for this processor, once: the first step takes longer"
+                    )
                 started = time.perf_counter()
                 result = self.train_step(step, batch)
                 elapsed = time.perf_counter() - started

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.ends import first_states, mix_from_first
+from simcse_cli.models.packed.ends import can_mix_from_first, first_states, mix_from_first
 from simcse_cli.models.packed.memory import memory_of
 from simcse_cli.models.packed.tokens import PackedTokens
 
@@ -79,14 +80,10 @@ def attend_from_first(
         masks: where the masks come from; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    is_compiled = (
-        relative_bias is None and states.requires_grad and states.dtype is torch.float32 and tokens.is_large
-    )
+    is_compiled = relative_bias is None and can_mix_from_first(states, tokens)
     memory = memory_of(layer.query)
-    if is_compiled:
-        first = first_states(states, tokens, memory)
-    else:
-        first = states.index_select(0, tokens.first_tokens())
+    select = partial(first_states, memory=memory) if is_compiled else _select_first
+    first = select(states, tokens)
     query = functional.linear(first, layer.query.weight, layer.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
@@ -104,6 +101,10 @@ def attend_from_first(
         bias = layer.value.bias.view(n_heads, 1, head_width)
         values = torch.addcmul(values, sums.t().unsqueeze(-1), bias)
     return first, values.transpose(0, 1).reshape(len(first), -1)
+
+
+def _select_first(states: Tensor, tokens: PackedTokens) -> Tensor:
+    return states.index_select(0, tokens.first_tokens())
 
 
 def _mix_blocks(

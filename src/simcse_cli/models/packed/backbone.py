@@ -10,10 +10,11 @@ from torch.nn import functional
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.dropout import DropoutMasks, JoinedMasks
 from simcse_cli.models.packed.ends import can_embed, embed
+from simcse_cli.models.packed.fused import can_fuse
 from simcse_cli.models.packed.halves import can_halve, run_halves
 from simcse_cli.models.packed.layers import LayerRun, active_probability
 from simcse_cli.models.packed.operators import LayerOperators, prepared_operators
-from simcse_cli.models.packed.tokens import PackedTokens, pack
+from simcse_cli.models.packed.tokens import LARGE, PackedTokens, pack
 
 _Fingerprint = tuple[tuple[int, int, float], ...]
 _SAMPLES = 64  # values of each weight that are looked at to notice a change
@@ -201,3 +202,18 @@ def packed_backbone(backbone: nn.Module) -> PackedBackbone | None:
     """
     parts = read_parts(backbone)
     return None if parts is None else PackedBackbone(backbone, parts)
+
+
+def must_compile(backbone: nn.Module, n_tokens: int) -> bool:
+    """Tell whether a training pass over so many tokens compiles kernels first, which takes some 20 seconds.
+
+    Args:
+        backbone: a model on the CPU.
+        n_tokens: of the pass, as ``PackedTokens.is_large`` counts them.
+    """
+    parts = read_parts(backbone)
+    if parts is None or n_tokens < LARGE or not can_fuse(parts, parts.words.weight.dtype):
+        return False
+    from simcse_cli.models.packed import kernels
+
+    return not kernels.compiled_before()

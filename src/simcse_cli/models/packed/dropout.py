@@ -9,6 +9,8 @@ from torch import Tensor
 
 NO_DROPOUT = -1
 """In place of a threshold: nothing is dropped and nothing drawn."""
+DRAWS_A_WORD = 4
+"""Draws that one word of the generator's stream holds."""
 _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 

@@ -10,22 +10,27 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from simcse_cli.models.packed.architectures import BackboneParts
-from simcse_cli.models.packed.dropout import NO_DROPOUT, DropoutMasks, drop_threshold
+from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, DropoutMasks, drop_threshold
 from simcse_cli.models.packed.memory import Memory, memory_of
-from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.models.packed.tokens import LANES, PackedTokens
 
 
 def can_embed(parts: BackboneParts) -> bool:
     """Tell whether ``embed`` computes this model's embeddings: plain tables and a plain norm in float32."""
     tables = [parts.words, parts.position_table, *([parts.segment_table] if parts.segment_table else [])]
     norm = parts.embedding_norm
-    return all(
-        table.weight.dtype is torch.float32
-        and table.max_norm is None
-        and not table.sparse
-        and not table.scale_grad_by_freq
-        for table in tables
-    ) and (norm.weight is not None and norm.bias is not None)
+    is_wide = parts.words.embedding_dim % DRAWS_A_WORD == 0
+    return (
+        is_wide
+        and all(
+            table.weight.dtype is torch.float32
+            and table.max_norm is None
+            and not table.sparse
+            and not table.scale_grad_by_freq
+            for table in tables
+        )
+        and (norm.weight is not None and norm.bias is not None)
+    )
 
 
 def embed(parts: BackboneParts, tokens: PackedTokens, p: float, masks: DropoutMasks | None) -> Tensor:
@@ -157,6 +162,12 @@ def _padding(table: nn.Embedding) -> int:
     return -1 if table.padding_idx is None else table.padding_idx
 
 
+def can_mix_from_first(states: Tensor, tokens: PackedTokens) -> bool:
+    """Tell whether ``mix_from_first`` is there for these states, and pays: a training pass in float32."""
+    is_fit = states.dtype is torch.float32 and states.shape[1] % LANES == 0
+    return is_fit and states.requires_grad and tokens.is_large
+
+
 def first_states(states: Tensor, tokens: PackedTokens, memory: Memory) -> Tensor:
     """Return the states of each sentence's first token, ``(R, H)`` of ``(T, H)``; gradients stand in ``memory``."""
     first: Tensor = _First.apply(states, tokens.first_tokens(), memory)  # type: ignore[no-untyped-call]
@@ -267,7 +278,8 @@ class _MixFromFirst(torch.autograd.Function):
         pieces, weights = [], []
         for piece in _pieces(tokens, masks):
             pieces.append(piece._replace(stream=piece.stream.copy()))
-            shape = (piece.rows.stop - piece.rows.start, queries.shape[1], piece.length)
+            n_heads = -(-queries.shape[1] // LANES) * LANES
+            shape = (piece.rows.stop - piece.rows.start, piece.length, n_heads)
             weights.append(np.empty(shape, np.float32))
             kernels.attend_from_first(
                 states[piece.tokens].numpy(),

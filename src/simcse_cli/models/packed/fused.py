@@ -8,6 +8,8 @@ all shares together.
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -16,15 +18,13 @@ from torch import Tensor, nn
 
 from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, layer_parameters
-from simcse_cli.models.packed.dropout import NO_DROPOUT, drop_threshold
+from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, drop_threshold
 from simcse_cli.models.packed.layers import active_probability
 from simcse_cli.models.packed.memory import Memory, Shape
-from simcse_cli.models.packed.tokens import Share
+from simcse_cli.models.packed.tokens import LANES, ROUNDED_TO, Share
 
-# Of the compiled kernels, which are imported when the first pass needs them.
-_LANES, _DRAWS_A_WORD = 16, 4
 # Rows of products are rounded up to this: few sizes need few kernels, which take 2 ms each to make.
-_ROWS_ROUNDED_TO = 32
+_ROWS_ROUNDED_TO = 16
 _ACTIVATIONS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "relu": 2}
 
 
@@ -39,7 +39,8 @@ def can_fuse(parts: BackboneParts, dtype: torch.dtype) -> bool:
         dtype in (torch.float32, torch.bfloat16)
         and parts.relative_bias is None
         and parts.activation in _ACTIVATIONS
-        and width % (parts.n_heads * _LANES) == 0
+        and width % (parts.n_heads * LANES) == 0
+        and parts.layers[0].query.in_features % LANES == 0
         and all(norm.weight is not None and norm.bias is not None for norm in norms)
         and all(p.dtype is torch.float32 for layer in parts.layers for _, p in layer_parameters(layer))
     )
@@ -72,8 +73,7 @@ class _Weights:
 class FusedLayers:
     """One pass through the layers of a model.
 
-    Call ``forward`` for each share, then, for gradients, ``backward`` for each, then ``gradients``. Different
-    shares may run at the same time.
+    Shares run side by side on the cores.
 
     Args:
         parts: the model; see ``can_fuse``.
@@ -97,10 +97,10 @@ class FusedLayers:
         self._layers = parts.layers
         ends = list(itertools.accumulate((_n_rows(share) for share in shares), initial=0))
         self._ranges = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self._groups = [np.array(share.tokens.groups, dtype=np.int64) for share in shares]
         drops = any(share.masks is not None for share in shares)
         self._values = memory.tensors(self._shapes(ends[-1]))
         self._weights = [self._weights_of(i, layer, drops=drops) for i, layer in enumerate(self._layers)]
-        self._top = 0  # number of the highest layer that a gradient reached
         self._streams: dict[tuple[int, int, str], np.ndarray] = {}
         self._vector_gradients = [
             [_Vectors.zeros(weights) for weights in self._weights] for _ in shares
@@ -166,15 +166,21 @@ class FusedLayers:
             ),
         )
 
-    @torch.no_grad()
-    def forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
-        """Return a share's states after the wanted layers, ``(tokens, H)`` in float32.
+    def forward(self, embedded: Sequence[Tensor], wanted: Collection[int]) -> list[dict[int, Tensor]]:
+        """Return each share's states after the wanted layers, ``(tokens, H)`` in float32.
 
         Args:
-            number: of the share.
-            embedded: its embeddings, ``(tokens, H)``.
+            embedded: each share's embeddings, ``(tokens, H)``.
             wanted: numbers of layers, from 1.
         """
+
+        def forward(number: int) -> dict[int, Tensor]:
+            return self._forward(number, embedded[number], wanted)
+
+        return list(map_on_cores(forward, range(len(self._shares))))
+
+    @torch.no_grad()
+    def _forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
         share, values = self._shares[number], self._rows_of(number)
         stream = np.zeros(4, np.uint64) if share.masks is None else share.masks.stream()
         states = values("states")
@@ -216,29 +222,18 @@ class FusedLayers:
     def _attend(self, number: int, i: int, stream: np.ndarray, values: Callable[..., Tensor]) -> None:
         weights, share = self._weights[i], self._shares[number]
         self._streams[number, i, "attend"] = stream.copy()
-        qkv, mixed = _array(values(i, "qkv")), _array(values(i, "mixed"))
-        for group, kept in self._groups(number, i):
-            rows = slice(group.start, group.end)
-            self._kernels.attend(
-                qkv[rows],
-                weights.qkv_bias,
-                group.length,
-                self._parts.n_heads,
-                weights.thresholds[0],
-                stream,
-                kept,
-                mixed[rows],
-            )
+        mixed = _array(values(i, "mixed"))
+        self._kernels.attend(
+            _array(values(i, "qkv")),
+            weights.qkv_bias,
+            self._groups[number],
+            self._parts.n_heads,
+            weights.thresholds[0],
+            stream,
+            self._values[i, "weights", number].numpy(),
+            mixed,
+        )
         mixed[share.n_tokens :] = 0
-
-    def _groups(self, number: int, i: int) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield a share's groups of sentences, each with its attention weights in a layer."""
-        weights, start = self._values[i, "weights", number].numpy(), 0
-        for group in self._shares[number].tokens.groups:
-            shape = (group.n_rows * self._parts.n_heads * group.length, _padded(group.length))
-            end = start + shape[0] * shape[1]
-            yield group, weights[start:end].reshape(shape)
-            start = end
 
     def _add_and_norm(
         self,
@@ -266,24 +261,71 @@ class FusedLayers:
             values(i, f"{name} normed").numpy(),
             values(i, f"{name} inverse").numpy(),
         )
+        if weights.thresholds[2 if is_output else 1] != NO_DROPOUT:
+            n_tokens, n_rows = self._shares[number].n_tokens, len(update)
+            rest = -(-n_tokens // ROUNDED_TO) * ROUNDED_TO - n_rows  # rows that autograd's layers would have
+            self._kernels.skip(stream, rest * update.shape[1] // DRAWS_A_WORD)
 
-    @torch.no_grad()
-    def backward(self, number: int, gradients: Mapping[int, Tensor]) -> Tensor:
-        """Return the gradient of a share's embeddings, ``(tokens, H)``.
+    def backward(self, gradients: Sequence[Mapping[int, Tensor]]) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return the gradients of each share's embeddings, ``(tokens, H)``, and of all parameters.
+
+        Those of weights are products over the sentences of all shares, computed where the copies of the
+        weights stood, as soon as all shares have passed the layer.
 
         Args:
-            number: of the share.
-            gradients: with respect to the states after layers, by their number, ``(tokens, H)`` each; at least
-                one, and of the same layers for all shares.
+            gradients: for each share, with respect to the states after layers, by their number, ``(tokens, H)``
+                each; at least one, and of the same layers for all shares.
+
+        Returns:
+            The gradients of embeddings, and those of the parameters in the order of ``layer_parameters``:
+            None where they are frozen, or of layers that no gradient reached.
         """
+        top = max(gradients[0])
+        numbers = range(len(self._shares))
+        passed = [[Event() for _ in range(top)] for _ in numbers]
+        shapes = {
+            (i, name): (tuple(p.shape), torch.float32)
+            for i, layer in enumerate(self._layers[:top])
+            for name, p in layer_parameters(layer)
+            if p.requires_grad
+        }
+        found = self._memory.tensors(shapes)
+        starts: dict[int, Tensor] = {}
+
+        def pass_share(number: int) -> None:
+            try:
+                starts[number] = self._backward(number, gradients[number], passed[number])
+            finally:
+                for event in passed[number]:
+                    event.set()
+
+        def multiply(i: int, name: str) -> None:
+            for share in passed:
+                share[i].wait()
+            self._multiply(i, name, found)
+
+        jobs: list[Callable[[], None]] = [partial(pass_share, number) for number in numbers]
+        jobs += [partial(multiply, i, name) for i in reversed(range(top)) for name in _FACTORS]
+        for _ in map_on_cores(lambda job: job(), jobs, at_once=len(numbers)):
+            pass
+        for i in range(top):
+            vectors = _Vectors.summed([share[i] for share in self._vector_gradients])
+            for name, vector in vectors.by_parameter(self._layers[i]):
+                if (i, name) in found:
+                    found[i, name].copy_(torch.from_numpy(vector))
+        names = [(i, name) for i, layer in enumerate(self._layers) for name, _ in layer_parameters(layer)]
+        return [starts[number] for number in numbers], [found.get(name) for name in names]
+
+    @torch.no_grad()
+    def _backward(self, number: int, gradients: Mapping[int, Tensor], passed: Sequence[Event]) -> Tensor:
+        """Return the gradient of a share's embeddings; set the event of each layer that it has passed."""
         share, values = self._shares[number], self._rows_of(number)
-        top = self._top = max(gradients)
         states = values("states")
         gradient = self._memory.tensor((_n_rows(share), states.shape[1]))
         gradient.zero_()
         product = self._memory.tensor(tuple(gradient.shape), self._dtype).zero_()
         inner = self._memory.tensor((_n_rows(share), len(self._weights[0].up)), self._dtype)
-        for i in reversed(range(top)):
+        for i in reversed(range(len(passed))):
             if i + 1 in gradients:
                 gradient[: share.n_tokens] += gradients[i + 1]
             weights, vectors = self._weights[i], self._vector_gradients[number][i]
@@ -306,6 +348,7 @@ class FusedLayers:
             torch.mm(values(i, "mix slope"), weights.mix, out=mixed)
             self._attend_backward(number, i, values, mixed)
             torch.mm(values(i, "qkv"), weights.qkv, out=product)
+            passed[i].set()
         return gradient.add_(product)[: share.n_tokens]
 
     def _norm_backward(
@@ -329,49 +372,19 @@ class FusedLayers:
 
     def _attend_backward(self, number: int, i: int, values: Callable[..., Tensor], mixed: Tensor) -> None:
         weights, stream = self._weights[i], self._streams[number, i, "attend"]
-        qkv, slopes = _array(values(i, "qkv")), _array(mixed)
-        for group, kept in self._groups(number, i):
-            rows = slice(group.start, group.end)
-            self._kernels.attend_backward(
-                qkv[rows],
-                weights.qkv_bias,
-                group.length,
-                self._parts.n_heads,
-                weights.thresholds[0],
-                stream,
-                kept,
-                slopes[rows],
-                self._vector_gradients[number][i].qkv_bias,
-            )
+        qkv = _array(values(i, "qkv"))
+        self._kernels.attend_backward(
+            qkv,
+            weights.qkv_bias,
+            self._groups[number],
+            self._parts.n_heads,
+            weights.thresholds[0],
+            stream,
+            self._values[i, "weights", number].numpy(),
+            _array(mixed),
+            self._vector_gradients[number][i].qkv_bias,
+        )
         qkv[self._shares[number].n_tokens :] = 0
-
-    def gradients(self) -> list[Tensor | None]:
-        """Return the gradients of all parameters of the layers, in the order of ``layer_parameters``.
-
-        Those of weights are products over the sentences of all shares, computed where the copies of the
-        weights stood. Parameters that are frozen, or of layers that no gradient reached, have none.
-        """
-        top = self._top
-        shapes = {
-            (i, name): (tuple(p.shape), torch.float32)
-            for i, layer in enumerate(self._layers[:top])
-            for name, p in layer_parameters(layer)
-            if p.requires_grad
-        }
-        found = self._memory.tensors(shapes)
-        jobs = [(i, name) for name in _FACTORS for i in range(top)]
-        for _ in map_on_cores(lambda job: self._multiply(*job, found), jobs):
-            pass
-        for i in range(top):
-            vectors = _Vectors.summed([share[i] for share in self._vector_gradients])
-            for name, vector in vectors.by_parameter(self._layers[i]):
-                if (i, name) in found:
-                    found[i, name].copy_(torch.from_numpy(vector))
-        return [
-            found.get((i, name))
-            for i, layer in enumerate(self._layers)
-            for name, _ in layer_parameters(layer)
-        ]
 
     @torch.no_grad()
     def _multiply(self, i: int, name: str, found: Mapping[tuple[int, str], Tensor]) -> None:
@@ -447,7 +460,7 @@ def _n_weights(share: Share, n_heads: int) -> int:
 
 def _padded(length: int) -> int:
     """Return how many places a row of attention weights takes."""
-    return -(-length // _LANES) * _LANES
+    return -(-length // LANES) * LANES
 
 
 def _array(values: Tensor) -> np.ndarray:

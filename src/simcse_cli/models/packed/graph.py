@@ -3,14 +3,22 @@
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import BackboneParts, layer_parameters
 from simcse_cli.models.packed.layers import LayerRun
 from simcse_cli.models.packed.tokens import ROUNDED_TO, Share
+
+
+class _Graph(NamedTuple):
+    """A share's pass: from its embeddings to its states, with the graph between them where there is one."""
+
+    start: Tensor
+    states: dict[int, Tensor]
 
 
 class GraphLayers:
@@ -29,44 +37,56 @@ class GraphLayers:
             for parameter, dtype in _arithmetic(run)
         ]
         self._run = replace(run, parts=_with_parameters(run.parts, self._leaves))
-        self._graphs: dict[int, tuple[Tensor, dict[int, Tensor]]] = {}
-        self._gradients: dict[int, Sequence[Tensor | None]] = {}
+        self._graphs: list[_Graph] = []
 
-    def forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
-        """Return a share's states after the wanted layers, ``(tokens, H)``; see ``FusedLayers.forward``."""
-        share = self._shares[number]
+    def forward(self, embedded: Sequence[Tensor], wanted: Collection[int]) -> list[dict[int, Tensor]]:
+        """Return each share's states after the wanted layers, ``(tokens, H)``; see ``FusedLayers.forward``."""
+
+        def forward(number: int) -> _Graph:
+            return self._forward(self._shares[number], embedded[number], wanted)
+
+        self._graphs = list(map_on_cores(forward, range(len(self._shares))))
+        return [{n: layer.detach() for n, layer in graph.states.items()} for graph in self._graphs]
+
+    def _forward(self, share: Share, embedded: Tensor, wanted: Collection[int]) -> _Graph:
         with torch.set_grad_enabled(self._has_graph):
             start = embedded.detach().requires_grad_(self._has_graph)
             rounded = nn.functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             found = replace(self._run, wanted=tuple(wanted)).run(rounded, share.tokens, share.masks)
             states = {n: layer[: share.n_tokens] for n, layer in found.items()}
-        self._graphs[number] = (start, states)
-        return {n: layer.detach() for n, layer in states.items()}
+        return _Graph(start, states)
 
-    def backward(self, number: int, gradients: Mapping[int, Tensor]) -> Tensor:
-        """Return the gradient of a share's embeddings, ``(tokens, H)``; see ``FusedLayers.backward``."""
-        start, states = self._graphs.pop(number)
+    def backward(self, gradients: Sequence[Mapping[int, Tensor]]) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return the gradients of embeddings and parameters; see ``FusedLayers.backward``."""
+        graphs, self._graphs = self._graphs, []
         learning = [leaf for leaf in self._leaves if leaf.requires_grad]
-        of_start, *self._gradients[number] = torch.autograd.grad(
-            [states[n] for n in gradients], [start, *learning], list(gradients.values()), allow_unused=True
-        )
-        return torch.zeros_like(start) if of_start is None else of_start
 
-    def gradients(self) -> list[Tensor | None]:
-        """Return the gradients of all parameters of the layers; see ``FusedLayers.gradients``."""
-        by_share = [self._gradients[number] for number in sorted(self._gradients)]
-        sums = iter([_sum(gradients) for gradients in zip(*by_share, strict=True)])
-        return [next(sums, None) if leaf.requires_grad else None for leaf in self._leaves]
+        def backward(number: int) -> tuple[Tensor | None, ...]:
+            start, states = graphs[number]
+            return torch.autograd.grad(
+                [states[n] for n in gradients[number]],
+                [start, *learning],
+                list(gradients[number].values()),
+                allow_unused=True,
+            )
+
+        by_share = list(map_on_cores(backward, range(len(graphs))))
+        starts = [
+            torch.zeros_like(graph.start) if own[0] is None else own[0]
+            for graph, own in zip(graphs, by_share, strict=True)
+        ]
+        sums = iter([_sum(found) for found in zip(*(own[1:] for own in by_share), strict=True)])
+        return starts, [next(sums) if leaf.requires_grad else None for leaf in self._leaves]
 
 
 def _sum(gradients: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of those that are there, in float32 at least."""
-    first, *others = [gradient for gradient in gradients if gradient is not None] or [None]
-    if first is None or not others:
-        return first
-    total = first.to(torch.promote_types(first.dtype, torch.float32))
-    for gradient in others:
-        total = total + gradient
+    total: Tensor | None = None
+    for gradient in gradients:
+        if gradient is None or total is None:
+            total = gradient if total is None else total
+        else:
+            total = total.to(torch.promote_types(total.dtype, torch.float32)) + gradient
     return total
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import BackboneParts, layer_parameters
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.fused import FusedLayers, can_fuse
@@ -21,15 +20,19 @@ from simcse_cli.models.packed.layers import LayerRun
 from simcse_cli.models.packed.memory import memory_of
 from simcse_cli.models.packed.tokens import Half, PackedTokens, Share
 
+# Compiled kernels use one thread a share. With more than this, PyTorch's many small steps on all threads are
+# faster: an estimate, from 54 ms of kernels in steps of 500 ms on two threads.
+_MOST_THREADS = 4
+
 
 class _Layers(Protocol):
     """A pass through layers in shares; documented at ``FusedLayers``."""
 
-    def forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]: ...
+    def forward(self, embedded: Sequence[Tensor], wanted: Collection[int]) -> list[dict[int, Tensor]]: ...
 
-    def backward(self, number: int, gradients: Mapping[int, Tensor]) -> Tensor: ...
-
-    def gradients(self) -> list[Tensor | None]: ...
+    def backward(
+        self, gradients: Sequence[Mapping[int, Tensor]]
+    ) -> tuple[list[Tensor], list[Tensor | None]]: ...
 
 
 def can_halve(parts: BackboneParts, tokens: PackedTokens) -> bool:
@@ -79,17 +82,13 @@ class _Halves(torch.autograd.Function):
         """Return the states after the numbered layers."""
         layers: _Layers
         memory = memory_of(run.parts.words)
-        if can_fuse(run.parts, run.dtype):
+        if can_fuse(run.parts, run.dtype) and torch.get_num_threads() <= _MOST_THREADS * len(shares):
             layers = FusedLayers(run.parts, run.dtype, shares, memory)
         else:
             layers = GraphLayers(run, shares, has_graph=has_graph)
         sizes = [share.n_tokens for share in shares]
-        starts = embedded.detach()[: sum(sizes)].split(sizes)
-
-        def forward_share(number: int) -> dict[int, Tensor]:
-            return layers.forward(number, starts[number], numbers)
-
-        states = list(map_on_cores(forward_share, range(len(shares))))
+        starts = torch.split(embedded.detach()[: sum(sizes)], sizes)
+        states = layers.forward(starts, numbers)
         if has_graph:
             ctx.layers, ctx.memory, ctx.numbers, ctx.sizes = layers, memory, numbers, sizes
             ctx.n_rest = len(embedded) - sum(sizes)
@@ -102,12 +101,8 @@ class _Halves(torch.autograd.Function):
         """Return the gradients of embeddings and weights."""
         layers, ctx.layers = ctx.layers, None
         pairs = zip(ctx.numbers, gradients, strict=True)
-        given = {number: gradient.split(ctx.sizes) for number, gradient in pairs if gradient is not None}
-
-        def backward_share(number: int) -> Tensor:
-            own: Tensor = layers.backward(number, {layer: parts[number] for layer, parts in given.items()})
-            return own
-
-        starts = list(map_on_cores(backward_share, range(len(ctx.sizes))))
+        given = {number: torch.split(own, ctx.sizes) for number, own in pairs if own is not None}
+        by_share = [{n: parts[i] for n, parts in given.items()} for i in range(len(ctx.sizes))]
+        starts, of_weights = layers.backward(by_share)
         of_rest = starts[0].new_zeros(ctx.n_rest, starts[0].shape[1])
-        return None, None, None, None, ctx.memory.joined([*starts, of_rest]), *layers.gradients()
+        return None, None, None, None, ctx.memory.joined([*starts, of_rest]), *of_weights

@@ -10,6 +10,7 @@ One file, because a compiled kernel is kept on disk for as long as its own file 
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -19,14 +20,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from simcse_cli.models.packed.dropout import DRAWS_A_WORD
+from simcse_cli.models.packed.tokens import LANES
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 GELU, GELU_TANH, RELU = 0, 1, 2
 """Activations: x times the normal distribution function; its usual approximation by tanh; max(x, 0)."""
-LANES = 16
-"""Floats of one vector: widths of heads are multiples of it, and rows of attention weights are padded to it."""
-DRAWS_A_WORD = 4
-"""Draws for dropout that one word of the stream holds; widths of states are multiples of it."""
 
 # Sums may be reordered and NaN is not looked for; infinities stay what they are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
@@ -43,6 +43,12 @@ def _inlined(function: Function) -> Function:
     return cast(Function, numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function))
 
 
+def compiled_before(name: str = "attend") -> bool:
+    """Tell whether a kernel of this file was compiled before, by this process or another, and kept on disk."""
+    folder = Path(cast(Any, skip).stats.cache_path)
+    return any(folder.glob(f"{Path(__file__).stem}.{name}-*.nbi"))
+
+
 # Values: float32, or bfloat16 in the upper half of its bits.
 
 
@@ -51,7 +57,7 @@ def _load(value: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(_load, inline="always")  # type: ignore[untyped-decorator]
+@overload(_load, inline="always")
 def _load_of_type(value: Any) -> Any:
     if value == types.float32:
 
@@ -70,7 +76,7 @@ def _pack(value: Any, row: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(_pack, inline="always")  # type: ignore[untyped-decorator]
+@overload(_pack, inline="always")
 def _pack_for_type(value: Any, row: Any) -> Any:
     if row.dtype == types.float32:
 
@@ -101,6 +107,12 @@ def _draw(stream: np.ndarray, words: np.ndarray, start: int, end: int) -> None:
         c = ((c << np.uint64(24)) | (c >> np.uint64(40))) + word
         words[i] = word
     stream[0], stream[1], stream[2], stream[3] = a, b, c, count
+
+
+@_compiled
+def skip(stream: np.ndarray, n_words: int) -> None:
+    """Advance SFC64 by a number of words."""
+    _draw(stream, np.empty(n_words, np.uint64), 0, n_words)
 
 
 # Functions of one value.
@@ -355,7 +367,8 @@ def _tile_product(n_vectors: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, a_row, a_column, b, b_row, c, c_row, depth = arguments
         fma_type = ir.FunctionType(vector, [vector] * 3)
-        fma = cgutils.get_or_insert_function(builder.module, fma_type, f"llvm.fma.v{LANES}f32")
+        declare: Any = cgutils.get_or_insert_function
+        fma = declare(builder.module, fma_type, f"llvm.fma.v{LANES}f32")
 
         def number(value: int) -> Any:
             return ir.Constant(word, value)
@@ -407,7 +420,7 @@ def _tile_product(n_vectors: int) -> Any:
                 builder.store(value, place).align = 4
         return context.get_dummy_value()
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def tile(
         context: Any,
         a: Any,
@@ -497,6 +510,40 @@ def _draw_head(
 def attend(
     qkv: np.ndarray,
     bias: np.ndarray,
+    groups: np.ndarray,
+    n_heads: int,
+    threshold: int,
+    stream: np.ndarray,
+    weights: np.ndarray,
+    mixed: np.ndarray,
+) -> None:
+    """Write the heads' mixed values.
+
+    Args:
+        qkv: ``(T, 3D)``, the products without their biases.
+        bias: ``(3D,)``, float32.
+        groups: ``(n, 3)``: first token, number of sentences R and their length L, for sentences of one length.
+        n_heads: divides D into heads of a multiple of ``LANES``.
+        threshold: as in ``add_and_norm``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
+        stream: as in ``add_and_norm``.
+        weights: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each
+            group, one after the other.
+        mixed: ``(T, D)``, of the type of ``qkv``; output, left as it is for tokens of no sentence.
+    """
+    done = 0
+    for g in range(len(groups)):
+        start, n_rows, length = groups[g]
+        end = start + n_rows * length
+        shape = (n_rows * n_heads * length, _rounded_up(length, LANES))
+        kept = weights[done : done + shape[0] * shape[1]].reshape(shape)
+        _attend_group(qkv[start:end], bias, length, n_heads, threshold, stream, kept, mixed[start:end])
+        done += shape[0] * shape[1]
+
+
+@_compiled
+def _attend_group(
+    qkv: np.ndarray,
+    bias: np.ndarray,
     length: int,
     n_heads: int,
     threshold: int,
@@ -504,19 +551,7 @@ def attend(
     weights: np.ndarray,
     mixed: np.ndarray,
 ) -> None:
-    """Write the heads' mixed values for sentences of one length.
-
-    Args:
-        qkv: ``(R * L, 3D)``, the products without their biases; L tokens a sentence.
-        bias: ``(3D,)``, float32.
-        length: L.
-        n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: as in ``add_and_norm``; draws are in the order of ``(R, n_heads, L, L)``.
-        stream: as in ``add_and_norm``.
-        weights: ``(R * n_heads * L, L rounded up to LANES)``, float32; softmax before dropout, for the backward
-            pass.
-        mixed: ``(R * L, D)``, of the type of ``qkv``.
-    """
+    """Do what ``attend`` does for sentences of one length, with ``weights`` in two dimensions."""
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
@@ -581,7 +616,7 @@ def attend(
 def attend_backward(
     qkv: np.ndarray,
     bias: np.ndarray,
-    length: int,
+    groups: np.ndarray,
     n_heads: int,
     threshold: int,
     stream: np.ndarray,
@@ -592,16 +627,41 @@ def attend_backward(
     """Replace ``qkv`` by the gradient with respect to it, given that of the mixed values.
 
     Args:
-        qkv: ``(R * L, 3D)``; input, then output.
+        qkv: ``(T, 3D)``; input, then output, left as it is for tokens of no sentence.
         bias: as in ``attend``.
-        length: as in ``attend``.
+        groups: as in ``attend``.
         n_heads: as in ``attend``.
         threshold: as in ``attend``.
         stream: as it was before the forward pass; advanced.
         weights: from ``attend``.
-        gradient: ``(R * L, D)``, with respect to the mixed values.
+        gradient: ``(T, D)``, with respect to the mixed values.
         bias_gradient: ``(3D,)``, float32; added to.
     """
+    done = 0
+    for g in range(len(groups)):
+        start, n_rows, length = groups[g]
+        end = start + n_rows * length
+        shape = (n_rows * n_heads * length, _rounded_up(length, LANES))
+        kept = weights[done : done + shape[0] * shape[1]].reshape(shape)
+        _attend_group_backward(
+            qkv[start:end], bias, length, n_heads, threshold, stream, kept, gradient[start:end], bias_gradient
+        )
+        done += shape[0] * shape[1]
+
+
+@_compiled
+def _attend_group_backward(
+    qkv: np.ndarray,
+    bias: np.ndarray,
+    length: int,
+    n_heads: int,
+    threshold: int,
+    stream: np.ndarray,
+    weights: np.ndarray,
+    gradient: np.ndarray,
+    bias_gradient: np.ndarray,
+) -> None:
+    """Do what ``attend_backward`` does for sentences of one length."""
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
@@ -834,43 +894,53 @@ def attend_from_first(
         length: L.
         threshold: as in ``add_and_norm``; draws are in the order of ``(R, n_heads, L)``.
         stream: as in ``add_and_norm``.
-        weights: ``(R, n_heads, L)``, output: before dropout.
+        weights: ``(R, L, n_heads rounded up to LANES)``, output: before dropout.
         mixed: ``(R, n_heads, H)``, output: sum of states by weights after dropout.
         sums: ``(R, n_heads)``, output: of the weights after dropout.
     """
     n_sentences, n_heads, width = queries.shape
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
     lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
     scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
     drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
     draws = drawn.view(np.int16)
     if threshold >= 0:
         _draw(stream, drawn, 0, len(drawn))
+    own = np.zeros((rows, width), np.float32)
+    turned = np.zeros((width, padded), np.float32)
+    scores = np.zeros((rows, padded), np.float32)
+    mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
         for h in range(n_heads):
-            query, weight, mix = queries[s, h], weights[s, h], mixed[s, h]
-            draw = draws[(s * n_heads + h) * length :]
+            query = queries[s, h]
+            for k in range(width):
+                turned[k, h] = query[k]
+        _product(
+            _address(own), width, 1, _address(turned), padded, _address(scores), padded, length, padded, width
+        )
+        for h in range(n_heads):
             highest = _LOWEST
             for j in range(length):
-                state = states[s * length + j]
-                score = offsets[s, h]
-                for k in range(width):
-                    score += query[k] * state[k]
-                weight[j] = score
-                highest = max(highest, score)
+                scores[j, h] += offsets[s, h]
+                highest = max(highest, scores[j, h])
             total = _F(0)
             for j in range(length):
-                weight[j] = _exp(weight[j] - highest)
-                total += weight[j]
-            mix[:] = 0
+                weight = _exp(scores[j, h] - highest)
+                scores[j, h] = weight
+                total += weight
             kept = _F(0)
             for j in range(length):
-                weight[j] /= total
-                share = scale * weight[j] if draw[j] >= lowest else _F(0)
-                kept += share
-                state = states[s * length + j]
-                for k in range(width):
-                    mix[k] += share * state[k]
+                weight = scores[j, h] / total
+                weights[s, j, h] = weight
+                weight = scale * weight if draws[(s * n_heads + h) * length + j] >= lowest else _F(0)
+                scores[j, h] = weight
+                kept += weight
             sums[s, h] = kept
+        _product(
+            _address(scores), 1, padded, _address(own), width, _address(mix), width, n_heads, width, length
+        )
+        mixed[s] = mix[:n_heads]
 
 
 @_compiled
@@ -909,30 +979,55 @@ def attend_from_first_backward(
     draws = drawn.view(np.int16)
     if threshold >= 0:
         _draw(stream, drawn, 0, len(drawn))
-    slopes = np.zeros(length, np.float32)
-    states_gradient[:] = 0
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
+    own = np.zeros((rows, width), np.float32)
+    own_slopes = np.zeros((rows, width), np.float32)
+    turned = np.zeros((width, padded), np.float32)
+    outer = np.zeros((rows, padded), np.float32)
+    # Side by side: slopes of scores, weights after dropout; under each other: queries, slopes of mixed states.
+    factors = np.zeros((rows, 2 * padded), np.float32)
+    stacked = np.zeros((2 * n_heads, width), np.float32)
+    of_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
         for h in range(n_heads):
-            query, weight, outer = queries[s, h], weights[s, h], mixed_gradient[s, h]
-            query_slope = queries_gradient[s, h]
-            draw = draws[(s * n_heads + h) * length :]
+            slope_of = mixed_gradient[s, h]
+            for k in range(width):
+                turned[k, h] = slope_of[k]
+        _product(
+            _address(own), width, 1, _address(turned), padded, _address(outer), padded, length, padded, width
+        )
+        for h in range(n_heads):
             along = _F(0)
             for j in range(length):
-                state = states[s * length + j]
-                slope = sums_gradient[s, h]
-                for k in range(width):
-                    slope += outer[k] * state[k]
-                slope = scale * slope if draw[j] >= lowest else _F(0)
-                slopes[j] = slope
-                along += slope * weight[j]
-            query_slope[:] = 0
+                keep = scale if draws[(s * n_heads + h) * length + j] >= lowest else _F(0)
+                slope = keep * (outer[j, h] + sums_gradient[s, h])
+                outer[j, h] = slope
+                along += slope * weights[s, j, h]
+                factors[j, n_heads + h] = keep * weights[s, j, h]
             total = _F(0)
             for j in range(length):
-                slope = weight[j] * (slopes[j] - along)
-                share = scale * weight[j] if draw[j] >= lowest else _F(0)
+                slope = weights[s, j, h] * (outer[j, h] - along)
+                factors[j, h] = slope
                 total += slope
-                state, state_slope = states[s * length + j], states_gradient[s * length + j]
-                for k in range(width):
-                    query_slope[k] += slope * state[k]
-                    state_slope[k] += slope * query[k] + share * outer[k]
             offsets_gradient[s, h] = total
+        stacked[:n_heads] = queries[s]
+        stacked[n_heads:] = mixed_gradient[s]
+        of_factors, stride = _address(factors), 2 * padded
+        _product(
+            of_factors, 1, stride, _address(own), width, _address(of_queries), width, n_heads, width, length
+        )
+        queries_gradient[s] = of_queries[:n_heads]
+        _product(
+            of_factors,
+            stride,
+            1,
+            _address(stacked),
+            width,
+            _address(own_slopes),
+            width,
+            length,
+            width,
+            2 * n_heads,
+        )
+        states_gradient[s * length : (s + 1) * length] = own_slopes[:length]

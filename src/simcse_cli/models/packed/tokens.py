@@ -14,8 +14,10 @@ from simcse_cli.models.packed.dropout import DropoutMasks
 ROUNDED_TO = 64
 """Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
 
-# With fewer tokens, starting threads, compiling kernels and adding gradients costs more than it saves.
-_LARGE = 1024
+LANES = 16
+"""Floats of one vector of the compiled kernels: widths are multiples of it, rows of attention weights padded to it."""
+LARGE = 1024
+"""With fewer tokens, starting threads and adding gradients costs more than threads and compiled kernels save."""
 
 
 class Group(NamedTuple):
@@ -50,7 +52,7 @@ class PackedTokens:
     @property
     def is_large(self) -> bool:
         """Tell whether there are so many tokens on the CPU that threads and compiled kernels pay."""
-        return self.ids.device.type == "cpu" and len(self.ids) >= _LARGE
+        return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
     def first_tokens(self) -> Tensor:
         """Return where each sentence starts, ``(R,)``."""
