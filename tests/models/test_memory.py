@@ -40,11 +40,12 @@ def test_a_block_is_used_again_when_the_last_view_is_gone():
 def test_a_gradient_that_a_parameter_keeps_is_not_overwritten():
     memory, parameter = Memory(), nn.Parameter(torch.zeros(1000))
     parameter.grad = memory.tensor((1000,)).fill_(3)
-    memory.tensor((1000,)).fill_(9)
+    other = memory.tensor((1000,)).fill_(9)
     assert (parameter.grad == 3).all()
     place = address(parameter.grad)
     parameter.grad = None
     assert address(memory.tensor((1000,))) == place
+    assert (other == 9).all()
 
 
 def test_a_larger_request_takes_the_place_of_an_outgrown_block():
