@@ -115,6 +115,14 @@ def skip(stream: np.ndarray, n_words: int) -> None:
     _draw(stream, np.empty(n_words, np.uint64), 0, n_words)
 
 
+@_inlined
+def _keep_from(threshold: Any) -> Any:
+    """Return the lowest draw, as int16, that keeps an element, and the scale of what is kept."""
+    if threshold < 0:
+        return np.int16(-32768), _F(1)
+    return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
+
+
 # Functions of one value.
 
 
@@ -265,8 +273,7 @@ def add_and_norm(
     n_rows, width = states.shape
     words = np.zeros(width // DRAWS_A_WORD, np.uint64)
     draws = words.view(np.int16)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
         if threshold >= 0:
@@ -324,8 +331,7 @@ def add_and_norm_backward(
     n_rows, width = gradient.shape
     words = np.zeros(width // DRAWS_A_WORD, np.uint64)
     draws = words.view(np.int16)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
         if threshold >= 0:
@@ -556,8 +562,7 @@ def _attend_group(
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
     start, last = 0, 0
@@ -666,8 +671,7 @@ def _attend_group_backward(
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
     start, last = 0, 0
@@ -771,8 +775,7 @@ def embed(
     width = words.shape[1]
     drawn = np.zeros(width // DRAWS_A_WORD, np.uint64)
     draws = drawn.view(np.int16)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(len(ids)):
         if threshold >= 0:
@@ -835,8 +838,7 @@ def embed_backward(
     width = gradient.shape[1]
     drawn = np.zeros(width // DRAWS_A_WORD, np.uint64)
     draws = drawn.view(np.int16)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(len(ids)):
         if threshold >= 0:
@@ -900,8 +902,7 @@ def attend_from_first(
     """
     n_sentences, n_heads, width = queries.shape
     padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
     draws = drawn.view(np.int16)
     if threshold >= 0:
@@ -973,8 +974,7 @@ def attend_from_first_backward(
         offsets_gradient: ``(R, n_heads)``, output.
     """
     n_sentences, n_heads, width = queries.shape
-    lowest = np.int16(threshold - 32768) if threshold >= 0 else np.int16(-32768)
-    scale = _F(65536 / (65536 - threshold)) if threshold >= 0 else _F(1)
+    lowest, scale = _keep_from(threshold)
     drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
     draws = drawn.view(np.int16)
     if threshold >= 0:
