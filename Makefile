@@ -48,7 +48,7 @@ wheel: $(STAMP)  ## build dist/*.whl
 
 binary: wheel    ## build dist/simcse, one file that needs only Python, and try it
 	$(BIN)/python -m pip install -q -c constraints.txt pex
-	$(BIN)/pex -q -c simcse --use-pip-config --constraints constraints.txt --venv prepend \
+	$(BIN)/pex -c simcse --use-pip-config --constraints constraints.txt --venv prepend \
 	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo]"
 	printf 'One sentence.\nAnother one.\n' > dist/smoke.txt
 	$(PYTHON) dist/simcse encode dist/smoke.txt -o dist/smoke.npy --model minilm --force -q
