@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from simcse_cli.models.packed import halves, kernels, must_compile, pack, packed_backbone, packed_vectors
-from simcse_cli.models.packed.architectures import read_parts
+from simcse_cli.models.packed.architectures import GELU, GELU_TANH, RELU, read_parts
 from simcse_cli.models.packed.dropout import NO_DROPOUT, DropoutMasks, JoinedMasks
 from simcse_cli.models.packed.fused import FusedLayers, can_fuse
 from simcse_cli.models.packed.graph import GraphLayers
@@ -275,8 +275,8 @@ def test_the_stream_is_numpys():
 def test_gelu_is_within_3e_7_of_the_error_function():
     x = np.linspace(-12, 12, 40_000, dtype=np.float32).reshape(8, -1)
     after, slope, bias = np.empty_like(x), x.copy(), np.zeros(x.shape[1], np.float32)
-    kernels.activate(kernels.GELU, x, bias, after)
-    kernels.activate_backward(kernels.GELU, slope, bias, np.ones_like(x), bias.copy())
+    kernels.activate(GELU, x, bias, after)
+    kernels.activate_backward(GELU, slope, bias, np.ones_like(x), bias.copy())
     wide = torch.from_numpy(x).double().requires_grad_()
     expected = functional.gelu(wide)
     expected.sum().backward()
@@ -287,9 +287,9 @@ def test_gelu_is_within_3e_7_of_the_error_function():
 @pytest.mark.parametrize(
     ("kind", "function"),
     [
-        (kernels.GELU, functional.gelu),
-        (kernels.GELU_TANH, lambda x: functional.gelu(x, approximate="tanh")),
-        (kernels.RELU, functional.relu),
+        (GELU, functional.gelu),
+        (GELU_TANH, lambda x: functional.gelu(x, approximate="tanh")),
+        (RELU, functional.relu),
     ],
 )
 def test_activations_in_bf16_are_rounded_like_pytorchs(kind, function):

@@ -11,6 +11,9 @@ from torch.nn import functional
 
 Activation = Callable[[Tensor], Tensor]
 
+GELU, GELU_TANH, RELU = range(3)
+"""Activations as compiled kernels tell them apart: x times the normal distribution function, by tanh, max(x, 0)."""
+KINDS = {"gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU}
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": functional.gelu,
     "gelu_new": partial(functional.gelu, approximate="tanh"),

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -81,9 +80,11 @@ def attend_from_first(
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     is_compiled = relative_bias is None and can_mix_from_first(states, tokens)
-    memory = memory_of(layer.query)
-    select = partial(first_states, memory=memory) if is_compiled else _select_first
-    first = select(states, tokens)
+    memory = memory_of(layer.query) if is_compiled else None
+    if memory is not None:
+        first = first_states(states, tokens, memory)
+    else:
+        first = states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, layer.query.weight, layer.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
@@ -92,7 +93,7 @@ def attend_from_first(
     offset = by_head.new_zeros(len(first), n_heads, 1)
     if layer.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
         offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
-    if is_compiled:
+    if memory is not None:
         mixed, sums = mix_from_first(states, tokens, folded, offset.squeeze(-1), dropout, masks, memory)
     else:
         mixed, sums = _mix_blocks(states, tokens, folded, offset, dropout, masks, relative_bias)
@@ -101,10 +102,6 @@ def attend_from_first(
         bias = layer.value.bias.view(n_heads, 1, head_width)
         values = torch.addcmul(values, sums.t().unsqueeze(-1), bias)
     return first, values.transpose(0, 1).reshape(len(first), -1)
-
-
-def _select_first(states: Tensor, tokens: PackedTokens) -> Tensor:
-    return states.index_select(0, tokens.first_tokens())
 
 
 def _mix_blocks(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.models.cores import map_on_cores
-from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, layer_parameters
+from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LayerParts, layer_parameters
 from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, drop_threshold
 from simcse_cli.models.packed.layers import active_probability
 from simcse_cli.models.packed.memory import Memory, Shape
@@ -25,22 +25,22 @@ from simcse_cli.models.packed.tokens import LANES, ROUNDED_TO, Share
 
 # Rows of products are rounded up to this: few sizes need few kernels, which take 2 ms each to make.
 _ROWS_ROUNDED_TO = 16
-_ACTIVATIONS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "relu": 2}
 
 
 def can_fuse(parts: BackboneParts, dtype: torch.dtype) -> bool:
     """Tell whether the kernels compute these layers: float32 parameters, products in float32 or bfloat16.
 
-    Heads have a multiple of 16 values, scores have no bias, norms have gain and shift.
+    Heads have a multiple of 16 values and together the width of the states, scores have no bias, norms have gain
+    and shift.
     """
     width = parts.layers[0].query.out_features
     norms = [norm for layer in parts.layers for norm in (layer.attention_norm, layer.output_norm)]
     return (
         dtype in (torch.float32, torch.bfloat16)
         and parts.relative_bias is None
-        and parts.activation in _ACTIVATIONS
+        and parts.activation in KINDS
         and width % (parts.n_heads * LANES) == 0
-        and parts.layers[0].query.in_features % LANES == 0
+        and parts.layers[0].query.in_features == width
         and all(norm.weight is not None and norm.bias is not None for norm in norms)
         and all(p.dtype is torch.float32 for layer in parts.layers for _, p in layer_parameters(layer))
     )
@@ -196,7 +196,7 @@ class FusedLayers:
             self._add_and_norm(number, i, "attention", stream, values, update)
             torch.mm(values(i, "middle"), weights.up.t(), out=values(i, "before"))
             self._kernels.activate(
-                _ACTIVATIONS[self._parts.activation],
+                KINDS[self._parts.activation],
                 _array(values(i, "before")),
                 weights.up_bias,
                 _array(values(i, "after")),
@@ -332,7 +332,7 @@ class FusedLayers:
             self._norm_backward(number, i, "output", values, gradient, product)
             torch.mm(values(i, "down slope"), weights.down, out=inner)
             self._kernels.activate_backward(
-                _ACTIVATIONS[self._parts.activation],
+                KINDS[self._parts.activation],
                 _array(values(i, "before")),
                 weights.up_bias,
                 _array(inner),
@@ -340,13 +340,8 @@ class FusedLayers:
             )
             torch.mm(values(i, "before"), weights.up, out=product)
             self._norm_backward(number, i, "attention", values, gradient, product)
-            mixed = (
-                product
-                if product.shape[1] == weights.mix.shape[1]
-                else self._memory.tensor((_n_rows(share), weights.mix.shape[1]), self._dtype)
-            )
-            torch.mm(values(i, "mix slope"), weights.mix, out=mixed)
-            self._attend_backward(number, i, values, mixed)
+            torch.mm(values(i, "mix slope"), weights.mix, out=product)
+            self._attend_backward(number, i, values, product)
             torch.mm(values(i, "qkv"), weights.qkv, out=product)
             passed[i].set()
         return gradient.add_(product)[: share.n_tokens]

@@ -20,13 +20,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from simcse_cli.models.packed.architectures import GELU, GELU_TANH
 from simcse_cli.models.packed.dropout import DRAWS_A_WORD
 from simcse_cli.models.packed.tokens import LANES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-GELU, GELU_TANH, RELU = 0, 1, 2
-"""Activations: x times the normal distribution function; its usual approximation by tanh; max(x, 0)."""
 
 # Sums may be reordered and NaN is not looked for; infinities stay what they are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
@@ -53,8 +52,7 @@ def compiled_before(name: str = "attend") -> bool:
 
 
 def _load(value: Any) -> Any:
-    """Return a value as float32."""
-    raise NotImplementedError
+    """Return a value as float32; compiled code takes the overload for its type."""
 
 
 @overload(_load, inline="always")
@@ -72,8 +70,7 @@ def _load_of_type(value: Any) -> Any:
 
 
 def _pack(value: Any, row: Any) -> Any:
-    """Return a float32 as what the array holds; bfloat16 rounded to nearest even."""
-    raise NotImplementedError
+    """Return a float32 as what the array holds, bfloat16 rounded to nearest even; compiled code takes the overload."""
 
 
 @overload(_pack, inline="always")
@@ -171,7 +168,7 @@ def activate(kind: int, before: np.ndarray, bias: np.ndarray, after: np.ndarray)
     """Write ``f(before + bias)``.
 
     Args:
-        kind: ``GELU``, ``GELU_TANH`` or ``RELU``.
+        kind: ``GELU``, ``GELU_TANH`` or ``RELU`` of ``architectures``.
         before: ``(T, F)``, the product without its bias.
         bias: ``(F,)``, float32.
         after: ``(T, F)``, of the type of ``before``.
@@ -509,6 +506,13 @@ def _draw_head(
     return start, n_words - 1
 
 
+@_inlined
+def _weights_from(start: Any, weights: Any, n_rows: Any, length: Any) -> Any:
+    """Return the attention weights that begin at a place, as rows that are padded for vectors."""
+    padded = _rounded_up(length, LANES)
+    return weights[start : start + n_rows * padded].reshape((n_rows, padded))
+
+
 # Attention.
 
 
@@ -540,10 +544,9 @@ def attend(
     for g in range(len(groups)):
         start, n_rows, length = groups[g]
         end = start + n_rows * length
-        shape = (n_rows * n_heads * length, _rounded_up(length, LANES))
-        kept = weights[done : done + shape[0] * shape[1]].reshape(shape)
+        kept = _weights_from(done, weights, n_rows * n_heads * length, length)
         _attend_group(qkv[start:end], bias, length, n_heads, threshold, stream, kept, mixed[start:end])
-        done += shape[0] * shape[1]
+        done += kept.size
 
 
 @_compiled
@@ -646,12 +649,11 @@ def attend_backward(
     for g in range(len(groups)):
         start, n_rows, length = groups[g]
         end = start + n_rows * length
-        shape = (n_rows * n_heads * length, _rounded_up(length, LANES))
-        kept = weights[done : done + shape[0] * shape[1]].reshape(shape)
+        kept = _weights_from(done, weights, n_rows * n_heads * length, length)
         _attend_group_backward(
             qkv[start:end], bias, length, n_heads, threshold, stream, kept, gradient[start:end], bias_gradient
         )
-        done += shape[0] * shape[1]
+        done += kept.size
 
 
 @_compiled
