@@ -1,4 +1,7 @@
+import os
+import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -37,16 +40,81 @@ def test_one_item_is_computed_here_with_all_threads():
 
 
 @pytest.mark.usefixtures("four_threads")
-def test_an_error_arrives_and_ends_the_workers():
+def test_an_error_arrives_and_the_rest_is_left():
+    taken = []
+
     def compute(item):
+        taken.append(item)
         if item == 2:
             raise ValueError("item 2")
+        time.sleep(0.01)
         return item
 
     with pytest.raises(ValueError, match="item 2"):
         list(map_on_cores(compute, range(100)))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("simcse-core")]
+    assert len(taken) < 20
     assert torch.get_num_threads() == 4
+    assert list(map_on_cores(lambda item: item, range(100))) == list(range(100))
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_results_that_nobody_wants_are_not_computed():
+    taken = []
+
+    def compute(item):
+        taken.append(item)
+        time.sleep(0.001)
+
+    results = map_on_cores(compute, range(1000))
+    next(results)
+    results.close()
+    assert len(taken) < 100
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_the_caller_computes_too_and_helpers_stay():
+    together = threading.Barrier(4, timeout=30)
+
+    def compute(_):
+        together.wait()
+        return threading.current_thread()
+
+    first, second = (set(map_on_cores(compute, range(4))) for _ in range(2))
+    assert first == second
+    assert threading.current_thread() in first
+    assert len(first) == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_calls_from_inside_do_not_wait_for_each_other():
+    def compute(item):
+        return sum(map_on_cores(lambda inner: item + inner, range(2)))
+
+    assert list(map_on_cores(compute, range(2))) == [1, 3]
+
+
+def test_modes_of_the_caller_do_not_reach_the_items():
+    @torch.inference_mode()
+    def modes():
+        return list(map_on_cores(lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab"))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert modes() == [(False, True)] * 2
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_gets_threads_of_its_own():
+    list(map_on_cores(lambda item: item, range(4)))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if list(map_on_cores(lambda item: item, range(4))) == [0, 1, 2, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.usefixtures("four_threads")

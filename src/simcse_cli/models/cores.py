@@ -4,8 +4,10 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from threading import Barrier, Lock
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -25,11 +27,18 @@ def map_on_cores(
     other after every step. Callers cut the work into items without asking for the number of threads, so that
     results do not depend on it but for rounding.
 
+    The caller is one of the threads that compute; the others wait for the next call afterwards. Were all of
+    them others, or new ones, the scheduler would often leave one beside the caller on its core, where it
+    waits for up to 15 ms, while a core is free.
+
     Args:
         function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
-            autocast modes are PyTorch's defaults.
-        items: taken in their order; one alone is computed here, with all threads.
+            inference modes are PyTorch's defaults.
+        items: taken in their order; one alone is computed with all threads.
         at_once: most items at a time; each has its share of the threads.
+
+    Raises:
+        Exception: of the function; items that nobody has taken by then are left.
     """
     n_threads = torch.get_num_threads()
     n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)
@@ -37,14 +46,97 @@ def map_on_cores(
         yield from map(function, items)
         return
     _end_waiting_threads()
-    pool = ThreadPoolExecutor(
-        n_workers, "simcse-core", initializer=torch.set_num_threads, initargs=(n_threads // n_workers,)
-    )
+    work = _Work(function, items)
+    with _helpers(n_workers - 1, n_threads // n_workers, n_threads) as helpers:
+        helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
+        try:
+            yield from work.results()
+        finally:
+            work.leave_the_rest()
+            wait(helping)
+
+
+class _Work(Generic[Item, Result]):
+    """Items that several threads take in turn."""
+
+    def __init__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> None:
+        self._function = function
+        self._left = iter(enumerate(items))
+        self._lock = Lock()
+        self._results: list[Future[Result]] = [Future() for _ in items]
+
+    def results(self) -> Iterator[Result]:
+        """Yield the results in order, and take items in between, as long as there are some."""
+        done, can_take = 0, True
+        while can_take:
+            with torch.inference_mode(False), torch.enable_grad():  # as in any other thread
+                can_take = self._take_one()
+            while done < len(self._results) and self._results[done].done():
+                yield self._results[done].result()
+                done += 1
+        for result in self._results[done:]:
+            yield result.result()
+
+    def take_all(self) -> None:
+        """Take items until none is left."""
+        while self._take_one():
+            pass
+
+    def leave_the_rest(self) -> None:
+        """Let nobody take another item."""
+        with self._lock:
+            self._left = iter(())
+
+    def _take_one(self) -> bool:
+        """Compute the next item; return whether there was one. Its error is found in its result."""
+        with self._lock:
+            number, item = next(self._left, (None, None))
+        if number is None:
+            return False
+        try:
+            self._results[number].set_result(self._function(cast(Item, item)))
+        except Exception as error:
+            self._results[number].set_exception(error)
+        return True
+
+
+# Threads that wait for work, by their number and the threads that each computes with.
+_IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_IDLE.clear)  # a fork has these objects, but not their threads
+
+
+@contextmanager
+def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
+    """Lend threads that wait for work; calls from inside others get threads of their own.
+
+    Args:
+        n_helpers: how many.
+        n_threads: that each, and meanwhile the caller, computes with.
+        n_threads_after: that the caller computes with afterwards.
+    """
+    idle = _IDLE.setdefault((n_helpers, n_threads), [])
+    helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
+    torch.set_num_threads(n_threads)
     try:
-        yield from pool.map(function, items)
+        yield helpers
     finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(n_threads)  # each thread has its own number; the default of new ones is shared
+        torch.set_num_threads(n_threads_after)
+        idle.append(helpers)
+
+
+def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
+    have_started = Barrier(n_helpers + 1)
+
+    def start() -> None:
+        torch.set_num_threads(n_threads)
+        have_started.wait()
+
+    helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
+    for _ in range(n_helpers):
+        helpers.submit(int)  # threads start when there is something to do
+    have_started.wait()
+    return helpers
 
 
 def _end_waiting_threads() -> None:

@@ -270,7 +270,8 @@ class FusedLayers:
         """Return the gradients of each share's embeddings, ``(tokens, H)``, and of all parameters.
 
         Those of weights are products over the sentences of all shares, computed where the copies of the
-        weights stood, as soon as all shares have passed the layer.
+        weights stood, after all shares have passed the layer. The smallest come last, so that no core is
+        left alone for long.
 
         Args:
             gradients: for each share, with respect to the states after layers, by their number, ``(tokens, H)``
@@ -305,7 +306,7 @@ class FusedLayers:
             self._multiply(i, name, found)
 
         jobs: list[Callable[[], None]] = [partial(pass_share, number) for number in numbers]
-        jobs += [partial(multiply, i, name) for i in reversed(range(top)) for name in _FACTORS]
+        jobs += [partial(multiply, i, name) for name in _FACTORS for i in reversed(range(top))]
         for _ in map_on_cores(lambda job: job(), jobs, at_once=len(numbers)):
             pass
         for i in range(top):
