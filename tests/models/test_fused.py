@@ -274,9 +274,8 @@ def test_the_stream_is_numpys():
 
 def test_gelu_is_within_3e_7_of_the_error_function():
     x = np.linspace(-12, 12, 40_000, dtype=np.float32).reshape(8, -1)
-    after, slope, bias = np.empty_like(x), x.copy(), np.zeros(x.shape[1], np.float32)
-    kernels.activate(GELU, x, bias, after)
-    kernels.activate_backward(GELU, slope, bias, np.ones_like(x), bias.copy())
+    after, slope = np.empty_like(x), x.copy()
+    kernels.activate(GELU, slope, np.zeros(x.shape[1], np.float32), after)
     wide = torch.from_numpy(x).double().requires_grad_()
     expected = functional.gelu(wide)
     expected.sum().backward()
@@ -297,14 +296,14 @@ def test_activations_in_bf16_are_rounded_like_pytorchs(kind, function):
     before, bias = torch.randn(40, 24).bfloat16(), torch.randn(24)
     gradient = torch.randn(40, 24).bfloat16()
     after, slope, of_bias = torch.empty_like(before), before.clone(), np.zeros(24, np.float32)
-    kernels.activate(kind, bits(before), bias.numpy(), bits(after))
-    kernels.activate_backward(kind, bits(slope), bias.numpy(), bits(gradient), of_bias)
+    kernels.activate(kind, bits(slope), bias.numpy(), bits(after))
+    kernels.activate_backward(bits(slope), bits(gradient), of_bias)
     wide = (before.float() + bias).requires_grad_()
     expected = function(wide)
     (expected * gradient.float()).sum().backward()
     torch.testing.assert_close(after, expected.bfloat16(), rtol=2**-7, atol=1e-6)
-    torch.testing.assert_close(slope, wide.grad.bfloat16(), rtol=2**-7, atol=1e-6)
-    torch.testing.assert_close(torch.from_numpy(of_bias), wide.grad.sum(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(slope, wide.grad.bfloat16(), rtol=2**-7, atol=1e-4)  # half a step of slopes
+    torch.testing.assert_close(torch.from_numpy(of_bias), wide.grad.sum(0), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("p", [None, 0.25])

@@ -120,7 +120,7 @@ class FusedLayers:
                 (i, "attention normed"): ((n_rows, hidden), wide),
                 (i, "attention inverse"): ((n_rows,), wide),
                 (i, "middle"): ((n_rows, hidden), dtype),
-                (i, "before"): ((n_rows, inner), dtype),
+                (i, "up slope"): ((n_rows, inner), dtype),
                 (i, "after"): ((n_rows, inner), dtype),
                 (i, "down slope"): ((n_rows, hidden), dtype),
                 (i, "output normed"): ((n_rows, hidden), wide),
@@ -194,10 +194,10 @@ class FusedLayers:
             self._attend(number, i, stream, values)
             torch.mm(values(i, "mixed"), weights.mix.t(), out=update)
             self._add_and_norm(number, i, "attention", stream, values, update)
-            torch.mm(values(i, "middle"), weights.up.t(), out=values(i, "before"))
+            torch.mm(values(i, "middle"), weights.up.t(), out=values(i, "up slope"))
             self._kernels.activate(
                 KINDS[self._parts.activation],
-                _array(values(i, "before")),
+                _array(values(i, "up slope")),
                 weights.up_bias,
                 _array(values(i, "after")),
             )
@@ -332,14 +332,8 @@ class FusedLayers:
             weights, vectors = self._weights[i], self._vector_gradients[number][i]
             self._norm_backward(number, i, "output", values, gradient, product)
             torch.mm(values(i, "down slope"), weights.down, out=inner)
-            self._kernels.activate_backward(
-                KINDS[self._parts.activation],
-                _array(values(i, "before")),
-                weights.up_bias,
-                _array(inner),
-                vectors.up_bias,
-            )
-            torch.mm(values(i, "before"), weights.up, out=product)
+            self._kernels.activate_backward(_array(values(i, "up slope")), _array(inner), vectors.up_bias)
+            torch.mm(values(i, "up slope"), weights.up, out=product)
             self._norm_backward(number, i, "attention", values, gradient, product)
             torch.mm(values(i, "mix slope"), weights.mix, out=product)
             self._attend_backward(number, i, values, product)
@@ -398,7 +392,7 @@ class FusedLayers:
 
 # Of each product: gradient of its result, its operand, and the linear layers it stands for; the largest first.
 _FACTORS = {
-    "up": ("before", "middle", ("up",)),
+    "up": ("up slope", "middle", ("up",)),
     "down": ("down slope", "after", ("down",)),
     "qkv": ("qkv", "input", ("query", "key", "value")),
     "mix": ("mix slope", "mixed", ("mix",)),

@@ -89,6 +89,47 @@ def _pack_for_type(value: Any, row: Any) -> Any:
     return pack
 
 
+# Slopes of activations, all between -0.13 and 1.13: float32, or 16 bits that count steps of 2^-14, which is closer
+# than bfloat16 where it matters.
+_STEPS = _F(2**14)
+
+
+def _load_slope(value: Any) -> Any:
+    """Return a slope as float32; compiled code takes the overload for its type."""
+
+
+@overload(_load_slope, inline="always")
+def _load_slope_of_type(value: Any) -> Any:
+    if value == types.float32:
+
+        def load(value: Any) -> Any:
+            return value
+    else:
+
+        def load(value: Any) -> Any:
+            return _F(value) * (_F(1) / _STEPS)
+
+    return load
+
+
+def _pack_slope(value: Any, row: Any) -> Any:
+    """Return a slope as what the array holds; compiled code takes the overload."""
+
+
+@overload(_pack_slope, inline="always")
+def _pack_slope_for_type(value: Any, row: Any) -> Any:
+    if row.dtype == types.float32:
+
+        def pack(value: Any, row: Any) -> Any:
+            return value
+    else:
+
+        def pack(value: Any, row: Any) -> Any:
+            return np.int16(np.int32(np.rint(value * _STEPS)))
+
+    return pack
+
+
 # The stream of draws.
 
 
@@ -165,11 +206,11 @@ def _logistic_of_tanh(x: Any) -> Any:
 
 @_compiled
 def activate(kind: int, before: np.ndarray, bias: np.ndarray, after: np.ndarray) -> None:
-    """Write ``f(before + bias)``.
+    """Write ``f(before + bias)``, and replace ``before`` by the slope ``f'(before + bias)``.
 
     Args:
         kind: ``GELU``, ``GELU_TANH`` or ``RELU`` of ``architectures``.
-        before: ``(T, F)``, the product without its bias.
+        before: ``(T, F)``; input: the product without its bias; output: the slope, in 16 bits in steps of 2^-14.
         bias: ``(F,)``, float32.
         after: ``(T, F)``, of the type of ``before``.
     """
@@ -179,60 +220,42 @@ def activate(kind: int, before: np.ndarray, bias: np.ndarray, after: np.ndarray)
             row, result = before[i], after[i]
             for j in range(width):
                 x = _load(row[j]) + bias[j]
-                result[j] = _pack(x * _normal(x)[0], result)
-    elif kind == GELU_TANH:
-        for i in range(n_rows):
-            row, result = before[i], after[i]
-            for j in range(width):
-                x = _load(row[j]) + bias[j]
-                result[j] = _pack(x * _logistic_of_tanh(x)[0], result)
-    else:
-        for i in range(n_rows):
-            row, result = before[i], after[i]
-            for j in range(width):
-                result[j] = _pack(max(_load(row[j]) + bias[j], _F(0)), result)
-
-
-@_compiled
-def activate_backward(
-    kind: int, before: np.ndarray, bias: np.ndarray, gradient: np.ndarray, bias_gradient: np.ndarray
-) -> None:
-    """Replace ``before`` by the gradient with respect to it, given that of the activations.
-
-    Args:
-        kind: as in ``activate``.
-        before: ``(T, F)``; input, then output.
-        bias: ``(F,)``.
-        gradient: ``(T, F)``, with respect to ``f(before + bias)``.
-        bias_gradient: ``(F,)``; the gradient with respect to the bias is added here.
-    """
-    n_rows, width = before.shape
-    if kind == GELU:
-        for i in range(n_rows):
-            row, outer = before[i], gradient[i]
-            for j in range(width):
-                x = _load(row[j]) + bias[j]
                 share, density = _normal(x)
-                slope = _load(outer[j]) * (share + x * density)
-                bias_gradient[j] += slope
-                row[j] = _pack(slope, row)
+                result[j] = _pack(x * share, result)
+                row[j] = _pack_slope(share + x * density, row)
     elif kind == GELU_TANH:
         for i in range(n_rows):
-            row, outer = before[i], gradient[i]
+            row, result = before[i], after[i]
             for j in range(width):
                 x = _load(row[j]) + bias[j]
                 share, density = _logistic_of_tanh(x)
-                slope = _load(outer[j]) * (share + x * density)
-                bias_gradient[j] += slope
-                row[j] = _pack(slope, row)
+                result[j] = _pack(x * share, result)
+                row[j] = _pack_slope(share + x * density, row)
     else:
         for i in range(n_rows):
-            row, outer = before[i], gradient[i]
+            row, result = before[i], after[i]
             for j in range(width):
                 x = _load(row[j]) + bias[j]
-                slope = _load(outer[j]) if x > 0 else _F(0)
-                bias_gradient[j] += slope
-                row[j] = _pack(slope, row)
+                result[j] = _pack(max(x, _F(0)), result)
+                row[j] = _pack_slope(_F(1) if x > 0 else _F(0), row)
+
+
+@_compiled
+def activate_backward(slopes: np.ndarray, gradient: np.ndarray, bias_gradient: np.ndarray) -> None:
+    """Replace ``slopes`` by the gradient with respect to ``before``, given that of the activations.
+
+    Args:
+        slopes: ``(T, F)``, from ``activate``; input, then output.
+        gradient: ``(T, F)``, with respect to ``f(before + bias)``.
+        bias_gradient: ``(F,)``; the gradient with respect to the bias is added here.
+    """
+    n_rows, width = slopes.shape
+    for i in range(n_rows):
+        row, outer = slopes[i], gradient[i]
+        for j in range(width):
+            slope = _load(outer[j]) * _load_slope(row[j])
+            bias_gradient[j] += slope
+            row[j] = _pack(slope, row)
 
 
 # Bias, dropout, residual and norm.
