@@ -61,7 +61,7 @@ class _Work(Generic[Item, Result]):
 
     def __init__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> None:
         self._function = function
-        self._left = iter(enumerate(items))
+        self._left: Iterator[tuple[int, Item]] = iter(enumerate(items))
         self._lock = Lock()
         self._results: list[Future[Result]] = [Future() for _ in items]
 

@@ -27,7 +27,7 @@ from simcse_cli.runs import MetricsLog, RunRecord
 from simcse_cli.training.batches import prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore, DevSet
-from simcse_cli.training.optim import build_optimizer, lr_factor, set_lr
+from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor, set_lr
 from simcse_cli.training.order import epoch_order, local_indices, n_steps_per_epoch, step_generator
 from simcse_cli.training.setup import TrainingParts, require_same_data
 from simcse_cli.training.state import Position, latest_state, load_state, save_state
@@ -210,7 +210,7 @@ class Trainer:
             )
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self.objective.parameters(), self.config.max_grad_norm)
+        norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
         if self.scaler is not None:
             self.scaler.step(self.optimizer)
             self.scaler.update()

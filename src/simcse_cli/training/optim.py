@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simcse_cli.config import OptimizerName, Schedule, TrainConfig
 
@@ -51,3 +51,16 @@ def set_lr(groups: Iterable[dict[str, object]], lr: float) -> None:
     """Give every parameter group the learning rate."""
     for group in groups:
         group["lr"] = lr
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return the norm they had.
+
+    What ``torch.nn.utils.clip_grad_norm_`` does, factor min(1, max_norm / (norm + 1e-6)), but a CPU leaves
+    gradients alone that the factor would leave as they are.
+    """
+    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if norm.device.type != "cpu" or not norm + 1e-6 <= max_norm:  # asking another device would make it wait
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm

@@ -1,6 +1,6 @@
 """What stands before and after the layers of a training pass, by compiled kernels: embeddings, first tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import BackboneParts
 from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, DropoutMasks, drop_threshold
 from simcse_cli.models.packed.memory import Memory, memory_of
@@ -224,40 +225,49 @@ class _Piece(NamedTuple):
     rows: slice
     tokens: slice
     length: int
-    stream: np.ndarray
 
 
-def _pieces(tokens: PackedTokens, masks: DropoutMasks | None) -> Iterator[_Piece]:
-    """Yield all sentences in their order; whoever draws for a piece advances its stream."""
+class _Section(NamedTuple):
+    """Pieces whose masks come from one stream, and its owner; None for no dropout."""
+
+    masks: DropoutMasks | None
+    pieces: list[_Piece]
+
+
+def _sections(tokens: PackedTokens, masks: DropoutMasks | None) -> list[_Section]:
+    """Return all sentences in their order."""
     n_rows = len(tokens.order)
-    sections = [(None, n_rows)] if masks is None else masks.sections(n_rows)
-    streams = [np.zeros(4, np.uint64) if own is None else own.stream() for own, _ in sections]
+    ends = [(None, n_rows)] if masks is None else masks.sections(n_rows)
+    sections = [_Section(own, []) for own, _ in ends]
     row = section = 0
     for group in tokens.groups:
         start, left = group.start, group.n_rows
         while left:
-            while row == sections[section][1]:
+            while row == ends[section][1]:
                 section += 1
-            n = min(left, sections[section][1] - row)
+            n = min(left, ends[section][1] - row)
             end = start + n * group.length
-            yield _Piece(slice(row, row + n), slice(start, end), group.length, streams[section])
+            sections[section].pieces.append(_Piece(slice(row, row + n), slice(start, end), group.length))
             row, start, left = row + n, end, left - n
-    for (own, _), stream in zip(sections, streams, strict=True):
-        if own is not None:
-            own.continue_from(stream)
+    return sections
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """What the backward pass needs of the forward pass."""
+    """What the backward pass needs of the forward pass: pieces with their weights, section by section."""
 
-    pieces: Sequence[_Piece]
-    weights: Sequence[np.ndarray]
+    sections: Sequence[Sequence[tuple[_Piece, np.ndarray]]]
     threshold: int
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all sentences."""
+        ends: list[int] = [piece.tokens.stop for section in self.sections for piece, _ in section]
+        return max(ends)
 
 
 class _MixFromFirst(torch.autograd.Function):
-    """``kernels.attend_from_first`` with its gradients."""
+    """``kernels.attend_from_first`` with its gradients, the sections of the masks side by side."""
 
     @staticmethod
     def forward(
@@ -275,24 +285,33 @@ class _MixFromFirst(torch.autograd.Function):
 
         queries, offsets = queries.contiguous(), offsets.contiguous()
         mixed, sums = torch.empty_like(queries), torch.empty_like(offsets)
-        pieces, weights = [], []
-        for piece in _pieces(tokens, masks):
-            pieces.append(piece._replace(stream=piece.stream.copy()))
-            n_heads = -(-queries.shape[1] // LANES) * LANES
-            shape = (piece.rows.stop - piece.rows.start, piece.length, n_heads)
-            weights.append(np.empty(shape, np.float32))
-            kernels.attend_from_first(
-                states[piece.tokens].numpy(),
-                queries[piece.rows].numpy(),
-                offsets[piece.rows].numpy(),
-                piece.length,
-                threshold,
-                piece.stream,
-                weights[-1],
-                mixed[piece.rows].numpy(),
-                sums[piece.rows].numpy(),
-            )
-        ctx.kept, ctx.memory = _Kept(pieces, weights, threshold), memory
+        given, found = _arrays(states, queries, offsets), _arrays(mixed, sums)
+        padded = -(-queries.shape[1] // LANES) * LANES
+
+        def mix(section: _Section) -> list[tuple[_Piece, np.ndarray]]:
+            stream = np.zeros(4, np.uint64) if section.masks is None else section.masks.stream()
+            kept = []
+            for piece in section.pieces:
+                shape = (piece.rows.stop - piece.rows.start, piece.length, padded)
+                weights = np.empty(shape, np.float32)
+                kernels.attend_from_first(
+                    given[0][piece.tokens],
+                    given[1][piece.rows],
+                    given[2][piece.rows],
+                    piece.length,
+                    threshold,
+                    stream,
+                    weights,
+                    found[0][piece.rows],
+                    found[1][piece.rows],
+                )
+                kept.append((piece, weights))
+            if section.masks is not None:
+                section.masks.continue_from(stream)
+            return kept
+
+        ctx.kept = _Kept(list(map_on_cores(mix, _sections(tokens, masks))), threshold)
+        ctx.memory = memory
         ctx.save_for_backward(states, queries)
         return mixed, sums
 
@@ -307,19 +326,28 @@ class _MixFromFirst(torch.autograd.Function):
         of_mixed, of_sums = of_mixed.contiguous(), of_sums.contiguous()
         of_states, of_queries = ctx.memory.tensor(tuple(states.shape)), torch.empty_like(queries)
         of_offsets = torch.empty_like(of_sums)
-        for piece, weights in zip(kept.pieces, kept.weights, strict=True):
-            kernels.attend_from_first_backward(
-                states[piece.tokens].numpy(),
-                queries[piece.rows].numpy(),
-                piece.length,
-                kept.threshold,
-                piece.stream,
-                weights,
-                of_mixed[piece.rows].numpy(),
-                of_sums[piece.rows].numpy(),
-                of_states[piece.tokens].numpy(),
-                of_queries[piece.rows].numpy(),
-                of_offsets[piece.rows].numpy(),
-            )
-        of_states[kept.pieces[-1].tokens.stop :] = 0
+        given, found = _arrays(states, queries, of_mixed, of_sums), _arrays(of_states, of_queries, of_offsets)
+
+        def mix_backward(section: Sequence[tuple[_Piece, np.ndarray]]) -> None:
+            for piece, weights in section:
+                kernels.attend_from_first_backward(
+                    given[0][piece.tokens],
+                    given[1][piece.rows],
+                    piece.length,
+                    kept.threshold,
+                    weights,
+                    given[2][piece.rows],
+                    given[3][piece.rows],
+                    found[0][piece.tokens],
+                    found[1][piece.rows],
+                    found[2][piece.rows],
+                )
+
+        for _ in map_on_cores(mix_backward, kept.sections):
+            pass
+        of_states[kept.n_tokens :] = 0
         return None, None, None, None, of_states, of_queries, of_offsets
+
+
+def _arrays(*tensors: Tensor) -> list[np.ndarray]:
+    return [tensor.detach().numpy() for tensor in tensors]

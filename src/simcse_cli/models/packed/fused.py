@@ -101,7 +101,6 @@ class FusedLayers:
         drops = any(share.masks is not None for share in shares)
         self._values = memory.tensors(self._shapes(ends[-1]))
         self._weights = [self._weights_of(i, layer, drops=drops) for i, layer in enumerate(self._layers)]
-        self._streams: dict[tuple[int, int, str], np.ndarray] = {}
         self._vector_gradients = [
             [_Vectors.zeros(weights) for weights in self._weights] for _ in shares
         ]  # of each share's layers
@@ -221,7 +220,6 @@ class FusedLayers:
 
     def _attend(self, number: int, i: int, stream: np.ndarray, values: Callable[..., Tensor]) -> None:
         weights, share = self._weights[i], self._shares[number]
-        self._streams[number, i, "attend"] = stream.copy()
         mixed = _array(values(i, "mixed"))
         self._kernels.attend(
             _array(values(i, "qkv")),
@@ -247,7 +245,6 @@ class FusedLayers:
         weights = self._weights[i]
         is_output = name == "output"
         norm = weights.output_norm if is_output else weights.attention_norm
-        self._streams[number, i, name] = stream.copy()
         self._kernels.add_and_norm(
             values("states").numpy(),
             _array(update),
@@ -260,6 +257,7 @@ class FusedLayers:
             _array(values(i + 1, "input") if is_output else values(i, "middle")),
             values(i, f"{name} normed").numpy(),
             values(i, f"{name} inverse").numpy(),
+            _array(values(i, "down slope" if is_output else "mix slope")),
         )
         if weights.thresholds[2 if is_output else 1] != NO_DROPOUT:
             n_tokens, n_rows = self._shares[number].n_tokens, len(update)
@@ -350,7 +348,6 @@ class FusedLayers:
             gradient.numpy(),
             _array(product),
             weights.thresholds[2 if is_output else 1],
-            self._streams[number, i, name],
             _vector((weights.output_norm if is_output else weights.attention_norm).weight),
             values(i, f"{name} normed").numpy(),
             values(i, f"{name} inverse").numpy(),
@@ -361,7 +358,7 @@ class FusedLayers:
         )
 
     def _attend_backward(self, number: int, i: int, values: Callable[..., Tensor], mixed: Tensor) -> None:
-        weights, stream = self._weights[i], self._streams[number, i, "attend"]
+        weights = self._weights[i]
         qkv = _array(values(i, "qkv"))
         self._kernels.attend_backward(
             qkv,
@@ -369,7 +366,6 @@ class FusedLayers:
             self._groups[number],
             self._parts.n_heads,
             weights.thresholds[0],
-            stream,
             self._values[i, "weights", number].numpy(),
             _array(mixed),
             self._vector_gradients[number][i].qkv_bias,

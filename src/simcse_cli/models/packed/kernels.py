@@ -2,9 +2,9 @@
 
 Each does in one pass over memory what PyTorch does in several: bias and activation; bias, dropout, residual and
 norm; attention within sentences. Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32.
-Dropout masks come from an SFC64 stream (``models.packed.dropout``) and are drawn again in the backward pass, so
-that none is kept. All release Python's lock, use one thread and are compiled once, on first use, for the
-processor at hand.
+Dropout masks come from an SFC64 stream (``models.packed.dropout``); what they keep stands until the backward pass
+in the signs of weights, or where values of that pass will stand. All release Python's lock, use one thread and are
+compiled once, on first use, for the processor at hand.
 
 One file, because a compiled kernel is kept on disk for as long as its own file stays as it is.
 """
@@ -274,6 +274,7 @@ def add_and_norm(
     operand: np.ndarray,
     normed: np.ndarray,
     inverse: np.ndarray,
+    kept: np.ndarray,
 ) -> None:
     """Replace ``states`` by ``gain * normed + shift``, normed the layer norm of states + dropout(update + bias).
 
@@ -289,6 +290,7 @@ def add_and_norm(
         operand: ``(T, H)``, the result once more in the type of the products.
         normed: ``(T, H)``, float32, kept for the backward pass.
         inverse: ``(T,)``, float32, one by the standard deviation.
+        kept: ``(T, H)``, of the type of ``update``, output: 1 where dropout kept the update, else 0.
     """
     n_rows, width = states.shape
     words = np.zeros(width // DRAWS_A_WORD, np.uint64)
@@ -298,11 +300,13 @@ def add_and_norm(
     for i in range(n_rows):
         if threshold >= 0:
             _draw(stream, words, 0, len(words))
-        state, change, copy, unscaled = states[i], update[i], operand[i], normed[i]
+        state, change, copy, unscaled, keep = states[i], update[i], operand[i], normed[i], kept[i]
         total = _F(0)
         for j in range(width):
+            is_kept = draws[j] >= lowest
+            keep[j] = 1 if is_kept else 0
             x = state[j]
-            x += scale * (_load(change[j]) + bias[j]) if draws[j] >= lowest else _F(0)
+            x += scale * (_load(change[j]) + bias[j]) if is_kept else _F(0)
             row[j] = x
             total += x
         mean = total / _F(width)
@@ -324,7 +328,6 @@ def add_and_norm_backward(
     gradient: np.ndarray,
     operand_gradient: np.ndarray,
     threshold: int,
-    stream: np.ndarray,
     gain: np.ndarray,
     normed: np.ndarray,
     inverse: np.ndarray,
@@ -339,23 +342,18 @@ def add_and_norm_backward(
         gradient: ``(T, H)``, float32; input, then output.
         operand_gradient: ``(T, H)``, what comes from products of the result; added to ``gradient`` first.
         threshold: as in ``add_and_norm``.
-        stream: as it was before the forward pass; advanced.
         gain: as in ``add_and_norm``.
         normed: from ``add_and_norm``.
         inverse: from ``add_and_norm``.
-        update_gradient: ``(T, H)``, output.
+        update_gradient: ``(T, H)``; input: ``kept`` of ``add_and_norm``, then output.
         bias_gradient: ``(H,)``, float32; added to.
         gain_gradient: ``(H,)``, float32; added to.
         shift_gradient: ``(H,)``, float32; added to.
     """
     n_rows, width = gradient.shape
-    words = np.zeros(width // DRAWS_A_WORD, np.uint64)
-    draws = words.view(np.int16)
-    lowest, scale = _keep_from(threshold)
+    _, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
-        if threshold >= 0:
-            _draw(stream, words, 0, len(words))
         outer, product, change, unscaled = gradient[i], operand_gradient[i], update_gradient[i], normed[i]
         total, along = _F(0), _F(0)
         for j in range(width):
@@ -373,7 +371,7 @@ def add_and_norm_backward(
         for j in range(width):
             slope = deviation * (row[j] - total - unscaled[j] * along)
             outer[j] = slope
-            slope = scale * slope if draws[j] >= lowest else _F(0)
+            slope = scale * slope if change[j] != 0 else _F(0)
             bias_gradient[j] += slope
             change[j] = _pack(slope, change)
 
@@ -559,8 +557,8 @@ def attend(
         n_heads: divides D into heads of a multiple of ``LANES``.
         threshold: as in ``add_and_norm``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
         stream: as in ``add_and_norm``.
-        weights: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each
-            group, one after the other.
+        weights: float32, output: softmax before dropout, with a minus where dropout takes a weight, ``(R * n_heads
+            * L, L rounded up to LANES)`` of each group, one after the other.
         mixed: ``(T, D)``, of the type of ``qkv``; output, left as it is for tokens of no sentence.
     """
     done = 0
@@ -633,8 +631,9 @@ def _attend_group(
                 total = _F(1) / total
                 for j in range(padded):
                     weight = score[j] * total
-                    kept[j] = weight
-                    score[j] = scale * weight if draw[j] >= lowest else _F(0)
+                    is_kept = draw[j] >= lowest
+                    kept[j] = weight if is_kept else -weight
+                    score[j] = scale * weight if is_kept else _F(0)
             of_values, of_mixed = of_states + 8 * width, _address(values) + 4 * column
             _product(of_scores, padded, 1, of_values, 3 * width, of_mixed, width, length, head, length)
         for i in range(length):
@@ -650,7 +649,6 @@ def attend_backward(
     groups: np.ndarray,
     n_heads: int,
     threshold: int,
-    stream: np.ndarray,
     weights: np.ndarray,
     gradient: np.ndarray,
     bias_gradient: np.ndarray,
@@ -663,7 +661,6 @@ def attend_backward(
         groups: as in ``attend``.
         n_heads: as in ``attend``.
         threshold: as in ``attend``.
-        stream: as it was before the forward pass; advanced.
         weights: from ``attend``.
         gradient: ``(T, D)``, with respect to the mixed values.
         bias_gradient: ``(3D,)``, float32; added to.
@@ -674,7 +671,7 @@ def attend_backward(
         end = start + n_rows * length
         kept = _weights_from(done, weights, n_rows * n_heads * length, length)
         _attend_group_backward(
-            qkv[start:end], bias, length, n_heads, threshold, stream, kept, gradient[start:end], bias_gradient
+            qkv[start:end], bias, length, n_heads, threshold, kept, gradient[start:end], bias_gradient
         )
         done += kept.size
 
@@ -686,7 +683,6 @@ def _attend_group_backward(
     length: int,
     n_heads: int,
     threshold: int,
-    stream: np.ndarray,
     weights: np.ndarray,
     gradient: np.ndarray,
     bias_gradient: np.ndarray,
@@ -696,10 +692,7 @@ def _attend_group_backward(
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
-    lowest, scale = _keep_from(threshold)
-    words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
-    draws = words.view(np.int16)
-    start, last = 0, 0
+    _, scale = _keep_from(threshold)
     states = np.zeros((rows, 3 * width), np.float32)
     slopes = np.zeros((rows, 3 * width), np.float32)
     outer = np.zeros((rows, width), np.float32)
@@ -716,8 +709,6 @@ def _attend_group_backward(
                 slope_of[j] = _load(token[j])
         for h in range(n_heads):
             column = h * head
-            if threshold >= 0:
-                start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             for i in range(length):
                 for j in range(head):
                     values[j, i] = states[i, 2 * width + column + j]
@@ -727,17 +718,14 @@ def _attend_group_backward(
             _product(of_outer, width, 1, _address(values), padded, of_scores, padded, length, padded, head)
             for i in range(length):
                 kept, score, drop = weights[(s * n_heads + h) * length + i], scores[i], dropped[i]
-                draw = draws[start + i * length :]
                 along = _F(0)
                 for j in range(padded):
-                    keep = scale if draw[j] >= lowest else _F(0)
-                    weight = kept[j]
-                    drop[j] = weight * keep
-                    slope = score[j] * keep
-                    score[j] = slope
-                    along += slope * weight
+                    weight = max(kept[j], _F(0)) * scale
+                    drop[j] = weight
+                    along += score[j] * weight
                 for j in range(padded):
-                    score[j] = factor * kept[j] * (score[j] - along)
+                    slope = scale * score[j] if kept[j] > 0 else _F(0)
+                    score[j] = factor * abs(kept[j]) * (slope - along)
             of_keys, of_value_slopes = of_states + 4 * width, of_slopes + 8 * width
             _product(of_scores, padded, 1, of_keys, 3 * width, of_slopes, 3 * width, length, head, length)
             _product(
@@ -921,7 +909,7 @@ def attend_from_first(
         length: L.
         threshold: as in ``add_and_norm``; draws are in the order of ``(R, n_heads, L)``.
         stream: as in ``add_and_norm``.
-        weights: ``(R, L, n_heads rounded up to LANES)``, output: before dropout.
+        weights: ``(R, L, n_heads rounded up to LANES)``, output: before dropout, with a minus where it takes one.
         mixed: ``(R, n_heads, H)``, output: sum of states by weights after dropout.
         sums: ``(R, n_heads)``, output: of the weights after dropout.
     """
@@ -958,8 +946,9 @@ def attend_from_first(
             kept = _F(0)
             for j in range(length):
                 weight = scores[j, h] / total
-                weights[s, j, h] = weight
-                weight = scale * weight if draws[(s * n_heads + h) * length + j] >= lowest else _F(0)
+                is_kept = draws[(s * n_heads + h) * length + j] >= lowest
+                weights[s, j, h] = weight if is_kept else -weight
+                weight = scale * weight if is_kept else _F(0)
                 scores[j, h] = weight
                 kept += weight
             sums[s, h] = kept
@@ -975,7 +964,6 @@ def attend_from_first_backward(
     queries: np.ndarray,
     length: int,
     threshold: int,
-    stream: np.ndarray,
     weights: np.ndarray,
     mixed_gradient: np.ndarray,
     sums_gradient: np.ndarray,
@@ -990,7 +978,6 @@ def attend_from_first_backward(
         queries: as in ``attend_from_first``.
         length: as in ``attend_from_first``.
         threshold: as in ``attend_from_first``.
-        stream: as it was before the forward pass; advanced.
         weights: from ``attend_from_first``.
         mixed_gradient: ``(R, n_heads, H)``.
         sums_gradient: ``(R, n_heads)``.
@@ -999,11 +986,7 @@ def attend_from_first_backward(
         offsets_gradient: ``(R, n_heads)``, output.
     """
     n_sentences, n_heads, width = queries.shape
-    lowest, scale = _keep_from(threshold)
-    drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
-    draws = drawn.view(np.int16)
-    if threshold >= 0:
-        _draw(stream, drawn, 0, len(drawn))
+    _, scale = _keep_from(threshold)
     padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
     own = np.zeros((rows, width), np.float32)
     own_slopes = np.zeros((rows, width), np.float32)
@@ -1025,14 +1008,14 @@ def attend_from_first_backward(
         for h in range(n_heads):
             along = _F(0)
             for j in range(length):
-                keep = scale if draws[(s * n_heads + h) * length + j] >= lowest else _F(0)
-                slope = keep * (outer[j, h] + sums_gradient[s, h])
-                outer[j, h] = slope
-                along += slope * weights[s, j, h]
-                factors[j, n_heads + h] = keep * weights[s, j, h]
+                weight = scale * max(weights[s, j, h], _F(0))
+                slope = outer[j, h] + sums_gradient[s, h]
+                outer[j, h] = scale * slope if weight > 0 else _F(0)
+                along += slope * weight
+                factors[j, n_heads + h] = weight
             total = _F(0)
             for j in range(length):
-                slope = weights[s, j, h] * (outer[j, h] - along)
+                slope = abs(weights[s, j, h]) * (outer[j, h] - along)
                 factors[j, h] = slope
                 total += slope
             offsets_gradient[s, h] = total
