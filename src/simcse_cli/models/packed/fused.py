@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,28 +46,87 @@ def can_fuse(parts: BackboneParts, dtype: torch.dtype) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """What a layer multiplies and adds, as the kernels take it.
+class _Values(NamedTuple):
+    """The same memory for PyTorch's products and for the kernels."""
 
-    Attributes:
-        qkv, mix, up, down: of the products, ``(D_out, D_in)``, in their arithmetic.
-        qkv_bias, mix_bias, up_bias, down_bias: float32.
-        attention_norm, output_norm: modules.
-        thresholds: of dropout on attention weights, on their mix, on the output.
-    """
+    tensor: Tensor
+    array: np.ndarray
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Values":
+        """Return a tensor with itself as the kernels take it; bfloat16 as int16 with its bits."""
+        return cls(tensor, (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What a layer multiplies, ``(D_out, D_in)`` in the arithmetic of the products."""
 
     qkv: Tensor
     mix: Tensor
     up: Tensor
     down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Residual:
+    """What one share's residual sum and norm read and write; see ``kernels.add_and_norm``.
+
+    Attributes:
+        bias, gain, shift: parameters.
+        of_bias, of_gain, of_shift: their gradients.
+        threshold: of dropout.
+        epsilon: of the norm.
+        operand: the result for the next product.
+        slope: gradient of the update; until then, what dropout kept.
+        normed, inverse: kept for the backward pass.
+    """
+
+    bias: np.ndarray
+    gain: np.ndarray
+    shift: np.ndarray
+    of_bias: np.ndarray
+    of_gain: np.ndarray
+    of_shift: np.ndarray
+    threshold: int
+    epsilon: float
+    operand: _Values
+    slope: _Values
+    normed: np.ndarray
+    inverse: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _ShareLayer:
+    """What one share reads and writes in one layer, all made before the pass.
+
+    Between the products the caches are full of their operands: there every step of Python takes ten times as long.
+
+    Attributes:
+        weights: of the products.
+        input, qkv, mixed, middle, up_slope, after: operands and results of the products.
+        threshold: of dropout on attention weights.
+        qkv_bias, up_bias: parameters.
+        of_qkv_bias, of_up_bias: their gradients.
+        attention_weights: with a minus where dropout takes one.
+        attention, output: residual sums.
+    """
+
+    weights: _Weights
+    input: _Values
+    qkv: _Values
+    mixed: _Values
+    middle: _Values
+    up_slope: _Values
+    after: _Values
+    threshold: int
     qkv_bias: np.ndarray
-    mix_bias: np.ndarray
     up_bias: np.ndarray
-    down_bias: np.ndarray
-    attention_norm: nn.LayerNorm
-    output_norm: nn.LayerNorm
-    thresholds: tuple[int, int, int]
+    of_qkv_bias: np.ndarray
+    of_up_bias: np.ndarray
+    attention_weights: np.ndarray
+    attention: _Residual
+    output: _Residual
 
 
 class FusedLayers:
@@ -95,15 +154,19 @@ class FusedLayers:
         self._kernels = kernels
         self._parts, self._shares, self._memory, self._dtype = parts, shares, memory, dtype
         self._layers = parts.layers
+        self._activation = KINDS[parts.activation]
         ends = list(itertools.accumulate((_n_rows(share) for share in shares), initial=0))
         self._ranges = [slice(*pair) for pair in itertools.pairwise(ends)]
         self._groups = [np.array(share.tokens.groups, dtype=np.int64) for share in shares]
-        drops = any(share.masks is not None for share in shares)
         self._values = memory.tensors(self._shapes(ends[-1]))
-        self._weights = [self._weights_of(i, layer, drops=drops) for i, layer in enumerate(self._layers)]
         self._vector_gradients = [
-            [_Vectors.zeros(weights) for weights in self._weights] for _ in shares
+            [_Vectors.zeros(layer) for layer in self._layers] for _ in shares
         ]  # of each share's layers
+        weights = [self._weights_of(i, layer) for i, layer in enumerate(self._layers)]
+        self._share_layers = [
+            [self._share_layer(number, i, weights[i]) for i in range(len(self._layers))]
+            for number in range(len(shares))
+        ]
 
     def _shapes(self, n_rows: int) -> dict[Any, Shape]:
         """Return what is kept between forward and backward pass."""
@@ -130,11 +193,11 @@ class FusedLayers:
                 (i, "down weight"): ((hidden, inner), dtype),
             }
             for number, share in enumerate(self._shares):
-                shapes[i, "weights", number] = ((_n_weights(share, self._parts.n_heads),), wide)
+                shapes[i, "attention weights", number] = ((_n_weights(share, self._parts.n_heads),), wide)
         shapes[len(self._layers), "input"] = shapes[0, "input"]
         return shapes
 
-    def _weights_of(self, index: int, layer: LayerParts, *, drops: bool) -> _Weights:
+    def _weights_of(self, index: int, layer: LayerParts) -> _Weights:
         """Return a layer's weights, copied to where their gradients will be computed."""
 
         def copied(name: str, *linears: nn.Linear) -> Tensor:
@@ -143,25 +206,65 @@ class FusedLayers:
                 part.copy_(linear.weight.detach())
             return target
 
-        def threshold(dropout: nn.Dropout | None) -> int:
-            p = active_probability(dropout)
-            return drop_threshold(p) if drops and p > 0 else NO_DROPOUT
-
         return _Weights(
             qkv=copied("qkv", layer.query, layer.key, layer.value),
             mix=copied("mix", layer.mix),
             up=copied("up", layer.up),
             down=copied("down", layer.down),
+        )
+
+    def _share_layer(self, number: int, i: int, weights: _Weights) -> _ShareLayer:
+        layer, vectors = self._layers[i], self._vector_gradients[number][i]
+        drops = self._shares[number].masks is not None
+
+        def values(*key: Any) -> _Values:
+            return _Values.of(self._values[key][self._ranges[number]])
+
+        def threshold(dropout: nn.Dropout | None) -> int:
+            p = active_probability(dropout)
+            return drop_threshold(p) if drops and p > 0 else NO_DROPOUT
+
+        return _ShareLayer(
+            weights=weights,
+            input=values(i, "input"),
+            qkv=values(i, "qkv"),
+            mixed=values(i, "mixed"),
+            middle=values(i, "middle"),
+            up_slope=values(i, "up slope"),
+            after=values(i, "after"),
+            threshold=threshold(layer.attention_dropout),
             qkv_bias=np.concatenate([_bias(linear) for linear in (layer.query, layer.key, layer.value)]),
-            mix_bias=_bias(layer.mix),
             up_bias=_bias(layer.up),
-            down_bias=_bias(layer.down),
-            attention_norm=layer.attention_norm,
-            output_norm=layer.output_norm,
-            thresholds=(
-                threshold(layer.attention_dropout),
-                threshold(layer.mix_dropout),
-                threshold(layer.output_dropout),
+            of_qkv_bias=vectors.qkv_bias,
+            of_up_bias=vectors.up_bias,
+            attention_weights=self._values[i, "attention weights", number].numpy(),
+            attention=_Residual(
+                bias=_bias(layer.mix),
+                gain=_vector(layer.attention_norm.weight),
+                shift=_vector(layer.attention_norm.bias),
+                of_bias=vectors.mix_bias,
+                of_gain=vectors.attention_gain,
+                of_shift=vectors.attention_shift,
+                threshold=threshold(layer.mix_dropout),
+                epsilon=layer.attention_norm.eps,
+                operand=values(i, "middle"),
+                slope=values(i, "mix slope"),
+                normed=values(i, "attention normed").array,
+                inverse=values(i, "attention inverse").array,
+            ),
+            output=_Residual(
+                bias=_bias(layer.down),
+                gain=_vector(layer.output_norm.weight),
+                shift=_vector(layer.output_norm.bias),
+                of_bias=vectors.down_bias,
+                of_gain=vectors.output_gain,
+                of_shift=vectors.output_shift,
+                threshold=threshold(layer.output_dropout),
+                epsilon=layer.output_norm.eps,
+                operand=values(i + 1, "input"),
+                slope=values(i, "down slope"),
+                normed=values(i, "output normed").array,
+                inverse=values(i, "output inverse").array,
             ),
         )
 
@@ -180,89 +283,62 @@ class FusedLayers:
 
     @torch.no_grad()
     def _forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
-        share, values = self._shares[number], self._rows_of(number)
+        kernels, share, layers = self._kernels, self._shares[number], self._share_layers[number]
+        groups, n_heads, n_tokens = self._groups[number], self._parts.n_heads, share.n_tokens
         stream = np.zeros(4, np.uint64) if share.masks is None else share.masks.stream()
-        states = values("states")
-        states[: share.n_tokens] = embedded
-        states[share.n_tokens :] = 0
-        values(0, "input").copy_(states)
-        update = self._memory.tensor((_n_rows(share), states.shape[1]), self._dtype)
+        states = _Values.of(self._values["states"][self._ranges[number]])
+        update = _Values.of(self._memory.tensor(tuple(states.tensor.shape), self._dtype))
+        states.tensor[:n_tokens] = embedded
+        states.tensor[n_tokens:] = 0
+        layers[0].input.tensor.copy_(states.tensor)
         kept = {}
-        for i, weights in enumerate(self._weights):
-            torch.mm(values(i, "input"), weights.qkv.t(), out=values(i, "qkv"))
-            self._attend(number, i, stream, values)
-            torch.mm(values(i, "mixed"), weights.mix.t(), out=update)
-            self._add_and_norm(number, i, "attention", stream, values, update)
-            torch.mm(values(i, "middle"), weights.up.t(), out=values(i, "up slope"))
-            self._kernels.activate(
-                KINDS[self._parts.activation],
-                _array(values(i, "up slope")),
-                weights.up_bias,
-                _array(values(i, "after")),
+        for i, layer in enumerate(layers):
+            torch.mm(layer.input.tensor, layer.weights.qkv.t(), out=layer.qkv.tensor)
+            kernels.attend(
+                layer.qkv.array,
+                layer.qkv_bias,
+                groups,
+                n_heads,
+                layer.threshold,
+                stream,
+                layer.attention_weights,
+                layer.mixed.array,
             )
-            torch.mm(values(i, "after"), weights.down.t(), out=update)
-            self._add_and_norm(number, i, "output", stream, values, update)
+            layer.mixed.array[n_tokens:] = 0
+            torch.mm(layer.mixed.tensor, layer.weights.mix.t(), out=update.tensor)
+            self._add_and_norm(layer.attention, stream, states, update, n_tokens)
+            torch.mm(layer.middle.tensor, layer.weights.up.t(), out=layer.up_slope.tensor)
+            kernels.activate(self._activation, layer.up_slope.array, layer.up_bias, layer.after.array)
+            torch.mm(layer.after.tensor, layer.weights.down.t(), out=update.tensor)
+            self._add_and_norm(layer.output, stream, states, update, n_tokens)
             if i + 1 in wanted:
-                is_last = i + 1 == len(self._weights)
-                kept[i + 1] = states[: share.n_tokens] if is_last else states[: share.n_tokens].clone()
+                own = states.tensor[:n_tokens]
+                kept[i + 1] = own if i + 1 == len(layers) else own.clone()
         if share.masks is not None:
             share.masks.continue_from(stream)
         return kept
 
-    def _rows_of(self, number: int) -> Callable[..., Tensor]:
-        """Return what gives a share's rows of the values by their key."""
-        rows = self._ranges[number]
-
-        def values(*key: Any) -> Tensor:
-            return self._values[key if len(key) > 1 else key[0]][rows]
-
-        return values
-
-    def _attend(self, number: int, i: int, stream: np.ndarray, values: Callable[..., Tensor]) -> None:
-        weights, share = self._weights[i], self._shares[number]
-        mixed = _array(values(i, "mixed"))
-        self._kernels.attend(
-            _array(values(i, "qkv")),
-            weights.qkv_bias,
-            self._groups[number],
-            self._parts.n_heads,
-            weights.thresholds[0],
-            stream,
-            self._values[i, "weights", number].numpy(),
-            mixed,
-        )
-        mixed[share.n_tokens :] = 0
-
     def _add_and_norm(
-        self,
-        number: int,
-        i: int,
-        name: str,
-        stream: np.ndarray,
-        values: Callable[..., Tensor],
-        update: Tensor,
+        self, residual: _Residual, stream: np.ndarray, states: _Values, update: _Values, n_tokens: int
     ) -> None:
-        weights = self._weights[i]
-        is_output = name == "output"
-        norm = weights.output_norm if is_output else weights.attention_norm
         self._kernels.add_and_norm(
-            values("states").numpy(),
-            _array(update),
-            weights.down_bias if is_output else weights.mix_bias,
-            weights.thresholds[2 if is_output else 1],
+            states.array,
+            update.array,
+            residual.bias,
+            residual.threshold,
             stream,
-            _vector(norm.weight),
-            _vector(norm.bias),
-            norm.eps,
-            _array(values(i + 1, "input") if is_output else values(i, "middle")),
-            values(i, f"{name} normed").numpy(),
-            values(i, f"{name} inverse").numpy(),
-            _array(values(i, "down slope" if is_output else "mix slope")),
+            residual.gain,
+            residual.shift,
+            residual.epsilon,
+            residual.operand.array,
+            residual.normed,
+            residual.inverse,
+            residual.slope.array,
         )
-        if weights.thresholds[2 if is_output else 1] != NO_DROPOUT:
-            n_tokens, n_rows = self._shares[number].n_tokens, len(update)
+        if residual.threshold != NO_DROPOUT:
+            n_rows, width = update.array.shape
             rest = -(-n_tokens // ROUNDED_TO) * ROUNDED_TO - n_rows  # rows that autograd's layers would have
-            self._kernels.skip(stream, rest * update.shape[1] // DRAWS_A_WORD)
+            self._kernels.skip(stream, rest * width // DRAWS_A_WORD)
 
     def backward(self, gradients: Sequence[Mapping[int, Tensor]]) -> tuple[list[Tensor], list[Tensor | None]]:
         """Return the gradients of each share's embeddings, ``(tokens, H)``, and of all parameters.
@@ -318,59 +394,52 @@ class FusedLayers:
     @torch.no_grad()
     def _backward(self, number: int, gradients: Mapping[int, Tensor], passed: Sequence[Event]) -> Tensor:
         """Return the gradient of a share's embeddings; set the event of each layer that it has passed."""
-        share, values = self._shares[number], self._rows_of(number)
-        states = values("states")
-        gradient = self._memory.tensor((_n_rows(share), states.shape[1]))
-        gradient.zero_()
-        product = self._memory.tensor(tuple(gradient.shape), self._dtype).zero_()
-        inner = self._memory.tensor((_n_rows(share), len(self._weights[0].up)), self._dtype)
+        kernels, layers = self._kernels, self._share_layers[number]
+        groups, n_heads, n_tokens = self._groups[number], self._parts.n_heads, self._shares[number].n_tokens
+        shape = tuple(self._values["states"][self._ranges[number]].shape)
+        gradient = _Values.of(self._memory.tensor(shape))
+        product = _Values.of(self._memory.tensor(shape, self._dtype))
+        inner = _Values.of(self._memory.tensor((shape[0], len(self._layers[0].up.weight)), self._dtype))
+        gradient.tensor.zero_()
+        product.tensor.zero_()
         for i in reversed(range(len(passed))):
+            layer = layers[i]
             if i + 1 in gradients:
-                gradient[: share.n_tokens] += gradients[i + 1]
-            weights, vectors = self._weights[i], self._vector_gradients[number][i]
-            self._norm_backward(number, i, "output", values, gradient, product)
-            torch.mm(values(i, "down slope"), weights.down, out=inner)
-            self._kernels.activate_backward(_array(values(i, "up slope")), _array(inner), vectors.up_bias)
-            torch.mm(values(i, "up slope"), weights.up, out=product)
-            self._norm_backward(number, i, "attention", values, gradient, product)
-            torch.mm(values(i, "mix slope"), weights.mix, out=product)
-            self._attend_backward(number, i, values, product)
-            torch.mm(values(i, "qkv"), weights.qkv, out=product)
+                gradient.tensor[:n_tokens] += gradients[i + 1]
+            self._norm_backward(layer.output, gradient, product)
+            torch.mm(layer.output.slope.tensor, layer.weights.down, out=inner.tensor)
+            kernels.activate_backward(layer.up_slope.array, inner.array, layer.of_up_bias)
+            torch.mm(layer.up_slope.tensor, layer.weights.up, out=product.tensor)
+            self._norm_backward(layer.attention, gradient, product)
+            torch.mm(layer.attention.slope.tensor, layer.weights.mix, out=product.tensor)
+            kernels.attend_backward(
+                layer.qkv.array,
+                layer.qkv_bias,
+                groups,
+                n_heads,
+                layer.threshold,
+                layer.attention_weights,
+                product.array,
+                layer.of_qkv_bias,
+            )
+            layer.qkv.array[n_tokens:] = 0
+            torch.mm(layer.qkv.tensor, layer.weights.qkv, out=product.tensor)
             passed[i].set()
-        return gradient.add_(product)[: share.n_tokens]
+        return gradient.tensor.add_(product.tensor)[:n_tokens]
 
-    def _norm_backward(
-        self, number: int, i: int, name: str, values: Callable[..., Tensor], gradient: Tensor, product: Tensor
-    ) -> None:
-        weights, vectors = self._weights[i], self._vector_gradients[number][i]
-        is_output = name == "output"
+    def _norm_backward(self, residual: _Residual, gradient: _Values, product: _Values) -> None:
         self._kernels.add_and_norm_backward(
-            gradient.numpy(),
-            _array(product),
-            weights.thresholds[2 if is_output else 1],
-            _vector((weights.output_norm if is_output else weights.attention_norm).weight),
-            values(i, f"{name} normed").numpy(),
-            values(i, f"{name} inverse").numpy(),
-            _array(values(i, "down slope" if is_output else "mix slope")),
-            vectors.down_bias if is_output else vectors.mix_bias,
-            vectors.output_gain if is_output else vectors.attention_gain,
-            vectors.output_shift if is_output else vectors.attention_shift,
+            gradient.array,
+            product.array,
+            residual.threshold,
+            residual.gain,
+            residual.normed,
+            residual.inverse,
+            residual.slope.array,
+            residual.of_bias,
+            residual.of_gain,
+            residual.of_shift,
         )
-
-    def _attend_backward(self, number: int, i: int, values: Callable[..., Tensor], mixed: Tensor) -> None:
-        weights = self._weights[i]
-        qkv = _array(values(i, "qkv"))
-        self._kernels.attend_backward(
-            qkv,
-            weights.qkv_bias,
-            self._groups[number],
-            self._parts.n_heads,
-            weights.thresholds[0],
-            self._values[i, "weights", number].numpy(),
-            _array(mixed),
-            self._vector_gradients[number][i].qkv_bias,
-        )
-        qkv[self._shares[number].n_tokens :] = 0
 
     @torch.no_grad()
     def _multiply(self, i: int, name: str, found: Mapping[tuple[int, str], Tensor]) -> None:
@@ -409,10 +478,10 @@ class _Vectors:
     output_shift: np.ndarray
 
     @classmethod
-    def zeros(cls, weights: _Weights) -> "_Vectors":
+    def zeros(cls, layer: LayerParts) -> "_Vectors":
         """Return zeros for a layer."""
-        hidden = weights.mix.shape[0]
-        widths = (len(weights.qkv), hidden, hidden, hidden, len(weights.up), hidden, hidden, hidden)
+        hidden, width, inner = layer.query.in_features, layer.query.out_features, layer.up.out_features
+        widths = (3 * width, hidden, hidden, hidden, inner, hidden, hidden, hidden)
         return cls(*(np.zeros(width, np.float32) for width in widths))
 
     @classmethod
@@ -447,11 +516,6 @@ def _n_weights(share: Share, n_heads: int) -> int:
 def _padded(length: int) -> int:
     """Return how many places a row of attention weights takes."""
     return -(-length // LANES) * LANES
-
-
-def _array(values: Tensor) -> np.ndarray:
-    """Return values as the kernels take them; bfloat16 as int16 with its bits."""
-    return (values.view(torch.int16) if values.dtype is torch.bfloat16 else values).numpy()
 
 
 def _vector(parameter: Tensor) -> np.ndarray:
