@@ -386,6 +386,14 @@ def test_attention_equals_its_formula(length, n_heads, head, p):
     torch.testing.assert_close(torch.from_numpy(of_bias), leaves[1].grad.float(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("n_rows", "width"), [(16, 16), (1, 16), (25, 48), (33, 32)])
+def test_transposed_in_squares(n_rows, width):
+    a = np.random.default_rng(0).standard_normal((48, width)).astype(np.float32)
+    b = np.zeros((width, 48), np.float32)
+    kernels._transpose(a.ctypes.data, width, b.ctypes.data, 48, n_rows, width)
+    np.testing.assert_array_equal(b[:, :n_rows], a[:n_rows].T)
+
+
 def test_large_scores_overflow_nowhere():
     qkv = torch.full((4, 48), 200.0)
     mixed, kept = torch.empty(4, 16), np.empty(4 * 16, np.float32)

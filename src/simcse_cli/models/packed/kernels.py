@@ -491,6 +491,52 @@ def _product(
             _narrow_tile(a_start, a_row, a_column, b + 4 * j, b_row, c_start + 4 * j, c_row, depth)
 
 
+def _transposition() -> Any:
+    """Return an intrinsic: the transpose of a square of ``LANES`` rows at an address, written to another.
+
+    Arguments are a, a_row, b, b_row; rows are so many floats apart. Interleaving the rows of both halves moves the
+    highest bit of the row number into the column number and the other way round; after log2(LANES) times, all bits
+    have moved.
+    """
+    vector, word = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64)
+    places = [[half + i // 2 + LANES * (i % 2) for i in range(LANES)] for half in (0, LANES // 2)]
+    masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), place) for place in places]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def rows_at(start: Any, row: Any) -> list[Any]:
+            offsets = [builder.mul(row, ir.Constant(word, 4 * i)) for i in range(LANES)]
+            return [builder.inttoptr(builder.add(start, offset), vector.as_pointer()) for offset in offsets]
+
+        source, source_row, target, target_row = arguments
+        rows = [builder.load(place, align=4) for place in rows_at(source, source_row)]
+        for _ in range(LANES.bit_length() - 1):
+            pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
+            rows = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
+        for row, place in zip(rows, rows_at(target, target_row), strict=True):
+            builder.store(row, place, align=4)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def square(context: Any, a: Any, a_row: Any, b: Any, b_row: Any) -> Any:
+        return types.void(*[types.int64] * 4), generate
+
+    return square
+
+
+_transpose_square = _transposition()
+
+
+@_compiled
+def _transpose(a: int, a_row: int, b: int, b_row: int, n_rows: int, width: int) -> None:
+    """Write B = A^T for float32 matrices at addresses; rows and columns rounded up to a vector.
+
+    The callers' arrays have the room that the rounding needs.
+    """
+    for i in range(0, n_rows, LANES):
+        for j in range(0, width, LANES):
+            _transpose_square(a + 4 * (i * a_row + j), a_row, b + 4 * (j * b_row + i), b_row)
+
+
 @_inlined
 def _address(array: Any) -> Any:
     return np.int64(array.ctypes.data)
@@ -590,7 +636,7 @@ def _attend_group(
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
     start, last = 0, 0
-    states = np.zeros((rows, 3 * width), np.float32)
+    states = np.zeros((padded, 3 * width), np.float32)
     keys = np.zeros((head, padded), np.float32)
     scores = np.zeros((rows, padded), np.float32)
     flat = scores.reshape(-1)
@@ -604,10 +650,8 @@ def _attend_group(
             column = h * head
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
-            for i in range(length):
-                for j in range(head):
-                    keys[j, i] = states[i, width + column + j]
             of_states, of_scores = _address(states) + 4 * column, _address(scores)
+            _transpose(of_states + 4 * width, 3 * width, _address(keys), padded, length, head)
             _product(of_states, 3 * width, 1, _address(keys), padded, of_scores, padded, length, padded, head)
             for i in range(length):
                 score = scores[i]
@@ -693,7 +737,7 @@ def _attend_group_backward(
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
     _, scale = _keep_from(threshold)
-    states = np.zeros((rows, 3 * width), np.float32)
+    states = np.zeros((padded, 3 * width), np.float32)
     slopes = np.zeros((rows, 3 * width), np.float32)
     outer = np.zeros((rows, width), np.float32)
     values = np.zeros((head, padded), np.float32)
@@ -709,11 +753,9 @@ def _attend_group_backward(
                 slope_of[j] = _load(token[j])
         for h in range(n_heads):
             column = h * head
-            for i in range(length):
-                for j in range(head):
-                    values[j, i] = states[i, 2 * width + column + j]
             of_outer = _address(outer) + 4 * column
             of_states, of_slopes = _address(states) + 4 * column, _address(slopes) + 4 * column
+            _transpose(of_states + 8 * width, 3 * width, _address(values), padded, length, head)
             of_scores, of_dropped = _address(scores), _address(dropped)
             _product(of_outer, width, 1, _address(values), padded, of_scores, padded, length, padded, head)
             for i in range(length):
@@ -921,15 +963,14 @@ def attend_from_first(
     if threshold >= 0:
         _draw(stream, drawn, 0, len(drawn))
     own = np.zeros((rows, width), np.float32)
+    query = np.zeros((padded, width), np.float32)
     turned = np.zeros((width, padded), np.float32)
     scores = np.zeros((rows, padded), np.float32)
     mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
-        for h in range(n_heads):
-            query = queries[s, h]
-            for k in range(width):
-                turned[k, h] = query[k]
+        query[:n_heads] = queries[s]
+        _transpose(_address(query), width, _address(turned), padded, n_heads, width)
         _product(
             _address(own), width, 1, _address(turned), padded, _address(scores), padded, length, padded, width
         )
@@ -990,6 +1031,7 @@ def attend_from_first_backward(
     padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
     own = np.zeros((rows, width), np.float32)
     own_slopes = np.zeros((rows, width), np.float32)
+    of_mixed = np.zeros((padded, width), np.float32)
     turned = np.zeros((width, padded), np.float32)
     outer = np.zeros((rows, padded), np.float32)
     # Side by side: slopes of scores, weights after dropout; under each other: queries, slopes of mixed states.
@@ -998,10 +1040,8 @@ def attend_from_first_backward(
     of_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
-        for h in range(n_heads):
-            slope_of = mixed_gradient[s, h]
-            for k in range(width):
-                turned[k, h] = slope_of[k]
+        of_mixed[:n_heads] = mixed_gradient[s]
+        _transpose(_address(of_mixed), width, _address(turned), padded, n_heads, width)
         _product(
             _address(own), width, 1, _address(turned), padded, _address(outer), padded, length, padded, width
         )
