@@ -112,6 +112,28 @@ def test_values_and_gradients_equal_those_of_autograd_on_the_same_masks(activati
     assert_close(found_gradients, gradients, 1e-5)
 
 
+@pytest.mark.parametrize("pooler", POOLERS[:2])
+def test_a_single_layer_equals_that_of_autograd(pooler, monkeypatch):
+    model = bert(num_hidden_layers=1).train()
+    (found, found_gradients), (vectors, gradients) = both_ways(model, monkeypatch, pooler=pooler)
+    torch.testing.assert_close(found, vectors, rtol=1e-5, atol=1e-5)
+    assert_close(found_gradients, gradients, 1e-5)
+
+
+def test_a_last_layer_of_first_tokens_is_the_last_layer_of_all_tokens():
+    model = bert(**NO_DROPOUTS).train()
+    backbone = packed_backbone(model)
+    tokens = backbone.pack(ROWS)
+    found = []
+    for states in (
+        backbone.first_token_states(tokens),
+        backbone.hidden_states(tokens)[0][tokens.first_tokens()],
+    ):
+        found.append((states.detach(), backward(model, states)))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-5)
+    assert_close(found[0][1], found[1][1], 2e-5)
+
+
 @pytest.mark.parametrize("pooler", POOLERS)
 @pytest.mark.parametrize("p", [0.0, 0.1])
 def test_bf16_differs_from_autograd_by_its_rounding(p, pooler, monkeypatch):
@@ -429,7 +451,6 @@ def test_joined_masks_are_those_of_the_halves():
     ]
     for own, other in zip(found, expected, strict=True):
         assert torch.equal(own, other)
-    assert joined.sections(7) == [(first, 3), (rest, 7)]
 
 
 def _twins(*masks):

@@ -86,7 +86,7 @@ def test_states_and_gradients_equal_those_of_one_pass(build, last_only, n_thread
         model.zero_grad()
         embedded = start.clone().requires_grad_()
         if by_halves:
-            kept = run_halves(run, embedded, tokens.halves(), [None, None])
+            kept = run_halves(run, embedded, tokens, tokens.halves(), [None, None])
         else:
             kept = run.run(embedded, tokens, None)
         states = [kept[number][:n_tokens] for number in wanted]
@@ -106,7 +106,7 @@ def test_what_does_not_matter_to_the_loss_and_what_is_frozen_gets_no_gradient():
     tokens = pack(ROWS, multiple=64)
     run = LayerRun(read_parts(model), torch.float32, (2, 3))
     start = torch.randn(len(tokens.ids), WIDTH)
-    run_halves(run, start, tokens.halves(), [None, None])[2].square().sum().backward()
+    run_halves(run, start, tokens, tokens.halves(), [None, None])[2].square().sum().backward()
     with_gradient = {name.split(".")[2] for name in gradients(model)}
     assert with_gradient == {"0"}  # not 1, which is frozen, nor 2, whose states the loss does not read
 

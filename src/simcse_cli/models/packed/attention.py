@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.ends import can_mix_from_first, first_states, mix_from_first
-from simcse_cli.models.packed.memory import memory_of
 from simcse_cli.models.packed.tokens import PackedTokens
 
 RelativeBias = Callable[[int], Tensor]
@@ -79,12 +77,7 @@ def attend_from_first(
         masks: where the masks come from; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    is_compiled = relative_bias is None and can_mix_from_first(states, tokens)
-    memory = memory_of(layer.query) if is_compiled else None
-    if memory is not None:
-        first = first_states(states, tokens, memory)
-    else:
-        first = states.index_select(0, tokens.first_tokens())
+    first = states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, layer.query.weight, layer.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
@@ -93,10 +86,7 @@ def attend_from_first(
     offset = by_head.new_zeros(len(first), n_heads, 1)
     if layer.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
         offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
-    if memory is not None:
-        mixed, sums = mix_from_first(states, tokens, folded, offset.squeeze(-1), dropout, masks, memory)
-    else:
-        mixed, sums = _mix_blocks(states, tokens, folded, offset, dropout, masks, relative_bias)
+    mixed, sums = _mix_from_first(states, tokens, folded, offset, dropout, masks, relative_bias)
     values = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if layer.value.bias is not None:
         bias = layer.value.bias.view(n_heads, 1, head_width)
@@ -104,7 +94,7 @@ def attend_from_first(
     return first, values.transpose(0, 1).reshape(len(first), -1)
 
 
-def _mix_blocks(
+def _mix_from_first(
     states: Tensor,
     tokens: PackedTokens,
     queries: Tensor,
@@ -113,7 +103,17 @@ def _mix_blocks(
     masks: DropoutMasks | None,
     relative_bias: RelativeBias | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return what ``mix_from_first`` returns, on any device; offsets are ``(R, n_heads, 1)``."""
+    """Return the states mixed for first tokens, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
+
+    Args:
+        states: ``(T, H)``.
+        tokens: which tokens form a sentence.
+        queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
+        offsets: ``(R, n_heads, 1)``, added to the products.
+        dropout: probability to drop a weight.
+        masks: where the masks come from; None for no dropout.
+        relative_bias: as in ``attend_from_first``.
+    """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
     mixed, sums = [], []

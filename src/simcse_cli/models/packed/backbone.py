@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.dropout import DropoutMasks, JoinedMasks
-from simcse_cli.models.packed.ends import can_embed, embed
+from simcse_cli.models.packed.dropout import DropoutMasks
+from simcse_cli.models.packed.embeddings import can_embed, embed
 from simcse_cli.models.packed.fused import can_fuse
 from simcse_cli.models.packed.halves import can_halve, run_halves
 from simcse_cli.models.packed.layers import LayerRun, active_probability
@@ -147,18 +147,7 @@ class PackedBackbone:
             if halves is None:
                 return run.run(embedded, tokens, masks)
             pair = (DropoutMasks(), DropoutMasks()) if drops else (None, None)
-            if not first_only:
-                return run_halves(run, embedded, halves, pair)
-            # The last layer of first tokens multiplies too little to be worth halving.
-            lower, last = run.without_last()
-            states = (
-                run_halves(lower, embedded, halves, pair)[self.n_layers - 1]
-                if lower.parts.layers
-                else embedded
-            )
-            n_first = len(halves[0].tokens.order)
-            joined = JoinedMasks(*pair, n_first, len(tokens.order)) if pair[0] and pair[1] else None
-            return {self.n_layers: last.run(states, tokens, joined)[1]}
+            return run_halves(run, embedded, tokens, halves, pair)
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight

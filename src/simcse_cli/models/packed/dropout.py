@@ -1,6 +1,5 @@
 """Dropout masks at a small share of the price of ``torch.nn.functional.dropout`` on a CPU."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,10 +46,6 @@ class DropoutMasks:
         state["state"]["state"] = stream
         self._words.state = state
 
-    def sections(self, n_rows: int) -> Sequence[tuple["DropoutMasks", int]]:
-        """Return what draws for the first sentences, for the next and so on, each with the end of its sentences."""
-        return [(self, n_rows)]
-
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of what is kept.
 
@@ -78,11 +73,6 @@ class JoinedMasks(DropoutMasks):
     def __init__(self, first: DropoutMasks, rest: DropoutMasks, n_first: int, n_rows: int) -> None:
         self._parts, self._n_first, self._n_rows = (first, rest), n_first, n_rows
         self._n_asked = 0
-
-    def sections(self, n_rows: int) -> Sequence[tuple[DropoutMasks, int]]:
-        """Return both masks, with the end of the sentences of each; see ``DropoutMasks.sections``."""
-        first, rest = self._parts
-        return [(first, self._n_first), (rest, n_rows)]
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         """Return a mask and its scale for the next ``len(like)`` sentences; see ``DropoutMasks.keep``."""

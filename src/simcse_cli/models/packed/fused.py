@@ -6,11 +6,11 @@ all shares together.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LayerParts, layer_parameters
 from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, drop_threshold
+from simcse_cli.models.packed.first import FirstAttention
 from simcse_cli.models.packed.layers import active_probability
 from simcse_cli.models.packed.memory import Memory, Shape
+from simcse_cli.models.packed.stages import AfterAttention, Residual, Values
 from simcse_cli.models.packed.tokens import LANES, ROUNDED_TO, Share
 
 # Rows of products are rounded up to this: few sizes need few kernels, which take 2 ms each to make.
@@ -46,87 +48,36 @@ def can_fuse(parts: BackboneParts, dtype: torch.dtype) -> bool:
     )
 
 
-class _Values(NamedTuple):
-    """The same memory for PyTorch's products and for the kernels."""
-
-    tensor: Tensor
-    array: np.ndarray
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "_Values":
-        """Return a tensor with itself as the kernels take it; bfloat16 as int16 with its bits."""
-        return cls(tensor, (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy())
-
-
 @dataclass(frozen=True, slots=True)
-class _Weights:
-    """What a layer multiplies, ``(D_out, D_in)`` in the arithmetic of the products."""
-
-    qkv: Tensor
-    mix: Tensor
-    up: Tensor
-    down: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _Residual:
-    """What one share's residual sum and norm read and write; see ``kernels.add_and_norm``.
+class _Layer:
+    """What one share reads and writes in one layer with attention of all tokens.
 
     Attributes:
-        bias, gain, shift: parameters.
-        of_bias, of_gain, of_shift: their gradients.
-        threshold: of dropout.
-        epsilon: of the norm.
-        operand: the result for the next product.
-        slope: gradient of the update; until then, what dropout kept.
-        normed, inverse: kept for the backward pass.
-    """
-
-    bias: np.ndarray
-    gain: np.ndarray
-    shift: np.ndarray
-    of_bias: np.ndarray
-    of_gain: np.ndarray
-    of_shift: np.ndarray
-    threshold: int
-    epsilon: float
-    operand: _Values
-    slope: _Values
-    normed: np.ndarray
-    inverse: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class _ShareLayer:
-    """What one share reads and writes in one layer, all made before the pass.
-
-    Between the products the caches are full of their operands: there every step of Python takes ten times as long.
-
-    Attributes:
-        weights: of the products.
-        input, qkv, mixed, middle, up_slope, after: operands and results of the products.
+        qkv_weight: of query, key and value, ``(3D, H)``, in the arithmetic of the products.
+        qkv_bias: parameter; of_qkv_bias: its gradient, added to.
         threshold: of dropout on attention weights.
-        qkv_bias, up_bias: parameters.
-        of_qkv_bias, of_up_bias: their gradients.
+        input: states before the layer, as operand.
+        qkv: queries, keys and values, then their gradient.
         attention_weights: with a minus where dropout takes one.
-        attention, output: residual sums.
+        rest: what follows attention.
     """
 
-    weights: _Weights
-    input: _Values
-    qkv: _Values
-    mixed: _Values
-    middle: _Values
-    up_slope: _Values
-    after: _Values
-    threshold: int
+    qkv_weight: Tensor
     qkv_bias: np.ndarray
-    up_bias: np.ndarray
     of_qkv_bias: np.ndarray
-    of_up_bias: np.ndarray
+    threshold: int
+    input: Values
+    qkv: Values
     attention_weights: np.ndarray
-    attention: _Residual
-    output: _Residual
+    rest: AfterAttention
+
+
+@dataclass(frozen=True, slots=True)
+class _LastLayer:
+    """What one share reads and writes in a last layer of first tokens."""
+
+    attention: FirstAttention
+    rest: AfterAttention
 
 
 class FusedLayers:
@@ -139,6 +90,7 @@ class FusedLayers:
         dtype: arithmetic of the products; everything else is computed in float32.
         shares: of the sentences.
         memory: where values between the layers stand.
+        first_only: the last layer gives the states of first tokens only, ``(R, H)``.
     """
 
     def __init__(
@@ -147,6 +99,8 @@ class FusedLayers:
         dtype: torch.dtype,
         shares: Sequence[Share],
         memory: Memory,
+        *,
+        first_only: bool = False,
     ) -> None:
         # Imported here: the compiler behind the kernels takes most of a second to load.
         from simcse_cli.models.packed import kernels
@@ -154,29 +108,31 @@ class FusedLayers:
         self._kernels = kernels
         self._parts, self._shares, self._memory, self._dtype = parts, shares, memory, dtype
         self._layers = parts.layers
-        self._activation = KINDS[parts.activation]
-        ends = list(itertools.accumulate((_n_rows(share) for share in shares), initial=0))
-        self._ranges = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self._n_whole = len(self._layers) - first_only  # layers of all tokens
+        self._token_rows = _ranges(_n_rows(share) for share in shares)
+        self._first_rows = _ranges(len(share.tokens.order) for share in shares)
         self._groups = [np.array(share.tokens.groups, dtype=np.int64) for share in shares]
-        self._values = memory.tensors(self._shapes(ends[-1]))
+        self._values = memory.tensors(self._shapes())
         self._vector_gradients = [
             [_Vectors.zeros(layer) for layer in self._layers] for _ in shares
         ]  # of each share's layers
-        weights = [self._weights_of(i, layer) for i, layer in enumerate(self._layers)]
-        self._share_layers = [
-            [self._share_layer(number, i, weights[i]) for i in range(len(self._layers))]
-            for number in range(len(shares))
-        ]
+        self._copy_weights()
+        numbers = range(len(shares))
+        self._whole = [[self._layer(number, i) for i in range(self._n_whole)] for number in numbers]
+        self._last = [self._last_layer(number) for number in numbers] if first_only else []
+        self._weight_gradients: dict[int, dict[str, Tensor]] = {}  # of the last layers' attention, by share
 
-    def _shapes(self, n_rows: int) -> dict[Any, Shape]:
+    def _shapes(self) -> dict[Any, Shape]:
         """Return what is kept between forward and backward pass."""
         dtype, wide = self._dtype, torch.float32
-        shapes: dict[Any, Shape] = {"states": ((n_rows, self._layers[0].query.in_features), wide)}
+        n_tokens, n_first = self._token_rows[-1].stop, self._first_rows[-1].stop
+        hidden = self._layers[0].query.in_features
+        shapes: dict[Any, Shape] = {"states": ((n_tokens, hidden), wide)}
         for i, layer in enumerate(self._layers):
-            hidden, width, inner = layer.query.in_features, layer.query.out_features, layer.up.out_features
+            width, inner = layer.query.out_features, layer.up.out_features
+            n_rows = n_tokens if i < self._n_whole else n_first
             shapes |= {
-                (i, "input"): ((n_rows, hidden), dtype),
-                (i, "qkv"): ((n_rows, 3 * width), dtype),
+                (i, "input"): ((n_tokens, hidden), dtype),
                 (i, "mixed"): ((n_rows, width), dtype),
                 (i, "mix slope"): ((n_rows, hidden), dtype),
                 (i, "attention normed"): ((n_rows, hidden), wide),
@@ -187,79 +143,103 @@ class FusedLayers:
                 (i, "down slope"): ((n_rows, hidden), dtype),
                 (i, "output normed"): ((n_rows, hidden), wide),
                 (i, "output inverse"): ((n_rows,), wide),
-                (i, "qkv weight"): ((3 * width, hidden), dtype),
                 (i, "mix weight"): ((hidden, width), dtype),
                 (i, "up weight"): ((inner, hidden), dtype),
                 (i, "down weight"): ((hidden, inner), dtype),
             }
-            for number, share in enumerate(self._shares):
-                shapes[i, "attention weights", number] = ((_n_weights(share, self._parts.n_heads),), wide)
-        shapes[len(self._layers), "input"] = shapes[0, "input"]
+            if i < self._n_whole:
+                shapes[i, "qkv"] = ((n_rows, 3 * width), dtype)
+                shapes[i, "qkv weight"] = ((3 * width, hidden), dtype)
+                for number, share in enumerate(self._shares):
+                    n_weights = _n_weights(share, self._parts.n_heads)
+                    shapes[i, "attention weights", number] = ((n_weights,), wide)
+        n_last = n_tokens if self._n_whole == len(self._layers) else n_first
+        shapes[len(self._layers), "input"] = ((n_last, hidden), dtype)
         return shapes
 
-    def _weights_of(self, index: int, layer: LayerParts) -> _Weights:
-        """Return a layer's weights, copied to where their gradients will be computed."""
+    def _copy_weights(self) -> None:
+        """Copy the layers' weights to where their gradients will be computed."""
+        for i, layer in enumerate(self._layers):
+            for name, (_, _, fields) in _FACTORS.items():
+                target = self._values.get((i, f"{name} weight"))
+                if target is not None:
+                    for field, part in zip(fields, target.chunk(len(fields)), strict=True):
+                        part.copy_(getattr(layer, field).weight.detach())
 
-        def copied(name: str, *linears: nn.Linear) -> Tensor:
-            target = self._values[index, f"{name} weight"]
-            for linear, part in zip(linears, target.chunk(len(linears)), strict=True):
-                part.copy_(linear.weight.detach())
-            return target
+    def _threshold(self, number: int, dropout: nn.Dropout | None) -> int:
+        p = active_probability(dropout)
+        drops = self._shares[number].masks is not None and p > 0
+        return drop_threshold(p) if drops else NO_DROPOUT
 
-        return _Weights(
-            qkv=copied("qkv", layer.query, layer.key, layer.value),
-            mix=copied("mix", layer.mix),
-            up=copied("up", layer.up),
-            down=copied("down", layer.down),
+    def _layer(self, number: int, i: int) -> _Layer:
+        layer, rows = self._layers[i], self._token_rows[number]
+        return _Layer(
+            qkv_weight=self._values[i, "qkv weight"],
+            qkv_bias=np.concatenate([_bias(linear) for linear in (layer.query, layer.key, layer.value)]),
+            of_qkv_bias=self._vector_gradients[number][i].qkv_bias,
+            threshold=self._threshold(number, layer.attention_dropout),
+            input=Values.of(self._values[i, "input"][rows]),
+            qkv=Values.of(self._values[i, "qkv"][rows]),
+            attention_weights=self._values[i, "attention weights", number].numpy(),
+            rest=self._rest(number, i, rows),
         )
 
-    def _share_layer(self, number: int, i: int, weights: _Weights) -> _ShareLayer:
+    def _last_layer(self, number: int) -> _LastLayer:
+        i = self._n_whole
+        layer, rows = self._layers[i], self._first_rows[number]
+        attention = FirstAttention(
+            self._kernels,
+            layer,
+            self._parts.n_heads,
+            self._shares[number].tokens,
+            self._threshold(number, layer.attention_dropout),
+            self._memory,
+            self._values[i, "mixed"][rows],
+            self._vector_gradients[number][i].qkv_bias,
+        )
+        return _LastLayer(attention, self._rest(number, i, rows))
+
+    def _rest(self, number: int, i: int, rows: slice) -> AfterAttention:
+        """Return what follows a layer's attention, on a share's rows of the values."""
         layer, vectors = self._layers[i], self._vector_gradients[number][i]
-        drops = self._shares[number].masks is not None
 
-        def values(*key: Any) -> _Values:
-            return _Values.of(self._values[key][self._ranges[number]])
+        def values(index: int, name: str) -> Values:
+            return Values.of(self._values[index, name][rows])
 
-        def threshold(dropout: nn.Dropout | None) -> int:
-            p = active_probability(dropout)
-            return drop_threshold(p) if drops and p > 0 else NO_DROPOUT
-
-        return _ShareLayer(
-            weights=weights,
-            input=values(i, "input"),
-            qkv=values(i, "qkv"),
+        return AfterAttention(
+            mix=self._values[i, "mix weight"],
+            up=self._values[i, "up weight"],
+            down=self._values[i, "down weight"],
+            activation=KINDS[self._parts.activation],
+            up_bias=_bias(layer.up),
+            of_up_bias=vectors.up_bias,
             mixed=values(i, "mixed"),
-            middle=values(i, "middle"),
             up_slope=values(i, "up slope"),
             after=values(i, "after"),
-            threshold=threshold(layer.attention_dropout),
-            qkv_bias=np.concatenate([_bias(linear) for linear in (layer.query, layer.key, layer.value)]),
-            up_bias=_bias(layer.up),
-            of_qkv_bias=vectors.qkv_bias,
-            of_up_bias=vectors.up_bias,
-            attention_weights=self._values[i, "attention weights", number].numpy(),
-            attention=_Residual(
+            attention=Residual(
                 bias=_bias(layer.mix),
                 gain=_vector(layer.attention_norm.weight),
                 shift=_vector(layer.attention_norm.bias),
                 of_bias=vectors.mix_bias,
                 of_gain=vectors.attention_gain,
                 of_shift=vectors.attention_shift,
-                threshold=threshold(layer.mix_dropout),
+                threshold=self._threshold(number, layer.mix_dropout),
+                n_skipped=self._n_skipped(number, i, layer.mix_dropout),
                 epsilon=layer.attention_norm.eps,
                 operand=values(i, "middle"),
                 slope=values(i, "mix slope"),
                 normed=values(i, "attention normed").array,
                 inverse=values(i, "attention inverse").array,
             ),
-            output=_Residual(
+            output=Residual(
                 bias=_bias(layer.down),
                 gain=_vector(layer.output_norm.weight),
                 shift=_vector(layer.output_norm.bias),
                 of_bias=vectors.down_bias,
                 of_gain=vectors.output_gain,
                 of_shift=vectors.output_shift,
-                threshold=threshold(layer.output_dropout),
+                threshold=self._threshold(number, layer.output_dropout),
+                n_skipped=self._n_skipped(number, i, layer.output_dropout),
                 epsilon=layer.output_norm.eps,
                 operand=values(i + 1, "input"),
                 slope=values(i, "down slope"),
@@ -268,8 +248,16 @@ class FusedLayers:
             ),
         )
 
+    def _n_skipped(self, number: int, i: int, dropout: nn.Dropout | None) -> int:
+        """Return the words drawn for rows that only autograd's layers of all tokens have."""
+        if i >= self._n_whole or self._threshold(number, dropout) == NO_DROPOUT:
+            return 0
+        share = self._shares[number]
+        n_rows = -(-share.n_tokens // ROUNDED_TO) * ROUNDED_TO - _n_rows(share)
+        return n_rows * self._layers[i].query.in_features // DRAWS_A_WORD
+
     def forward(self, embedded: Sequence[Tensor], wanted: Collection[int]) -> list[dict[int, Tensor]]:
-        """Return each share's states after the wanted layers, ``(tokens, H)`` in float32.
+        """Return each share's states after the wanted layers in float32, ``(tokens, H)`` or of first tokens ``(R, H)``.
 
         Args:
             embedded: each share's embeddings, ``(tokens, H)``.
@@ -283,17 +271,18 @@ class FusedLayers:
 
     @torch.no_grad()
     def _forward(self, number: int, embedded: Tensor, wanted: Collection[int]) -> dict[int, Tensor]:
-        kernels, share, layers = self._kernels, self._shares[number], self._share_layers[number]
+        kernels, share, layers = self._kernels, self._shares[number], self._whole[number]
         groups, n_heads, n_tokens = self._groups[number], self._parts.n_heads, share.n_tokens
         stream = np.zeros(4, np.uint64) if share.masks is None else share.masks.stream()
-        states = _Values.of(self._values["states"][self._ranges[number]])
-        update = _Values.of(self._memory.tensor(tuple(states.tensor.shape), self._dtype))
+        states = Values.of(self._values["states"][self._token_rows[number]])
+        update = Values.of(self._memory.tensor(tuple(states.tensor.shape), self._dtype))
         states.tensor[:n_tokens] = embedded
         states.tensor[n_tokens:] = 0
-        layers[0].input.tensor.copy_(states.tensor)
+        if layers:
+            layers[0].input.tensor.copy_(states.tensor)
         kept = {}
         for i, layer in enumerate(layers):
-            torch.mm(layer.input.tensor, layer.weights.qkv.t(), out=layer.qkv.tensor)
+            torch.mm(layer.input.tensor, layer.qkv_weight.t(), out=layer.qkv.tensor)
             kernels.attend(
                 layer.qkv.array,
                 layer.qkv_bias,
@@ -302,43 +291,22 @@ class FusedLayers:
                 layer.threshold,
                 stream,
                 layer.attention_weights,
-                layer.mixed.array,
+                layer.rest.mixed.array,
             )
-            layer.mixed.array[n_tokens:] = 0
-            torch.mm(layer.mixed.tensor, layer.weights.mix.t(), out=update.tensor)
-            self._add_and_norm(layer.attention, stream, states, update, n_tokens)
-            torch.mm(layer.middle.tensor, layer.weights.up.t(), out=layer.up_slope.tensor)
-            kernels.activate(self._activation, layer.up_slope.array, layer.up_bias, layer.after.array)
-            torch.mm(layer.after.tensor, layer.weights.down.t(), out=update.tensor)
-            self._add_and_norm(layer.output, stream, states, update, n_tokens)
+            layer.rest.mixed.array[n_tokens:] = 0
+            layer.rest.forward(kernels, stream, states, update)
             if i + 1 in wanted:
                 own = states.tensor[:n_tokens]
-                kept[i + 1] = own if i + 1 == len(layers) else own.clone()
+                kept[i + 1] = own if i + 1 == len(self._layers) else own.clone()
+        if self._last:
+            last = self._last[number]
+            first = Values.of(last.attention.forward(states.tensor[:n_tokens], stream))
+            update = Values.of(torch.empty_like(first.tensor, dtype=self._dtype))
+            last.rest.forward(kernels, stream, first, update)
+            kept[len(self._layers)] = first.tensor
         if share.masks is not None:
             share.masks.continue_from(stream)
         return kept
-
-    def _add_and_norm(
-        self, residual: _Residual, stream: np.ndarray, states: _Values, update: _Values, n_tokens: int
-    ) -> None:
-        self._kernels.add_and_norm(
-            states.array,
-            update.array,
-            residual.bias,
-            residual.threshold,
-            stream,
-            residual.gain,
-            residual.shift,
-            residual.epsilon,
-            residual.operand.array,
-            residual.normed,
-            residual.inverse,
-            residual.slope.array,
-        )
-        if residual.threshold != NO_DROPOUT:
-            n_rows, width = update.array.shape
-            rest = -(-n_tokens // ROUNDED_TO) * ROUNDED_TO - n_rows  # rows that autograd's layers would have
-            self._kernels.skip(stream, rest * width // DRAWS_A_WORD)
 
     def backward(self, gradients: Sequence[Mapping[int, Tensor]]) -> tuple[list[Tensor], list[Tensor | None]]:
         """Return the gradients of each share's embeddings, ``(tokens, H)``, and of all parameters.
@@ -348,8 +316,8 @@ class FusedLayers:
         left alone for long.
 
         Args:
-            gradients: for each share, with respect to the states after layers, by their number, ``(tokens, H)``
-                each; at least one, and of the same layers for all shares.
+            gradients: for each share, with respect to what ``forward`` returned, by the number of the layer; at
+                least one, and of the same layers for all shares.
 
         Returns:
             The gradients of embeddings, and those of the parameters in the order of ``layer_parameters``:
@@ -380,7 +348,8 @@ class FusedLayers:
             self._multiply(i, name, found)
 
         jobs: list[Callable[[], None]] = [partial(pass_share, number) for number in numbers]
-        jobs += [partial(multiply, i, name) for name in _FACTORS for i in reversed(range(top))]
+        products = [(i, name) for name in _FACTORS for i in reversed(range(top))]
+        jobs += [partial(multiply, *key) for key in products if key[0] < self._n_whole or key[1] != "qkv"]
         for _ in map_on_cores(lambda job: job(), jobs, at_once=len(numbers)):
             pass
         for i in range(top):
@@ -388,30 +357,37 @@ class FusedLayers:
             for name, vector in vectors.by_parameter(self._layers[i]):
                 if (i, name) in found:
                     found[i, name].copy_(torch.from_numpy(vector))
+        for i in range(self._n_whole, top):
+            for field in ("query", "key", "value"):
+                if (i, f"{field}.weight") in found:
+                    own = [self._weight_gradients[number][field] for number in numbers]
+                    found[i, f"{field}.weight"].copy_(sum(own[1:], own[0]))
         names = [(i, name) for i, layer in enumerate(self._layers) for name, _ in layer_parameters(layer)]
         return [starts[number] for number in numbers], [found.get(name) for name in names]
 
     @torch.no_grad()
     def _backward(self, number: int, gradients: Mapping[int, Tensor], passed: Sequence[Event]) -> Tensor:
         """Return the gradient of a share's embeddings; set the event of each layer that it has passed."""
-        kernels, layers = self._kernels, self._share_layers[number]
-        groups, n_heads, n_tokens = self._groups[number], self._parts.n_heads, self._shares[number].n_tokens
-        shape = tuple(self._values["states"][self._ranges[number]].shape)
-        gradient = _Values.of(self._memory.tensor(shape))
-        product = _Values.of(self._memory.tensor(shape, self._dtype))
-        inner = _Values.of(self._memory.tensor((shape[0], len(self._layers[0].up.weight)), self._dtype))
-        gradient.tensor.zero_()
+        kernels, groups, n_heads = self._kernels, self._groups[number], self._parts.n_heads
+        n_tokens, hidden = self._shares[number].n_tokens, self._layers[0].query.in_features
+        shape = (_n_rows(self._shares[number]), hidden)
+        gradient = Values.of(self._memory.tensor(shape))
+        product = Values.of(self._memory.tensor(shape, self._dtype))
+        inner = Values.of(self._memory.tensor((shape[0], len(self._layers[0].up.weight)), self._dtype))
         product.tensor.zero_()
-        for i in reversed(range(len(passed))):
-            layer = layers[i]
+        n_whole = len(passed)
+        if self._last and n_whole == len(self._layers):
+            n_whole -= 1
+            self._last_backward(number, gradients[n_whole + 1], gradient.tensor[:n_tokens])
+            gradient.tensor[n_tokens:] = 0
+            passed[n_whole].set()
+        else:
+            gradient.tensor.zero_()
+        for i in reversed(range(n_whole)):
+            layer = self._whole[number][i]
             if i + 1 in gradients:
                 gradient.tensor[:n_tokens] += gradients[i + 1]
-            self._norm_backward(layer.output, gradient, product)
-            torch.mm(layer.output.slope.tensor, layer.weights.down, out=inner.tensor)
-            kernels.activate_backward(layer.up_slope.array, inner.array, layer.of_up_bias)
-            torch.mm(layer.up_slope.tensor, layer.weights.up, out=product.tensor)
-            self._norm_backward(layer.attention, gradient, product)
-            torch.mm(layer.attention.slope.tensor, layer.weights.mix, out=product.tensor)
+            layer.rest.backward(kernels, gradient, product, inner)
             kernels.attend_backward(
                 layer.qkv.array,
                 layer.qkv_bias,
@@ -423,23 +399,18 @@ class FusedLayers:
                 layer.of_qkv_bias,
             )
             layer.qkv.array[n_tokens:] = 0
-            torch.mm(layer.qkv.tensor, layer.weights.qkv, out=product.tensor)
+            torch.mm(layer.qkv.tensor, layer.qkv_weight, out=product.tensor)
             passed[i].set()
         return gradient.tensor.add_(product.tensor)[:n_tokens]
 
-    def _norm_backward(self, residual: _Residual, gradient: _Values, product: _Values) -> None:
-        self._kernels.add_and_norm_backward(
-            gradient.array,
-            product.array,
-            residual.threshold,
-            residual.gain,
-            residual.normed,
-            residual.inverse,
-            residual.slope.array,
-            residual.of_bias,
-            residual.of_gain,
-            residual.of_shift,
-        )
+    def _last_backward(self, number: int, gradient: Tensor, of_states: Tensor) -> None:
+        """Write the gradient of the states before the last layer, ``(tokens, H)``, given that of first tokens."""
+        last = self._last[number]
+        own = Values.of(gradient.float().clone())
+        product = Values.of(torch.zeros_like(own.tensor, dtype=self._dtype))
+        inner = Values.of(torch.empty_like(last.rest.after.tensor))
+        last.rest.backward(self._kernels, own, product, inner)
+        self._weight_gradients[number] = last.attention.backward(product.tensor, own.tensor, of_states)
 
     @torch.no_grad()
     def _multiply(self, i: int, name: str, found: Mapping[tuple[int, str], Tensor]) -> None:
@@ -501,6 +472,11 @@ class _Vectors:
             ("attention_norm.bias", self.attention_shift),
         )
         yield from (("output_norm.weight", self.output_gain), ("output_norm.bias", self.output_shift))
+
+
+def _ranges(sizes: Iterable[int]) -> list[slice]:
+    """Return ranges of these sizes, one after the other."""
+    return [slice(*pair) for pair in itertools.pairwise(itertools.accumulate(sizes, initial=0))]
 
 
 def _n_rows(share: Share) -> int:
