@@ -1,7 +1,9 @@
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -70,6 +72,20 @@ def test_results_that_nobody_wants_are_not_computed():
     results.close()
     assert len(taken) < 100
     assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_results_are_not_kept_once_they_are_taken():
+    class Vectors:
+        pass
+
+    seen = []
+    for vectors in map_on_cores(lambda _: Vectors(), range(50)):
+        seen.append(weakref.ref(vectors))
+        assert sum(own() is not None for own in seen) <= 2  # this one, and the loop's last
+    del vectors
+    gc.collect()
+    assert not any(own() is not None for own in seen)
 
 
 @pytest.mark.usefixtures("four_threads")

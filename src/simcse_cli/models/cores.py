@@ -63,19 +63,16 @@ class _Work(Generic[Item, Result]):
         self._function = function
         self._left: Iterator[tuple[int, Item]] = iter(enumerate(items))
         self._lock = Lock()
-        self._results: list[Future[Result]] = [Future() for _ in items]
+        self._results: dict[int, Future[Result]] = {number: Future() for number in range(len(items))}
 
     def results(self) -> Iterator[Result]:
-        """Yield the results in order, and take items in between, as long as there are some."""
-        done, can_take = 0, True
-        while can_take:
-            with torch.inference_mode(False), torch.enable_grad():  # as in any other thread
-                can_take = self._take_one()
-            while done < len(self._results) and self._results[done].done():
-                yield self._results[done].result()
-                done += 1
-        for result in self._results[done:]:
-            yield result.result()
+        """Yield the results in order, each once and then forgotten, and take items in between while there are some."""
+        can_take = True
+        for number in range(len(self._results)):
+            while can_take and not self._results[number].done():
+                with torch.inference_mode(False), torch.enable_grad():  # as in any other thread
+                    can_take = self._take_one()
+            yield self._results.pop(number).result()
 
     def take_all(self) -> None:
         """Take items until none is left."""
