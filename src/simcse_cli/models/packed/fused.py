@@ -54,7 +54,8 @@ class _Layer:
 
     Attributes:
         qkv_weight: of query, key and value, ``(3D, H)``, in the arithmetic of the products.
-        qkv_bias: parameter; of_qkv_bias: its gradient, added to.
+        qkv_bias: parameter, float32.
+        of_qkv_bias: its gradient, added to.
         threshold: of dropout on attention weights.
         input: states before the layer, as operand.
         qkv: queries, keys and values, then their gradient.
@@ -206,6 +207,24 @@ class FusedLayers:
         def values(index: int, name: str) -> Values:
             return Values.of(self._values[index, name][rows])
 
+        def residual(name: str, product: str, dropout: nn.Dropout | None, operand: Values) -> Residual:
+            norm: nn.LayerNorm = getattr(layer, f"{name}_norm")
+            return Residual(
+                bias=_bias(getattr(layer, product)),
+                gain=_vector(norm.weight),
+                shift=_vector(norm.bias),
+                of_bias=getattr(vectors, f"{product}_bias"),
+                of_gain=getattr(vectors, f"{name}_gain"),
+                of_shift=getattr(vectors, f"{name}_shift"),
+                threshold=self._threshold(number, dropout),
+                n_skipped=self._n_skipped(number, i, dropout),
+                epsilon=norm.eps,
+                operand=operand,
+                slope=values(i, f"{product} slope"),
+                normed=values(i, f"{name} normed").array,
+                inverse=values(i, f"{name} inverse").array,
+            )
+
         return AfterAttention(
             mix=self._values[i, "mix weight"],
             up=self._values[i, "up weight"],
@@ -216,36 +235,8 @@ class FusedLayers:
             mixed=values(i, "mixed"),
             up_slope=values(i, "up slope"),
             after=values(i, "after"),
-            attention=Residual(
-                bias=_bias(layer.mix),
-                gain=_vector(layer.attention_norm.weight),
-                shift=_vector(layer.attention_norm.bias),
-                of_bias=vectors.mix_bias,
-                of_gain=vectors.attention_gain,
-                of_shift=vectors.attention_shift,
-                threshold=self._threshold(number, layer.mix_dropout),
-                n_skipped=self._n_skipped(number, i, layer.mix_dropout),
-                epsilon=layer.attention_norm.eps,
-                operand=values(i, "middle"),
-                slope=values(i, "mix slope"),
-                normed=values(i, "attention normed").array,
-                inverse=values(i, "attention inverse").array,
-            ),
-            output=Residual(
-                bias=_bias(layer.down),
-                gain=_vector(layer.output_norm.weight),
-                shift=_vector(layer.output_norm.bias),
-                of_bias=vectors.down_bias,
-                of_gain=vectors.output_gain,
-                of_shift=vectors.output_shift,
-                threshold=self._threshold(number, layer.output_dropout),
-                n_skipped=self._n_skipped(number, i, layer.output_dropout),
-                epsilon=layer.output_norm.eps,
-                operand=values(i + 1, "input"),
-                slope=values(i, "down slope"),
-                normed=values(i, "output normed").array,
-                inverse=values(i, "output inverse").array,
-            ),
+            attention=residual("attention", "mix", layer.mix_dropout, values(i, "middle")),
+            output=residual("output", "down", layer.output_dropout, values(i + 1, "input")),
         )
 
     def _n_skipped(self, number: int, i: int, dropout: nn.Dropout | None) -> int:
