@@ -59,7 +59,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
     What ``torch.nn.utils.clip_grad_norm_`` does, factor min(1, max_norm / (norm + 1e-6)), but a CPU leaves
     gradients alone that the factor would leave as they are.
     """
-    parameters = [parameter for parameter in parameters if parameter.grad is not None]
+    parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if norm.device.type != "cpu" or not norm + 1e-6 <= max_norm:  # asking another device would make it wait
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)

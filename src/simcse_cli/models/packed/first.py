@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.memory import Memory
-from simcse_cli.models.packed.stages import Kernels
+from simcse_cli.models.packed.stages import Kernels, bias_of
 from simcse_cli.models.packed.tokens import LANES, PackedTokens
 
 
@@ -70,11 +70,7 @@ class FirstAttention:
         linears = (layer.query, layer.key, layer.value)
         self._query, key, value = (linear.weight.detach() for linear in linears)
         self._key, self._value = (weight.view(n_heads, self._head, -1) for weight in (key, value))
-        biases = [
-            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
-            for linear in linears
-        ]
-        self._query_bias, key_bias, value_bias = (bias.detach() for bias in biases)
+        self._query_bias, key_bias, value_bias = (torch.from_numpy(bias_of(linear)) for linear in linears)
         self._key_bias, self._value_bias = (
             bias.view(n_heads, 1, self._head) for bias in (key_bias, value_bias)
         )

@@ -22,7 +22,7 @@ from simcse_cli.models.packed.dropout import DRAWS_A_WORD, NO_DROPOUT, drop_thre
 from simcse_cli.models.packed.first import FirstAttention
 from simcse_cli.models.packed.layers import active_probability
 from simcse_cli.models.packed.memory import Memory, Shape
-from simcse_cli.models.packed.stages import AfterAttention, Residual, Values
+from simcse_cli.models.packed.stages import AfterAttention, Residual, Values, bias_of
 from simcse_cli.models.packed.tokens import LANES, ROUNDED_TO, Share
 
 # Rows of products are rounded up to this: few sizes need few kernels, which take 2 ms each to make.
@@ -176,7 +176,7 @@ class FusedLayers:
         layer, rows = self._layers[i], self._token_rows[number]
         return _Layer(
             qkv_weight=self._values[i, "qkv weight"],
-            qkv_bias=np.concatenate([_bias(linear) for linear in (layer.query, layer.key, layer.value)]),
+            qkv_bias=np.concatenate([bias_of(linear) for linear in (layer.query, layer.key, layer.value)]),
             of_qkv_bias=self._vector_gradients[number][i].qkv_bias,
             threshold=self._threshold(number, layer.attention_dropout),
             input=Values.of(self._values[i, "input"][rows]),
@@ -210,7 +210,7 @@ class FusedLayers:
         def residual(name: str, product: str, dropout: nn.Dropout | None, operand: Values) -> Residual:
             norm: nn.LayerNorm = getattr(layer, f"{name}_norm")
             return Residual(
-                bias=_bias(getattr(layer, product)),
+                bias=bias_of(getattr(layer, product)),
                 gain=_vector(norm.weight),
                 shift=_vector(norm.bias),
                 of_bias=getattr(vectors, f"{product}_bias"),
@@ -230,7 +230,7 @@ class FusedLayers:
             up=self._values[i, "up weight"],
             down=self._values[i, "down weight"],
             activation=KINDS[self._parts.activation],
-            up_bias=_bias(layer.up),
+            up_bias=bias_of(layer.up),
             of_up_bias=vectors.up_bias,
             mixed=values(i, "mixed"),
             up_slope=values(i, "up slope"),
@@ -397,7 +397,7 @@ class FusedLayers:
     def _last_backward(self, number: int, gradient: Tensor, of_states: Tensor) -> None:
         """Write the gradient of the states before the last layer, ``(tokens, H)``, given that of first tokens."""
         last = self._last[number]
-        own = Values.of(gradient.float().clone())
+        own = Values.of(gradient.clone(memory_format=torch.contiguous_format))
         product = Values.of(torch.zeros_like(own.tensor, dtype=self._dtype))
         inner = Values.of(torch.empty_like(last.rest.after.tensor))
         last.rest.backward(self._kernels, own, product, inner)
@@ -487,10 +487,3 @@ def _padded(length: int) -> int:
 
 def _vector(parameter: Tensor) -> np.ndarray:
     return parameter.detach().numpy()
-
-
-def _bias(linear: nn.Linear) -> np.ndarray:
-    """Return the bias, zeros where there is none."""
-    if linear.bias is None:
-        return np.zeros(linear.out_features, np.float32)
-    return _vector(linear.bias)

@@ -51,42 +51,43 @@ def compiled_before(name: str = "attend") -> bool:
 # Values: float32, or bfloat16 in the upper half of its bits.
 
 
+def _store(load: Any, pack: Any, from_16_bits: Any, to_16_bits: Any) -> None:
+    """Let compiled code take float32 as it is, and 16 bits by two functions, for ``load`` and ``pack``."""
+
+    def same(value: Any) -> Any:
+        return value
+
+    def same_for(value: Any, row: Any) -> Any:
+        return value
+
+    @overload(load, inline="always")
+    def load_of_type(value: Any) -> Any:
+        return same if value == types.float32 else from_16_bits
+
+    @overload(pack, inline="always")
+    def pack_for_type(value: Any, row: Any) -> Any:
+        return same_for if row.dtype == types.float32 else to_16_bits
+
+
 def _load(value: Any) -> Any:
     """Return a value as float32; compiled code takes the overload for its type."""
-
-
-@overload(_load, inline="always")
-def _load_of_type(value: Any) -> Any:
-    if value == types.float32:
-
-        def load(value: Any) -> Any:
-            return value
-    else:
-
-        def load(value: Any) -> Any:
-            return np.int32(np.int32(value) << np.int32(16)).view(np.float32)
-
-    return load
 
 
 def _pack(value: Any, row: Any) -> Any:
     """Return a float32 as what the array holds, bfloat16 rounded to nearest even; compiled code takes the overload."""
 
 
-@overload(_pack, inline="always")
-def _pack_for_type(value: Any, row: Any) -> Any:
-    if row.dtype == types.float32:
+def _from_bfloat16(value: Any) -> Any:
+    return np.int32(np.int32(value) << np.int32(16)).view(np.float32)
 
-        def pack(value: Any, row: Any) -> Any:
-            return value
-    else:
 
-        def pack(value: Any, row: Any) -> Any:
-            bits = np.float32(value).view(np.uint32)
-            bits = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-            return np.int16(bits >> np.uint32(16))
+def _to_bfloat16(value: Any, row: Any) -> Any:
+    bits = np.float32(value).view(np.uint32)
+    bits = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.int16(bits >> np.uint32(16))
 
-    return pack
+
+_store(_load, _pack, _from_bfloat16, _to_bfloat16)
 
 
 # Slopes of activations, all between -0.13 and 1.13: float32, or 16 bits that count steps of 2^-14, which is closer
@@ -98,36 +99,19 @@ def _load_slope(value: Any) -> Any:
     """Return a slope as float32; compiled code takes the overload for its type."""
 
 
-@overload(_load_slope, inline="always")
-def _load_slope_of_type(value: Any) -> Any:
-    if value == types.float32:
-
-        def load(value: Any) -> Any:
-            return value
-    else:
-
-        def load(value: Any) -> Any:
-            return _F(value) * (_F(1) / _STEPS)
-
-    return load
-
-
 def _pack_slope(value: Any, row: Any) -> Any:
     """Return a slope as what the array holds; compiled code takes the overload."""
 
 
-@overload(_pack_slope, inline="always")
-def _pack_slope_for_type(value: Any, row: Any) -> Any:
-    if row.dtype == types.float32:
+def _from_steps(value: Any) -> Any:
+    return _F(value) * (_F(1) / _STEPS)
 
-        def pack(value: Any, row: Any) -> Any:
-            return value
-    else:
 
-        def pack(value: Any, row: Any) -> Any:
-            return np.int16(np.int32(np.rint(value * _STEPS)))
+def _to_steps(value: Any, row: Any) -> Any:
+    return np.int16(np.int32(np.rint(value * _STEPS)))
 
-    return pack
+
+_store(_load_slope, _pack_slope, _from_steps, _to_steps)
 
 
 # The stream of draws.

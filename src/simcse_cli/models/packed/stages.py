@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # The module ``kernels``, handed on by those who import it late: the compiler behind it takes most of a second to load.
 Kernels = Any
@@ -25,6 +25,13 @@ class Values(NamedTuple):
     def of(cls, tensor: Tensor) -> "Values":
         """Return a tensor with itself as the kernels take it; bfloat16 as int16 with its bits."""
         return cls(tensor, (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy())
+
+
+def bias_of(linear: nn.Linear) -> np.ndarray:
+    """Return the bias, zeros where there is none."""
+    bias = linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+    array: np.ndarray = bias.detach().numpy()
+    return array
 
 
 @dataclass(frozen=True, slots=True)
