@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from measure import data_dir
+from simcse_cli.choices import DropoutMode, Precision
 from simcse_cli.commands.train import train
+from simcse_cli.comparison.published import load_table
 from simcse_cli.config import TrainConfig
 from simcse_cli.console import Console
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.names import DropoutMode, Precision
-from simcse_cli.published import load_table
 from simcse_cli.training.dev import evaluate_dev, read_dev_set
 
 # Row of the published tables, or the report's way to do it -> settings.

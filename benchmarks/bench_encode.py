@@ -20,9 +20,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from measure import Peaks, alternate, arguments, machine, report, useful_flops, wikipedia
 from shapes import model_folder
-from simcse_cli.models.batching import pad, token_batches
+from simcse_cli.choices import Pooler
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.names import Pooler
+from simcse_cli.models.padding import pad, token_batches
 
 BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]

@@ -19,9 +19,9 @@ from transformers import TrainerCallback
 
 from measure import Peaks, Timing, arguments, data_dir, machine, report, synchronize, useful_flops, wikipedia
 from shapes import model_folder
+from simcse_cli.choices import Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.names import Pooler
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.batches import prefetch
 from simcse_cli.training.loop import Trainer

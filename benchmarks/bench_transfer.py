@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "evalu
 import plain_loop
 
 from measure import Timing, alternate, arguments, data_dir, machine, report
+from simcse_cli.choices import TRANSFER_TASKS, Pooler, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
 from simcse_cli.evaluation.features import pair_features
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import outer_splits
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.names import TRANSFER_TASKS, Pooler, TransferProtocol
 from simcse_cli.progress import SilentProgress
 
 Found = tuple[float, float, tuple[float, ...]]

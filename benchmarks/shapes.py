@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from simcse_cli.models.sources import resolve_model
+from simcse_cli.models.resolve import resolve_model
 
 PREFIX = "random:"
 SHAPES = {  # model type, hidden size, layers, heads, inner size, vocabulary

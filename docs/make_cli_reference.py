@@ -27,6 +27,8 @@ def option_row(param: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-"))
     choices = getattr(param, "help", None) or ""
     default = param.default if not callable(param.default) else None
+    stated = getattr(param, "show_default", None)
+    default = stated if isinstance(stated, str) else default
     shown = "" if default in (None, False, (), []) else f"`{getattr(default, 'value', default)}`"
     environment = f" (`{param.envvar}`)" if param.envvar else ""
     names = names or f"`{param.name.upper()}`"

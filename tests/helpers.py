@@ -141,8 +141,8 @@ def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArra
 
 def write_transfer_folder(folder: Path, *, n_good: int = 60, n_bad: int = 50) -> Path:
     """Write a SentEval folder with all seven transfer tasks; one word a sentence gives its class away."""
+    from simcse_cli.choices import TRANSFER_TASKS
     from simcse_cli.data.transfer_files import TREC_CLASSES, transfer_files
-    from simcse_cli.names import TRANSFER_TASKS
 
     rng = np.random.default_rng(0)
     fillers = [f"w{i}" for i in range(30)]

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from comparison_cases import write_run, write_sts_result, write_transfer_result
+from simcse_cli.choices import STS_TASKS, Aggregation, Metric
 from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings, rank_errors
 from simcse_cli.comparison.entries import Entry, EntryKind, from_system
-from simcse_cli.comparison.joined import compare, pareto_front, unlike_settings
+from simcse_cli.comparison.published import load_table
 from simcse_cli.comparison.replicates import add_means, merge_parts
 from simcse_cli.comparison.results import StsView, read_results
 from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.tables import compare, pareto_front, unlike_settings
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.names import STS_TASKS, Aggregation, Metric
 from simcse_cli.pair_scores import SubsetPairs
 from simcse_cli.predictions import TaskPredictions
-from simcse_cli.published import load_table
 
 
 def entry(label: str, **fields: Any) -> Entry:

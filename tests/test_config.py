@@ -1,16 +1,10 @@
 import pytest
 
-from simcse_cli.config import (
-    TrainConfig,
-    check_keys,
-    coerce_settings,
-    dump_config,
-    read_recipe,
-    resolve_config,
-    shipped_recipes,
-)
+from simcse_cli.choices import HeadUse, ObjectiveName, Similarity
+from simcse_cli.config import TrainConfig, dump_config, resolve_config
 from simcse_cli.errors import ConfigError
-from simcse_cli.names import HeadUse, Objective, Similarity
+from simcse_cli.recipes import read_recipe, shipped_recipes
+from simcse_cli.settings import check_keys, coerce_settings
 
 
 def test_later_sources_win(tmp_path, monkeypatch):
@@ -24,13 +18,13 @@ def test_later_sources_win(tmp_path, monkeypatch):
 def test_objective_defaults_lie_under_the_recipe(tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text("objective: simcse-sup\nepochs: 2\n")
-    defaults = {Objective.SIMCSE_SUP: {"epochs": 3.0, "head": HeadUse.KEPT}}
+    defaults = {ObjectiveName.SIMCSE_SUP: {"epochs": 3.0, "head": HeadUse.KEPT}}
     config = resolve_config(recipe=str(recipe), objective_defaults=defaults)
     assert (config.epochs, config.head) == (2.0, HeadUse.KEPT)
 
 
 def test_dump_and_resolve_give_the_same_settings(tmp_path):
-    config = TrainConfig(objective=Objective.SIMCSE_SUP, similarity=Similarity.DOT, options={"x": 1})
+    config = TrainConfig(objective=ObjectiveName.SIMCSE_SUP, similarity=Similarity.DOT, options={"x": 1})
     path = tmp_path / "config.yaml"
     path.write_text(dump_config(config))
     assert resolve_config(recipe=str(path)) == config
@@ -42,7 +36,7 @@ def test_dump_and_resolve_give_the_same_settings(tmp_path):
 )
 def test_unknown_key_names_the_nearest(key, nearest):
     with pytest.raises(ConfigError, match="unknown key") as caught:
-        coerce_settings({key: 1}, place="r.yaml")
+        coerce_settings(TrainConfig, {key: 1}, place="r.yaml")
     if nearest == "temperature":
         assert caught.value.hint == "did you mean temperature?"
     else:
@@ -50,7 +44,7 @@ def test_unknown_key_names_the_nearest(key, nearest):
 
 
 def test_flag_spelling_is_accepted_as_a_key():
-    assert coerce_settings({"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
+    assert coerce_settings(TrainConfig, {"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
 
 
 def test_check_keys_turns_dashes_to_underscores():
@@ -79,7 +73,7 @@ def test_impossible_values_name_the_flag(values, message):
 )
 def test_wrong_types_are_refused(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
-        coerce_settings(values, place="r.yaml")
+        coerce_settings(TrainConfig, values, place="r.yaml")
 
 
 def test_temperature_is_one_for_the_dot_product():

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from simcse_cli.console import Column, Console, Report, to_csv, to_latex, to_markdown
+from simcse_cli.choices import OutputFormat
+from simcse_cli.console import Console
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.names import OutputFormat
+from simcse_cli.report import Column, Report, to_csv, to_latex, to_markdown
 
 REPORT = Report(
     "Title",

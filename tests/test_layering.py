@@ -9,10 +9,13 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "simcse_cli"
 LAYERS = (
-    {"names", "errors", "progress"},
-    {"files", "measures"},
-    {"config", "runs", "published", "pair_scores", "predictions", "losses", "models", "postprocess", "data"},
-    {"objectives", "evaluation", "analysis", "encoding", "comparison"},
+    {"choices", "errors", "progress"},
+    {"files", "metrics", "recipes", "report", "settings"},
+    {"config", "data", "losses", "postprocess", "runs", "pair_scores", "predictions"},
+    {"kernels"},
+    {"augment", "models", "prepare"},
+    {"objectives", "evaluation", "encoding"},
+    {"analysis", "comparison"},
     {"console", "training"},
     {"commands"},
     {"cli"},
@@ -25,8 +28,8 @@ THIRD_PARTY = {
     "rich": {"console", "commands"},
     "accelerate": {"training"},
     "datasets": {"data"},
-    "transformers": {"models", "data", "training"},
-    "yaml": {"config", "published", "commands", "training"},
+    "transformers": {"models", "augment", "training"},
+    "yaml": {"config", "recipes", "comparison", "commands", "training"},
     "mteb": {"evaluation"},
     "matplotlib": {"analysis", "commands", "training"},
 }

@@ -59,7 +59,7 @@ def parse(arguments: list[str]) -> dict[str, object]:
 @pytest.mark.parametrize("scale", ["full", "small"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_recipe_calls_are_valid_and_end_in_a_published_table(script: str, scale: str, tmp_path: Path) -> None:
-    from simcse_cli.published import load_table
+    from simcse_cli.comparison.published import load_table
 
     calls = calls_of(script, scale, tmp_path)
     for call in calls:
@@ -87,7 +87,7 @@ def test_scale_other_than_full_or_small_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_published_table_has_a_recipe_or_needs_none() -> None:
-    from simcse_cli.published import table_ids
+    from simcse_cli.comparison.published import table_ids
 
     # copies of other rows, differences, and what a user of the original script reported
     without = {"simcse.inline", "v1.headline", "v1.2", "v1.4", "v1.9", "v1.10", "v1.datasets", "v1.sts"}

@@ -1,7 +1,8 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from simcse_cli import __version__
 from simcse_cli.console import configure_console, get_console
-from simcse_cli.errors import SimcseError
+from simcse_cli.errors import SimcseError, UsageError
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -59,7 +60,8 @@ def _root(
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
     """Make the keys of a YAML file the command's defaults; flags and environment still win over them."""
     if value is not None and not ctx.resilient_parsing:
-        from simcse_cli.config import check_keys, read_recipe
+        from simcse_cli.recipes import read_recipe
+        from simcse_cli.settings import check_keys
 
         values = read_recipe(str(value))
         valid = [param.name for param in ctx.command.params if param.name not in _COMMON_NAMES]
@@ -81,6 +83,19 @@ def _common(
 _COMMON_NAMES = ("config", "quiet", "verbose", "help")
 
 
+def _with_usage_errors(callback: Callable[..., None]) -> Callable[..., None]:
+    """Let Typer show a ``UsageError`` as it shows wrong options, with the usage above it."""
+
+    @wraps(callback)
+    def run(*args: Any, **values: Any) -> None:
+        try:
+            callback(*args, **values)
+        except UsageError as error:
+            raise typer.BadParameter(error.message, param_hint=error.option) from None
+
+    return run
+
+
 def _add_common_options(command: Any) -> None:
     """Give every leaf command the common options, whatever its module declares."""
     if hasattr(command, "commands"):
@@ -89,6 +104,7 @@ def _add_common_options(command: Any) -> None:
         return
     single = typer.Typer(add_completion=False)
     single.command()(_common)
+    command.callback = _with_usage_errors(command.callback)
     taken = {param.name for param in command.params}
     for option in typer.main.get_command(single).params:
         if option.name not in taken and option.name != "help":

@@ -4,117 +4,131 @@ Order of precedence: dataclass default < the objective's own defaults < recipe <
 """
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
-from importlib import resources
-from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from simcse_cli.errors import ConfigError
-from simcse_cli.names import (
+import yaml
+
+from simcse_cli.choices import (
     Device,
     DevSuite,
     DropoutMode,
+    Gather,
     HeadUse,
-    Objective,
+    Metric,
+    ObjectiveName,
+    OptimizerName,
     Pooler,
     Precision,
+    Schedule,
     Similarity,
 )
+from simcse_cli.errors import ConfigError
+from simcse_cli.recipes import read_recipe
+from simcse_cli.settings import check_ranges, coerce_settings, flag, setting
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 DATA_VARIABLE = "SIMCSE_DATA"
+MODEL_HELP = (
+    "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
+    "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
+)
 
 
-class DevMetric(StrEnum):
-    """Correlation with gold scores that chooses the best model; transfer tasks have accuracy instead."""
-
-    SPEARMAN = "spearman"
-    PEARSON = "pearson"
-
-
-class Gather(StrEnum):
-    """Gradient of negatives gathered from other processes: the true one, or 1/W of it as the original code."""
-
-    TRUE = "true"
-    ORIGINAL = "original"
-
-
-class OptimizerName(StrEnum):
-    """Update rule."""
-
-    ADAMW = "adamw"
-    ADAM = "adam"
-    RMSPROP = "rmsprop"
-
-
-class Schedule(StrEnum):
-    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension."""
-
-    LINEAR = "linear"
-    CONSTANT = "constant"
-    TENSION = "tension"
+_DATA, _METHOD, _OPTIMISER, _RUN = "Data and model", "Method", "Optimisation", "Run"
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training run; the comment behind a field says what is counted."""
+    """Settings of one training run."""
 
-    objective: Objective = Objective.SIMCSE_UNSUP
-    model: str = "minilm"
-    train_file: str | None = None  # None: the generated demo corpus
-    dev_file: str | None = None  # STS-B file; None: no dev evaluation by it
-    dev_suite: DevSuite = DevSuite.FILE  # what the dev score is taken on; file: dev_file
-    dev_tasks: str | None = None  # of the suite, comma-separated; None: all that have dev data
-    data_dir: str | None = None  # SentEval folder of the suite
-    pooler: Pooler = Pooler.CLS  # during training
-    head: HeadUse = HeadUse.TRAIN_ONLY  # of the MLP head that `cls` trains with
-    max_length: int = 32  # sub-words, special ones included
-    batch_size: int = 64  # examples per process and optimizer step
-    micro_batch_size: int | None = None  # encoder rows per forward pass with cached gradients
-    lr: float = 3e-5  # at its peak
-    optimizer: OptimizerName = OptimizerName.ADAMW
-    schedule: Schedule = Schedule.LINEAR
-    adam_eps: float = 1e-8
-    weight_decay: float = 0.0
-    warmup: float = 0.0  # share of the steps
-    max_grad_norm: float = 1.0
-    epochs: float = 1.0
-    max_steps: int | None = None  # optimizer steps; overrides epochs
-    temperature: float | None = None  # None: 0.05 for cosine, 1 for dot
-    similarity: Similarity = Similarity.COSINE
-    hard_negative_alpha: float = 1.0
-    dropout: float | None = None  # None: the checkpoint's own
-    dropout_mode: DropoutMode = DropoutMode.INDEPENDENT
-    augment: str | None = None  # METHOD:RATE for the positives
-    gather: Gather = Gather.TRUE
-    bucket_batches: int = 1  # batches whose rows are sorted by length together
-    options: dict[str, Any] = field(default_factory=dict)  # further settings of the objective
-    eval_every: int = 125  # optimizer steps between dev evaluations
-    save_every: int | None = None  # optimizer steps between resume states; None: as eval_every
-    keep_checkpoints: int = 1  # newest resume states that are kept; 0: all
-    log_every: int = 10  # optimizer steps between lines of metrics.jsonl
-    dev_metric: DevMetric = DevMetric.SPEARMAN
-    patience: int | None = None  # dev evaluations without improvement before the run stops
-    seed: int = 42
-    device: Device = Device.AUTO
-    precision: Precision = Precision.FP32
+    objective: ObjectiveName = setting(
+        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD
+    )
+    train_file: str | None = setting(
+        None, "Training file, or - for stdin; default: the generated corpus.", group=_DATA
+    )
+    dev_file: str | None = setting(
+        None,
+        "STS-B file that chooses the best model; under another --dev-suite it gives alignment and uniformity.",
+        group=_DATA,
+    )
+    dev_suite: DevSuite = setting(
+        DevSuite.FILE,
+        "What chooses the best model: the pairs of --dev-file, STS tasks, or transfer tasks.",
+        group=_DATA,
+    )
+    dev_tasks: str | None = setting(
+        None,
+        "Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
+        group=_DATA,
+    )
+    data_dir: str | None = setting(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.", group=_DATA)
+    model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA)
+    max_length: int = setting(
+        32, "Sub-words per sentence in training, special ones included.", group=_DATA, min=1
+    )
+    hard_negative_alpha: float = setting(
+        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", group=_METHOD, above=0
+    )
+    temperature: float | None = setting(
+        None, "Divides similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0
+    )
+    similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", group=_METHOD)
+    pooler: Pooler = setting(Pooler.CLS, "Pooler during training; cls adds a fresh head.", group=_METHOD)
+    head: HeadUse = setting(
+        HeadUse.TRAIN_ONLY,
+        "Head after training: dropped (train-only), kept, or none at all.",
+        group=_METHOD,
+    )
+    dropout: float | None = setting(
+        None, "Every dropout probability of the encoder; default: the model's own.", group=_METHOD
+    )
+    dropout_mode: DropoutMode = setting(
+        DropoutMode.INDEPENDENT, "Dropout masks of the two views.", group=_METHOD
+    )
+    augment: str | None = setting(
+        None, "Augment positives on the fly, METHOD:RATE, such as delete:0.1.", group=_METHOD
+    )
+    gather: Gather = setting(
+        Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).", group=_METHOD
+    )
+    options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
+    batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1)
+    micro_batch_size: int | None = setting(
+        None, "Encoder rows at a time, by cached gradients (same gradient).", group=_OPTIMISER, min=1
+    )
+    lr: float = setting(3e-5, "Peak learning rate.", group=_OPTIMISER, above=0)
+    epochs: float = setting(1.0, "Passes over the data.", group=_OPTIMISER, above=0)
+    max_steps: int | None = setting(None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1)
+    warmup: float = setting(0.0, "Share of the steps with rising rate.", group=_OPTIMISER)
+    weight_decay: float = setting(0.0, "Decoupled weight decay.", group=_OPTIMISER)
+    max_grad_norm: float = setting(1.0, "Gradient norm is clipped here.", group=_OPTIMISER, above=0)
+    optimizer: OptimizerName = setting(OptimizerName.ADAMW, "Update rule.", hidden=True)
+    schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", hidden=True)
+    adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
+    bucket_batches: int = setting(1, "Sort by length within this many batches.", group=_OPTIMISER, min=1)
+    eval_every: int = setting(125, "Steps between dev evaluations.", group=_RUN, min=1)
+    save_every: int | None = setting(
+        None, "Steps between resume states; default: as --eval-every.", group=_RUN, min=1
+    )
+    keep_checkpoints: int = setting(
+        1, "Newest resume states to keep, for `simcse eval --checkpoints`; 0: all.", group=_RUN
+    )
+    log_every: int = setting(10, "Steps between lines of metrics.jsonl.", group=_RUN, min=1)
+    dev_metric: Metric = setting(
+        Metric.SPEARMAN, "Correlation that chooses the best model; transfer has accuracy.", group=_RUN
+    )
+    patience: int | None = setting(None, "Stop after so many evaluations without gain.", group=_RUN, min=1)
+    seed: int = setting(42, "Seed of everything random.", group=_RUN)
+    device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
+    precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
 
     def __post_init__(self) -> None:
         """Reject impossible values, naming the flag."""
-        at_least_one = ("max_length", "batch_size", "eval_every", "log_every", "bucket_batches")
-        optional = ("micro_batch_size", "max_steps", "save_every", "patience")
-        for name in (*at_least_one, *(n for n in optional if getattr(self, n) is not None)):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{flag(name)} {getattr(self, name)}: need at least 1")
-        for name in ("lr", "epochs", "hard_negative_alpha", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{flag(name)} {getattr(self, name)}: need a number above 0")
-        if self.temperature is not None and not self.temperature > 0:
-            raise ConfigError(f"--temperature {self.temperature}: need a number above 0")
+        check_ranges(self)
         if self.max_length < 3:
             raise ConfigError(
                 f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
@@ -132,10 +146,11 @@ class TrainConfig:
         for name in ("dev_tasks", "data_dir"):
             if self.dev_suite is DevSuite.FILE and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{flag(name)} {getattr(self, name)}: nothing reads it, the dev score is taken on --dev-file",
+                    f"{flag(TrainConfig, name)} {getattr(self, name)}: nothing reads it, "
+                    "the dev score is taken on --dev-file",
                     hint="add --dev-suite sts or --dev-suite transfer, or leave it out",
                 )
-        if self.dev_suite is DevSuite.TRANSFER and self.dev_metric is not DevMetric.SPEARMAN:
+        if self.dev_suite is DevSuite.TRANSFER and self.dev_metric is not Metric.SPEARMAN:
             raise ConfigError(
                 f"--dev-metric {self.dev_metric}: --dev-suite transfer is scored by accuracy",
                 hint="leave --dev-metric out, or use --dev-suite sts",
@@ -158,123 +173,6 @@ class TrainConfig:
         return {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
 
 
-FLAGS = {"hard_negative_alpha": "--hard-neg-alpha", "options": "--set"}
-
-
-def flag(name: str) -> str:
-    """Return the command-line flag of a setting."""
-    return FLAGS.get(name, "--" + name.replace("_", "-"))
-
-
-def check_keys(values: Mapping[str, Any], valid: Iterable[str], *, place: str) -> dict[str, Any]:
-    """Return the values with dashes in keys turned to underscores.
-
-    Raises:
-        ConfigError: a key is unknown; names the place and the nearest valid key.
-    """
-    names = list(valid)
-    checked: dict[str, Any] = {}
-    by_flag = {flag(name).lstrip("-").replace("-", "_"): name for name in names}
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        name = by_flag.get(name, name)
-        if name not in names:
-            near = get_close_matches(name, names, n=1, cutoff=0.5)
-            raise ConfigError(
-                f"{place}: unknown key {key!r}",
-                hint=f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(names))}",
-            )
-        checked[name] = value
-    return checked
-
-
-def shipped_recipes(kind: str = "recipes") -> list[str]:
-    """Return the names of the recipes (or ``sweeps``) that come with the toolkit."""
-    folder = resources.files("simcse_cli") / "resources" / kind
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
-
-
-def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping of a YAML file, or of a shipped recipe (or one of the ``sweeps``) by its bare name.
-
-    Raises:
-        ConfigError: no such file or recipe, not YAML, or not a mapping; names the line.
-    """
-    import yaml
-
-    path = Path(name)
-    if not path.is_file():
-        shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
-        if not shipped.is_file():
-            known = shipped_recipes(kind)
-            near = get_close_matches(name, known, n=1, cutoff=0.3)
-            raise ConfigError(
-                f"{name}: neither a YAML file nor one of the shipped {kind}",
-                hint=f"did you mean {near[0]}?" if near else f"shipped {kind}: {', '.join(known)}",
-            )
-        text = shipped.read_text(encoding="utf-8")
-    else:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`")
-    return values
-
-
-def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
-    """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
-    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-    if value is None or (
-        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
-    ):
-        if type(None) in options:
-            return None
-        raise ConfigError(f"{place}: {name} needs a value")
-    kind = next(option for option in options if option is not type(None))
-    kind = get_origin(kind) or kind
-    try:
-        if issubclass(kind, StrEnum):
-            return kind(str(value))
-        if isinstance(value, bool) or (kind is dict and not isinstance(value, dict)):
-            raise ValueError(value)
-        if kind is int and float(value) != int(float(value)):
-            raise ValueError(value)
-        return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
-    except (TypeError, ValueError):
-        choices = (
-            f"one of {', '.join(kind)}"
-            if issubclass(kind, StrEnum)
-            else {"dict": "a mapping"}.get(kind.__name__, f"a value of type {kind.__name__}")
-        )
-        near = get_close_matches(str(value), list(kind), n=1) if issubclass(kind, StrEnum) else []
-        raise ConfigError(
-            f"{place}: {name} {value!r}, need {choices}", hint=f"did you mean {near[0]}?" if near else None
-        ) from None
-
-
-def coerce_settings(values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return settings checked and converted to the types of ``TrainConfig``.
-
-    Raises:
-        ConfigError: an unknown key (with the nearest valid one) or a value of the wrong type.
-    """
-    hints = get_type_hints(TrainConfig)
-    checked = check_keys(values, [f.name for f in fields(TrainConfig)], place=place)
-    return {name: _coerce(name, value, hints[name], place) for name, value in checked.items()}
-
-
 def environment_settings() -> dict[str, Any]:
     """Return the settings given as ``SIMCSE_<NAME>``; variables that name no setting are left alone.
 
@@ -282,7 +180,7 @@ def environment_settings() -> dict[str, Any]:
     """
     names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
     found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
-    return coerce_settings({k: v for k, v in found.items() if v}, place="environment")
+    return coerce_settings(TrainConfig, {k: v for k, v in found.items() if v}, place="environment")
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -295,7 +193,7 @@ def resolve_config(
     *,
     recipe: str | None = None,
     flags: Mapping[str, Any] | None = None,
-    objective_defaults: Mapping[Objective, Mapping[str, Any]] | None = None,
+    objective_defaults: Mapping[ObjectiveName, Mapping[str, Any]] | None = None,
 ) -> TrainConfig:
     """Return the settings of a run, later sources winning over earlier ones.
 
@@ -308,9 +206,11 @@ def resolve_config(
         ConfigError: unknown keys, wrong types or impossible values.
     """
     layers = [
-        coerce_settings(read_recipe(recipe), place=recipe) if recipe else {},
+        coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},
         environment_settings(),
-        coerce_settings({k: v for k, v in (flags or {}).items() if v is not None}, place="command line"),
+        coerce_settings(
+            TrainConfig, {k: v for k, v in (flags or {}).items() if v is not None}, place="command line"
+        ),
     ]
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -320,7 +220,7 @@ def resolve_config(
             merged["options"] = options
     objective = merged.get("objective", TrainConfig.objective)
     defaults = coerce_settings(
-        (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
+        TrainConfig, (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
     )
     config = TrainConfig(**(dict(defaults) | merged))
     if config.dev_suite is not DevSuite.FILE and config.data_dir is None:
@@ -330,6 +230,4 @@ def resolve_config(
 
 def dump_config(config: TrainConfig) -> str:
     """Return the resolved settings as YAML; ``resolve_config`` reads them back to an equal object."""
-    import yaml
-
     return yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)

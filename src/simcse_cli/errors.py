@@ -4,6 +4,7 @@
 
     SimcseError
     ├── ConfigError         settings: unknown key, contradiction, bad value
+    ├── UsageError          an option that another one excludes or needs (exit code 2)
     ├── DataError           input files: place, found, needed
     ├── OutputError         output files: exists, not writable, disk full
     ├── CheckpointError     models: not found, corrupt, pooler refused
@@ -26,6 +27,16 @@ class SimcseError(Exception):
 
 class ConfigError(SimcseError):
     """Settings are unknown, contradict each other or have an impossible value."""
+
+
+class UsageError(SimcseError):
+    """An option has a value that it cannot have beside the others; ``option`` is the flag."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class DataError(SimcseError):

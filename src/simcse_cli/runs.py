@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli import __version__
+from simcse_cli.choices import DevSuite
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import atomic_text, output_error, read_json, write_json
-from simcse_cli.measures import DEV_SUFFIX, label
-from simcse_cli.names import DevSuite
+from simcse_cli.metrics import DEV_SUFFIX, label
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 

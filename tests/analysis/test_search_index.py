@@ -3,8 +3,8 @@ import pytest
 
 from simcse_cli.analysis import search_index
 from simcse_cli.analysis.search_index import SearchIndex, unit_rows_float32
+from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
-from simcse_cli.names import SearchBackend
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from simcse_cli.data.augmentations import make_augmenter, sentence_key
+from simcse_cli.augment.augmentations import make_augmenter, sentence_key
+from simcse_cli.choices import Augmentation
 from simcse_cli.data.readers import read_rows
-from simcse_cli.names import Augmentation
 from tiny_wordnet import write_wordnet
 
 

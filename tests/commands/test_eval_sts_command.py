@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simcse_cli.names import STS_TASKS
+from simcse_cli.choices import STS_TASKS
 
 
 def test_json_on_stdout_has_scores_as_fractions(invoke, sts_folder, tiny_model_dir):

@@ -3,9 +3,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from simcse_cli.data.nli import Label, NliCounts, NliPair, iter_nli, nli_rows
-from simcse_cli.data.prepare_options import HardNegativeLabel, PositiveLabel
+from simcse_cli.choices import HardNegativeLabel, PositiveLabel
+from simcse_cli.data.nli import Label, NliPair, iter_nli
 from simcse_cli.errors import DataError
+from simcse_cli.prepare.nli import NliCounts, nli_rows
 
 E, N, C = Label
 PAIRS = [

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from simcse_cli.choices import Aggregation, Metric, Probe, TransferProtocol
 from simcse_cli.evaluation.bootstrap import (
     interval,
     resample_accuracy,
@@ -12,7 +13,6 @@ from simcse_cli.evaluation.bootstrap import (
 from simcse_cli.evaluation.correlation import pearson
 from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
 from simcse_cli.evaluation.transfer import TransferResult, TransferScore
-from simcse_cli.names import Aggregation, Metric, Probe, TransferProtocol
 
 
 def scores(n, seed, noise=1.0):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.evaluation.correlation import aggregate, cosine_rows, pearson, spearman
-from simcse_cli.names import Aggregation, Metric
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from simcse_cli.choices import Aggregation, Correction, Metric
 from simcse_cli.evaluation.paired_tests import (
     Discordance,
     PairedSample,
@@ -14,7 +15,6 @@ from simcse_cli.evaluation.paired_tests import (
     paired_bootstrap,
 )
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
-from simcse_cli.names import Aggregation, Correction, Metric
 
 ORACLES = {Metric.SPEARMAN: stats.spearmanr, Metric.PEARSON: stats.pearsonr}
 

@@ -4,9 +4,9 @@ import numpy as np
 import plain_loop
 import pytest
 
+from simcse_cli.choices import TransferProtocol
 from simcse_cli.evaluation.folds import Fold, stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, choose_penalties, collect_result, run_probe
-from simcse_cli.names import TransferProtocol
 from simcse_cli.progress import SilentProgress
 
 

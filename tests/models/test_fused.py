@@ -17,6 +17,7 @@ from transformers import (
     RobertaModel,
 )
 
+from simcse_cli.choices import Pooler
 from simcse_cli.models.packed import halves, kernels, must_compile, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import GELU, GELU_TANH, RELU, read_parts
 from simcse_cli.models.packed.dropout import NO_DROPOUT, DropoutMasks, JoinedMasks
@@ -25,7 +26,6 @@ from simcse_cli.models.packed.graph import GraphLayers
 from simcse_cli.models.packed.memory import memory_of
 from simcse_cli.models.packed.tokens import Share
 from simcse_cli.models.poolers import pool
-from simcse_cli.names import Pooler
 
 SIZES = {
     "vocab_size": 50,

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
+from simcse_cli.choices import Pooler
 from simcse_cli.models.packed import layers, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.halves import can_halve, run_halves
 from simcse_cli.models.packed.layers import LayerRun, run_layers
-from simcse_cli.names import Pooler
 
 WIDTH = 16
 SIZES = {

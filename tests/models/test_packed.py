@@ -21,12 +21,12 @@ from transformers import (
     RobertaModel,
 )
 
+from simcse_cli.choices import Pooler
 from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.attention import _products, attend, attend_from_first
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.poolers import pool
-from simcse_cli.names import Pooler
 
 SIZES = {
     "vocab_size": 60,

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from helpers import SENTENCES
+from simcse_cli.choices import HeadUse, Pooler
+from simcse_cli.choices import Objective as Name
 from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.names import HeadUse, Pooler
-from simcse_cli.names import Objective as Name
 from simcse_cli.objectives.base import Batch, Objective
 from simcse_cli.objectives.registry import build_objective
 

@@ -6,11 +6,11 @@ import torch
 from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from simcse_cli.data.augmentations import Augmenter, TokenShuffle, make_augmenter
-from simcse_cli.data.mlm_fill import MlmFiller
+from simcse_cli.augment.augmentations import Augmenter, TokenShuffle, make_augmenter
+from simcse_cli.augment.mlm_fill import MlmFiller
+from simcse_cli.choices import Augmentation, Device
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import Augmentation, Device
 from simcse_cli.objectives.simcse import SimcseUnsup
 from simcse_cli.training.setup import build_augment
 

@@ -8,13 +8,13 @@ import torch
 from cases import DOCUMENTS, LONG_DOCUMENTS, PAIRS, SINGLES, TRIPLETS, batch_of, build
 
 from helpers import SENTENCES
+from simcse_cli.choices import DropoutMode, HeadUse, Pooler, Similarity
+from simcse_cli.choices import Objective as Name
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.contrastive import info_nce
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.names import DropoutMode, HeadUse, Pooler, Similarity
-from simcse_cli.names import Objective as Name
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import build_objective, coerce_option, objective_class
 from simcse_cli.training.setup import check_settings

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from simcse_cli.choices import Postprocess
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError
-from simcse_cli.names import Postprocess
 from simcse_cli.postprocess import registry
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor
 

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from helpers import SENTENCES
+from simcse_cli.choices import DevSuite, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.names import DevSuite, DropoutMode, HeadUse, Objective, Pooler
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training import state as states
 from simcse_cli.training.checkpoints import kept_checkpoints, load_state_weights
@@ -143,7 +143,7 @@ def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
 def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
     config = dataclasses.replace(
         settings,
-        objective=Objective.CT,
+        objective=ObjectiveName.CT,
         pooler=Pooler.AVG,
         head=HeadUse.NONE,
         dropout_mode=DropoutMode.NONE,

@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from helpers import write_transfer_folder
-from simcse_cli.config import DevMetric, TrainConfig
+from simcse_cli.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
+from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.sts import evaluate_sts
 from simcse_cli.evaluation.transfer import evaluate_transfer
 from simcse_cli.files import sha256_file
-from simcse_cli.names import STS_TASKS, DevSuite, Metric, TransferProtocol
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.dev_data import build_dev_set
 
@@ -46,13 +46,13 @@ def cosines(task):
     return (left * right).sum(1) / np.sqrt((left**2).sum(1) * (right**2).sum(1)), subset.gold
 
 
-@pytest.mark.parametrize("metric", [DevMetric.SPEARMAN, DevMetric.PEARSON])
+@pytest.mark.parametrize("metric", [Metric.SPEARMAN, Metric.PEARSON])
 def test_sts_suite_is_the_mean_of_the_dev_correlations(sts_folder, metric):
     stsb = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
     stsb.write_text(
         "".join(stsb.read_text().splitlines(keepends=True)[:-1])
     )  # no two pairs of equal sentences
-    correlation = spearmanr if metric is DevMetric.SPEARMAN else pearsonr
+    correlation = spearmanr if metric is Metric.SPEARMAN else pearsonr
     names = ("STSBenchmark", "SICKRelatedness")
     expected = {
         f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0] for n in names
@@ -175,7 +175,7 @@ def test_bad_suite_settings_are_refused(settings, message):
     [
         ({"dev_tasks": "MR"}, "--dev-tasks MR: nothing reads it"),
         ({"data_dir": "x"}, "--data-dir x: nothing reads it"),
-        ({"dev_suite": DevSuite.TRANSFER, "dev_metric": DevMetric.PEARSON}, "scored by accuracy"),
+        ({"dev_suite": DevSuite.TRANSFER, "dev_metric": Metric.PEARSON}, "scored by accuracy"),
         ({"keep_checkpoints": -1}, "--keep-checkpoints -1"),
     ],
 )

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from helpers import SENTENCES
 from processes import run_on_processes
+from simcse_cli.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.config import TrainConfig, dump_config
 from simcse_cli.errors import CheckpointError, TrainingError
-from simcse_cli.names import DropoutMode, HeadUse, Objective, Pooler
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
@@ -174,7 +174,7 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
 
     config = dataclasses.replace(
         settings,
-        objective=Objective.SIMCSE_SUP,
+        objective=ObjectiveName.SIMCSE_SUP,
         train_file=files["sup"],
         hard_negative_alpha=alpha,
         dropout_mode=DropoutMode.NONE,
@@ -260,7 +260,7 @@ def test_two_processes_equal_one_with_the_doubled_batch(settings, files, tmp_pat
     import dataclasses
 
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    objective = Objective.SIMCSE_SUP if mode == "sup" else Objective.SIMCSE_UNSUP
+    objective = ObjectiveName.SIMCSE_SUP if mode == "sup" else ObjectiveName.SIMCSE_UNSUP
     config = dataclasses.replace(
         settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from simcse_cli.config import Schedule
+from simcse_cli.choices import Schedule
 from simcse_cli.training.optim import clip_gradients, lr_factor, parameter_groups
 
 

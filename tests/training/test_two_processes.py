@@ -10,8 +10,8 @@ import pytest
 
 from helpers import SENTENCES, build_tiny_model, write_sts_folder
 from processes import run_on_processes
+from simcse_cli.choices import ObjectiveName
 from simcse_cli.config import TrainConfig, resolve_config
-from simcse_cli.names import Objective
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.loop import Trainer
@@ -64,17 +64,17 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "device": "cpu",
     }
 
-    def config(objective: Objective, **flags: Any) -> TrainConfig:
+    def config(objective: ObjectiveName, **flags: Any) -> TrainConfig:
         flags = common | {"objective": objective} | flags
         return resolve_config(flags=flags, objective_defaults=objective_defaults())
 
     plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
     dev = {"dev_file": str(sts / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")}
     return {
-        "sbert": config(Objective.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
-        "chunks": config(Objective.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
-        "patience": config(Objective.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
-        "stopped": config(Objective.SIMCSE_UNSUP, **plain, max_steps=9),
+        "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
+        "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
+        "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
+        "stopped": config(ObjectiveName.SIMCSE_UNSUP, **plain, max_steps=9),
     }
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.geometry import Vectors
+from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, MissingExtraError
 from simcse_cli.files import atomic_path, require_file
-from simcse_cli.names import SearchBackend
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"

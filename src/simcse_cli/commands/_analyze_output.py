@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.console import Console, Report
+from simcse_cli.choices import OutputFormat
+from simcse_cli.console import Console
 from simcse_cli.files import check_output
-from simcse_cli.names import OutputFormat
+from simcse_cli.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from simcse_cli.choices import Pooler, SearchBackend
 from simcse_cli.commands._analyze_output import labels_of
 from simcse_cli.commands._analyze_systems import EncodeSettings, System, load_system
 from simcse_cli.console import Console
-from simcse_cli.names import Pooler, SearchBackend
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.qrels import Texts

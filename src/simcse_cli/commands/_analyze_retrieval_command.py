@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Device, OutputFormat, Precision, SearchBackend
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._analyze_output import (
     HtmlOption,
     LabelsOption,
@@ -27,7 +28,6 @@ from simcse_cli.commands._analyze_retrieval_views import neighbour_reports, retr
 from simcse_cli.commands._analyze_systems import EncodeSettings, ModelsOption
 from simcse_cli.console import Console, get_console
 from simcse_cli.files import STDIO, check_output
-from simcse_cli.names import Device, OutputFormat, Precision, SearchBackend
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.qrels import Texts

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcse_cli.commands._analyze_output import Findings, html_table
 from simcse_cli.commands._analyze_retrieval import Retrieved
-from simcse_cli.console import Column, Report
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.html import HtmlSection

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import OutputFormat
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._analyze_output import (
     Findings,
     HtmlOption,
@@ -19,8 +20,8 @@ from simcse_cli.commands._analyze_output import (
     show,
 )
 from simcse_cli.commands._analyze_runs import trace_findings
-from simcse_cli.console import Column, Report, get_console
-from simcse_cli.names import OutputFormat
+from simcse_cli.console import get_console
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.html import HtmlSection

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Device, OutputFormat, Precision
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._analyze_output import (
     HtmlOption,
     LabelsOption,
@@ -20,7 +21,6 @@ from simcse_cli.commands._analyze_space import MeasuredSpace, measure_spaces
 from simcse_cli.commands._analyze_systems import EncodeSettings, ModelsOption, load_systems
 from simcse_cli.commands._analyze_views import DENSITY, GEOMETRY, SPECTRUM, View, view_findings
 from simcse_cli.console import get_console
-from simcse_cli.names import Device, OutputFormat, Precision
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.rated_pairs import RatedPairs

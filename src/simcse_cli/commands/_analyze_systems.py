@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Device, Pooler, Precision
 from simcse_cli.commands._analyze_output import labels_of
 from simcse_cli.commands._models import load_model
+from simcse_cli.config import MODEL_HELP
 from simcse_cli.console import Console
-from simcse_cli.names import Device, Pooler, Precision
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.types import Encode
 
 ModelsOption = Annotated[
     list[str] | None,
-    typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=opt.MODEL_HELP + " Repeat to compare."),
+    typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP + " Repeat to compare."),
 ]
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simcse_cli.console import Column, Report
-from simcse_cli.measures import is_score, label
+from simcse_cli.metrics import is_score, label
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.comparison.changes import PairChange, PredictionChange, SettingChange
     from simcse_cli.comparison.entries import Entry
-    from simcse_cli.comparison.joined import Comparison
+    from simcse_cli.comparison.tables import Comparison
 
 FRONT_MARK = "*"
 

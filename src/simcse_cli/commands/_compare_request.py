@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.errors import ConfigError
-from simcse_cli.measures import find_measure
-from simcse_cli.names import Aggregation, Metric
+from simcse_cli.metrics import find_measure
 
 if TYPE_CHECKING:
     from simcse_cli.comparison.entries import Entry
-    from simcse_cli.comparison.joined import Comparison
+    from simcse_cli.comparison.tables import Comparison
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def build_comparison(request: Request) -> "Comparison":
         ConfigError: a table, row, measure or baseline is not found, or nothing is in common.
         DataError: a run or result cannot be read.
     """
-    from simcse_cli.comparison.joined import compare
+    from simcse_cli.comparison.tables import compare
 
     published = _published_entries(request)
     own = _own_entries(request)
@@ -73,7 +73,7 @@ def _own_entries(request: Request) -> "list[Entry]":
 
 def _published_entries(request: Request) -> "list[Entry]":
     from simcse_cli.comparison.entries import from_system
-    from simcse_cli.published import load_table
+    from simcse_cli.comparison.published import load_table
 
     if request.rows and not request.tables:
         raise typer.BadParameter("name the table of the row with --against", param_hint="--row")

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcse_cli.console import Column, Report
-from simcse_cli.measures import AVERAGE, TRANSFER_AVERAGE, label
-from simcse_cli.names import Aggregation, Correction, Metric
+from simcse_cli.choices import Aggregation, Correction, Metric
+from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE, label
 from simcse_cli.progress import Progress
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.comparison.entries import Entry
-    from simcse_cli.comparison.joined import Comparison
+    from simcse_cli.comparison.tables import Comparison
     from simcse_cli.evaluation.paired_tests import Discordance, PairedTest
     from simcse_cli.pair_scores import PairScores
     from simcse_cli.predictions import TaskPredictions

@@ -9,7 +9,7 @@ from simcse_cli.console import Console
 
 def demo_folder(console: Console) -> Path:
     """Return the folder of the generated corpus in the user's cache, written on first use."""
-    from simcse_cli.data.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
+    from simcse_cli.prepare.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "simcse" / f"demo-{__version__}"

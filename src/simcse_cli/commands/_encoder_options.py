@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Device, Precision
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._grouped_options import takes
-from simcse_cli.names import Device, Precision
 
 _WORDS, _VECTORS, _POSTPROCESS = "Word vectors", "Vectors from elsewhere", "Post-processing"
 

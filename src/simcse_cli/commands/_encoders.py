@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from simcse_cli.choices import Precision
 from simcse_cli.commands._encoder_options import EncoderOptions
 from simcse_cli.commands._models import load_model
 from simcse_cli.console import Console
-from simcse_cli.names import Precision
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.types import Encode

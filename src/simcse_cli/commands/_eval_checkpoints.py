@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from simcse_cli.choices import OutputFormat
 from simcse_cli.commands._encoder_options import EncoderOptions
 from simcse_cli.commands._encoders import OpenEncoder, load_chosen, open_model
-from simcse_cli.console import Column, Console, Report
-from simcse_cli.names import OutputFormat
+from simcse_cli.console import Console
+from simcse_cli.report import Column, Report
 
 CheckpointsOption = Annotated[
     bool,

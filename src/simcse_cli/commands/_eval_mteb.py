@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import OutputFormat
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import OpenEncoder, open_encoder
 from simcse_cli.commands._eval_checkpoints import (
@@ -15,9 +16,9 @@ from simcse_cli.commands._eval_checkpoints import (
     show_checkpoints,
 )
 from simcse_cli.commands._postprocess import plan_postprocess, with_postprocess
-from simcse_cli.console import Column, Report, get_console
+from simcse_cli.console import get_console
 from simcse_cli.files import check_output
-from simcse_cli.names import OutputFormat
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.mteb_results import MtebResult

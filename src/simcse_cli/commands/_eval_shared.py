@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.console import Console, Report
-from simcse_cli.measures import find_tasks
+from simcse_cli.console import Console
+from simcse_cli.metrics import find_tasks
+from simcse_cli.report import Report
 
 if TYPE_CHECKING:
     from simcse_cli.commands._encoders import OpenEncoder

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from simcse_cli.choices import Device, Pooler, Precision
 from simcse_cli.console import Console
-from simcse_cli.names import Device, Pooler, Precision
 
 if TYPE_CHECKING:
     from simcse_cli.models.encoder import SentenceEncoder

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from simcse_cli.choices import Postprocess
 from simcse_cli.commands._encoder_options import EncoderOptions
 from simcse_cli.commands._encoders import OpenEncoder
 from simcse_cli.console import Console
 from simcse_cli.files import check_output, require_file
-from simcse_cli.names import Postprocess
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.fitting import Example

@@ -5,10 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.choices import OutputFormat
 from simcse_cli.commands._prepare_rows import load_token_counter
-from simcse_cli.console import Column, Report, get_console
-from simcse_cli.data.corpora import training_rows
-from simcse_cli.data.lint import EXPLANATIONS, Check, Linter
+from simcse_cli.console import get_console
 from simcse_cli.data.senteval_check import (
     UNUSED,
     WHERE_TO_FIND,
@@ -18,7 +17,9 @@ from simcse_cli.data.senteval_check import (
     expected_files,
 )
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.names import OutputFormat
+from simcse_cli.prepare.corpora import training_rows
+from simcse_cli.prepare.lint import EXPLANATIONS, Check, Linter
+from simcse_cli.report import Column, Report
 
 _MAX_NAMED = 8
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from simcse_cli.commands._options import ForceOption, FormatOption, OutputOption, SeedOption
+from simcse_cli.choices import OutputFormat
 from simcse_cli.commands._row_options import EncodingOption, MaxLengthOption, StrictOption, TokenizerOption
+from simcse_cli.commands.options import ForceOption, FormatOption, OutputOption, SeedOption
 from simcse_cli.console import get_console
-from simcse_cli.names import OutputFormat
 
 
 def senteval_command(
@@ -109,9 +109,9 @@ def prepare_demo(
     force: bool = False,
 ) -> dict[Path, int]:
     """Write the demo corpus with its manifest; return its files with their row counts."""
-    from simcse_cli.data.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
     from simcse_cli.data.manifest import build_manifest
     from simcse_cli.files import write_json
+    from simcse_cli.prepare.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
 
     sizes = DemoSizes(sentences=sentences, triplets=triplets, pairs=pairs, documents=documents)
     files = write_demo_corpus(build_demo_corpus(sizes, seed=seed), output, force=force)

@@ -6,15 +6,15 @@ from typing import Any
 
 from simcse_cli.commands._row_options import RowOptions
 from simcse_cli.console import Console, get_console
-from simcse_cli.data.corpora import DocumentCounts
-from simcse_cli.data.leak import LeakFilter, TaskLeak, evaluation_sentences
-from simcse_cli.data.lint import CountTokens, Finding, Linter
 from simcse_cli.data.manifest import build_manifest, write_manifest
-from simcse_cli.data.nli import NliCounts
-from simcse_cli.data.refine import RefineResult, write_refined
-from simcse_cli.data.rows import Row
+from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO
+from simcse_cli.prepare.corpora import DocumentCounts
+from simcse_cli.prepare.leak import LeakFilter, TaskLeak, evaluation_sentences
+from simcse_cli.prepare.lint import CountTokens, Finding, Linter
+from simcse_cli.prepare.nli import NliCounts
+from simcse_cli.prepare.refine import RefineResult, write_refined
 
 CorpusCounts = NliCounts | DocumentCounts
 
@@ -70,7 +70,7 @@ def load_token_counter(model: str | None) -> CountTokens | None:
     if model is None:
         return None
     from simcse_cli.models.checkpoint import load_tokenizer
-    from simcse_cli.models.sources import resolve_model
+    from simcse_cli.models.resolve import resolve_model
 
     tokenizer = load_tokenizer(resolve_model(model))
 

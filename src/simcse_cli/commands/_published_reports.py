@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simcse_cli.console import Column, Report
-from simcse_cli.measures import is_score
+from simcse_cli.metrics import is_score
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
-    from simcse_cli.published import Table
+    from simcse_cli.comparison.published import Table
 
 
 def list_report() -> tuple[Report, dict[str, Any]]:
     """Return the shipped tables, one row each, and the same as JSON."""
-    from simcse_cli.published import load_table, table_ids
+    from simcse_cli.comparison.published import load_table, table_ids
 
     tables = [load_table(name) for name in table_ids()]
     rows = [
@@ -61,7 +61,7 @@ def _kind(table: "Table", index: int) -> Any:
 
 
 def _notes(table: "Table") -> list[str]:
-    from simcse_cli.published import origins
+    from simcse_cli.comparison.published import origins
 
     notes = [f"source: {table.source.citation}"]
     if table.settings:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from simcse_cli.commands._options import ForceOption, SeedOption
-from simcse_cli.data.prepare_options import Dedup, RefineOptions
+from simcse_cli.choices import Dedup
+from simcse_cli.commands.options import ForceOption, SeedOption
+from simcse_cli.prepare.options import RefineOptions
 
 
 @dataclass(frozen=True)

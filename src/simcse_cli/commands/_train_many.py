@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from simcse_cli.console import Column, Console, Report
+from simcse_cli.choices import OutputFormat
+from simcse_cli.console import Console
 from simcse_cli.errors import ConfigError, OutputError
-from simcse_cli.names import OutputFormat
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.config import TrainConfig
@@ -208,10 +209,12 @@ def merge_settings(flags: dict[str, Any], swept: "Settings") -> dict[str, Any]:
     Raises:
         ConfigError: a flag fixes what the sweep varies.
     """
-    from simcse_cli.config import flag
+    from simcse_cli.settings import flag
 
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     options = flags.get("options", {}) | swept.get("options", {})
     if both:
-        raise ConfigError(f"{flag(both[0])} is given, and the sweep sets it too", hint="leave the flag out")
+        raise ConfigError(
+            f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too", hint="leave the flag out"
+        )
     return flags | swept | ({"options": options} if options else {})

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.commands._options import DeviceOption, ForceOption, SeedOption
-from simcse_cli.console import DiffRow, get_console
+from simcse_cli.choices import Augmentation, Device, Sides, TextUnit
+from simcse_cli.commands.options import DeviceOption, ForceOption, SeedOption
+from simcse_cli.console import get_console
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import STDIO, check_output
-from simcse_cli.names import Augmentation, Device, Sides, TextUnit
+from simcse_cli.report import DiffRow
 
 if TYPE_CHECKING:
-    from simcse_cli.data.augment_file import AugmentCounts, AugmentJob, Rewriter
+    from simcse_cli.augment.augment_file import AugmentCounts, AugmentJob, Rewriter
 
 
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
@@ -120,8 +121,8 @@ def augment(
         DataError: the input is unreadable or blank, or WordNet is missing.
         OutputError: ``output`` exists (without ``force``) or cannot be written.
     """
-    from simcse_cli.data.augment_file import COLUMNS, AugmentJob, available_cores, write_pairs
-    from simcse_cli.data.augmentations import check_rate
+    from simcse_cli.augment.augment_file import COLUMNS, AugmentJob, available_cores, write_pairs
+    from simcse_cli.augment.augmentations import check_rate
     from simcse_cli.data.readers import iter_sentences, source_name
     from simcse_cli.data.writers import open_rows, output_format
 
@@ -170,7 +171,7 @@ def _make_rewriter(
     model: str | None,
     device: Device,
 ) -> "Rewriter":
-    from simcse_cli.data.augmentations import DEFAULT_MLM, DEFAULT_RATES, check_unit, make_augmenter
+    from simcse_cli.augment.augmentations import DEFAULT_MLM, DEFAULT_RATES, check_unit, make_augmenter
 
     check_unit(method, unit)
     share = rate or DEFAULT_RATES.get(method, 0.0)
@@ -183,16 +184,16 @@ def _make_rewriter(
             f"--model is for mlm and for shuffle by sub-words, found --method {method} --unit {unit}",
             hint="leave --model out",
         )
-    from simcse_cli.data.subwords import make_subword_shuffler
-    from simcse_cli.models.sources import resolve_model
+    from simcse_cli.augment.subwords import make_subword_shuffler
+    from simcse_cli.models.resolve import resolve_model
 
     return make_subword_shuffler(resolve_model(model), share)
 
 
 def _make_filler(rate: float, model: str, device: Device) -> "Rewriter":
-    from simcse_cli.data.mlm_fill import load_mlm_filler
+    from simcse_cli.augment.mlm_fill import load_mlm_filler
     from simcse_cli.models.checkpoint import resolve_device
-    from simcse_cli.models.sources import resolve_model
+    from simcse_cli.models.resolve import resolve_model
 
     return load_mlm_filler(resolve_model(model), rate=rate, device=resolve_device(device))
 
@@ -208,7 +209,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 
 def _preview_rows(sentences: Sequence[str], job: "AugmentJob", unit: TextUnit) -> list[DiffRow]:
-    from simcse_cli.data.augment_file import number_lines
+    from simcse_cli.augment.augment_file import number_lines
 
     rows = []
     for number, text in number_lines(sentences):
@@ -222,8 +223,8 @@ def _preview_rows(sentences: Sequence[str], job: "AugmentJob", unit: TextUnit) -
 
 
 def _diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
-    from simcse_cli.data.text_diff import word_changes
-    from simcse_cli.data.text_units import join_units, split_units
+    from simcse_cli.augment.text_diff import word_changes
+    from simcse_cli.augment.text_units import join_units, split_units
 
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Aggregation, Correction, Metric, OutputFormat
 from simcse_cli.commands import _published_reports as published_reports
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._compare_reports import (
     change_json,
     changes_report,
@@ -17,14 +18,14 @@ from simcse_cli.commands._compare_reports import (
 )
 from simcse_cli.commands._compare_request import Request, build_comparison
 from simcse_cli.commands._compare_tests import BootstrapPlan, run_tests, tests_reports, with_saved
-from simcse_cli.console import Console, Report, get_console
+from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.files import check_output
-from simcse_cli.measures import label
-from simcse_cli.names import Aggregation, Correction, Metric, OutputFormat
+from simcse_cli.metrics import label
+from simcse_cli.report import Report
 
 if TYPE_CHECKING:
-    from simcse_cli.comparison.joined import Comparison
+    from simcse_cli.comparison.tables import Comparison
 
 SHOWN_DEVIATIONS = 5
 
@@ -172,7 +173,7 @@ def _published(show: str | None) -> tuple[Report, dict[str, Any]]:
     """Return the list of published tables, or one of them."""
     if show is None:
         return published_reports.list_report()
-    from simcse_cli.published import load_table
+    from simcse_cli.comparison.published import load_table
 
     return published_reports.show_report(load_table(show))
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import Device, Precision
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._models import load_model
 from simcse_cli.commands._postprocess import with_saved_postprocess
 from simcse_cli.commands._train_processes import leave_group_at_exit
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
-from simcse_cli.names import Device, Precision
 
 if TYPE_CHECKING:
     from simcse_cli.encoding.stream import Share

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import (
+    STS_TASKS,
+    Aggregation,
+    Metric,
+    OutputFormat,
+    StsProtocol,
+)
+from simcse_cli.commands import options as opt
 from simcse_cli.commands._demo import data_dir_or_demo
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import OpenEncoder, open_encoder
@@ -36,15 +43,9 @@ from simcse_cli.commands._postprocess import (
     plan_postprocess,
     with_postprocess,
 )
-from simcse_cli.console import Column, Console, Report, get_console
+from simcse_cli.console import Console, get_console
 from simcse_cli.files import atomic_text, check_output
-from simcse_cli.names import (
-    STS_TASKS,
-    Aggregation,
-    Metric,
-    OutputFormat,
-    StsProtocol,
-)
+from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.data.senteval import Split

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from simcse_cli.choices import HardNegativeLabel, PositiveLabel
 from simcse_cli.commands._prepare_other import demo_command, lint_command, senteval_command
 from simcse_cli.commands._row_options import RowOptions, takes_row_options
 from simcse_cli.console import get_console
-from simcse_cli.data.prepare_options import HardNegativeLabel, PositiveLabel
 from simcse_cli.errors import ConfigError
 
 prepare_app = typer.Typer(
@@ -45,7 +45,7 @@ def sentences_command(
     simcse prepare sentences wiki.txt -o sentences.txt --min-words 4 --sample 1000000
     """
     from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.data.corpora import sentence_rows
+    from simcse_cli.prepare.corpora import sentence_rows
 
     write_rows(
         "sentences",
@@ -85,7 +85,8 @@ def nli_command(
     simcse prepare nli snli_1.0_train.jsonl multinli_1.0_train.jsonl -o nli.csv
     """
     from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.data.nli import NliCounts, iter_nli, nli_rows
+    from simcse_cli.data.nli import iter_nli
+    from simcse_cli.prepare.nli import NliCounts, nli_rows
 
     sources = [*inputs, *(anli or [])]
     counts = NliCounts()
@@ -135,7 +136,7 @@ def pairs_command(
     simcse prepare pairs results_20130124.token --flickr30k -o pairs.csv --sample 200000
     """
     from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.data.pair_files import caption_rows, pair_rows, parallel_rows
+    from simcse_cli.prepare.pair_files import caption_rows, pair_rows, parallel_rows
 
     if flickr30k:
         rows = caption_rows(inputs, encoding=options.encoding)
@@ -186,7 +187,7 @@ def neighbours_command(
     simcse prepare neighbours books.txt -o next3.csv --next 3
     """
     from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.data.corpora import DocumentCounts, iter_documents, neighbour_rows
+    from simcse_cli.prepare.corpora import DocumentCounts, iter_documents, neighbour_rows
 
     counts = DocumentCounts()
     documents = iter_documents(

@@ -2,12 +2,14 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 
-from simcse_cli.commands import _options as opt
+from simcse_cli.choices import DevSuite, ObjectiveName, OutputFormat
 from simcse_cli.commands._demo import demo_folder
 from simcse_cli.commands._train_many import (
     SweepRun,
@@ -18,29 +20,22 @@ from simcse_cli.commands._train_many import (
     train_sweep,
 )
 from simcse_cli.commands._train_processes import launch, leave_group_at_exit, stop_on_signal, trains_on
-from simcse_cli.console import Column, Console, Report, get_console
+from simcse_cli.commands.options import FormatOption, takes
+from simcse_cli.config import TrainConfig, dump_config, environment_settings, resolve_config
+from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO
-from simcse_cli.names import (
-    Device,
-    DevSuite,
-    DropoutMode,
-    HeadUse,
-    Objective,
-    OutputFormat,
-    Pooler,
-    Precision,
-    Similarity,
-)
+from simcse_cli.recipes import read_recipe
+from simcse_cli.report import Column, Report
+from simcse_cli.settings import coerce_settings, flag
 
 if TYPE_CHECKING:
-    from simcse_cli.config import TrainConfig
     from simcse_cli.runs import RunRecord
     from simcse_cli.training.dry_run import Forecast
 
-MODES = {"unsup": Objective.SIMCSE_UNSUP, "sup": Objective.SIMCSE_SUP}
+MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 STANDARD_STSB_DEV = "downstream/STS/STSBenchmark/sts-dev.csv"
-_DATA, _METHOD, _OPTIMISER, _RUN = "Data and model", "Method", "Optimisation", "Run"
+_METHOD, _RUN = "Method", "Run"
 
 
 def register(app: typer.Typer) -> None:
@@ -48,98 +43,11 @@ def register(app: typer.Typer) -> None:
     app.command("train")(train_command)
 
 
+@takes("flags", TrainConfig, given_only=True)
 def train_command(
-    ctx: typer.Context,
+    flags: dict[str, Any],
     mode: Annotated[
         str | None, typer.Option(help="unsup or sup: the two of the paper.", rich_help_panel=_METHOD)
-    ] = None,
-    objective: Annotated[
-        Objective | None, typer.Option(help="Any training objective by name.", rich_help_panel=_METHOD)
-    ] = None,
-    train_file: Annotated[
-        str | None,
-        typer.Option(
-            help="Training file, or - for stdin; default: the generated corpus.", rich_help_panel=_DATA
-        ),
-    ] = None,
-    dev_file: Annotated[
-        str | None,
-        typer.Option(
-            help="STS-B file that chooses the best model; under another --dev-suite it gives alignment and uniformity.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    dev_suite: Annotated[
-        DevSuite | None,
-        typer.Option(
-            help="What chooses the best model: the pairs of --dev-file, STS tasks, or transfer tasks [file].",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    dev_tasks: Annotated[
-        str | None,
-        typer.Option(
-            help="Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(help="SentEval folder of --dev-suite; default: SIMCSE_DATA.", rich_help_panel=_DATA),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help=opt.MODEL_HELP + " Default: minilm.", rich_help_panel=_DATA),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Run folder; default: runs/OBJECTIVE-MODEL-SEED.", rich_help_panel=_RUN
-        ),
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option(help="YAML file or name of a shipped recipe.", rich_help_panel=_RUN)
-    ] = None,
-    hard_negative_alpha: Annotated[
-        float | None,
-        typer.Option(
-            "--hard-neg-alpha", help="Weight of an anchor's own hard negative.", rich_help_panel=_METHOD
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(help="Divides similarities; default 0.05 (cosine), 1 (dot).", rich_help_panel=_METHOD),
-    ] = None,
-    similarity: Annotated[
-        Similarity | None, typer.Option(help="Similarity in the loss.", rich_help_panel=_METHOD)
-    ] = None,
-    pooler: Annotated[
-        Pooler | None,
-        typer.Option(help="Pooler during training; cls adds a fresh head.", rich_help_panel=_METHOD),
-    ] = None,
-    head: Annotated[
-        HeadUse | None,
-        typer.Option(
-            help="Head after training: dropped (train-only), kept, or none at all.", rich_help_panel=_METHOD
-        ),
-    ] = None,
-    dropout: Annotated[
-        float | None, typer.Option(help="Every dropout probability of the encoder.", rich_help_panel=_METHOD)
-    ] = None,
-    dropout_mode: Annotated[
-        DropoutMode | None, typer.Option(help="Dropout masks of the two views.", rich_help_panel=_METHOD)
-    ] = None,
-    augment: Annotated[
-        str | None,
-        typer.Option(
-            help="Augment positives on the fly, METHOD:RATE, such as delete:0.1.", rich_help_panel=_METHOD
-        ),
-    ] = None,
-    gather: Annotated[
-        str | None,
-        typer.Option(
-            help="Gradient of gathered negatives: true, or original (1/W).", rich_help_panel=_METHOD
-        ),
     ] = None,
     mlm_weight: Annotated[
         float | None,
@@ -155,66 +63,14 @@ def train_command(
             "--set", help="Option of the objective, KEY=VALUE. Repeatable.", rich_help_panel=_METHOD
         ),
     ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Sub-words per sentence in training [32].", rich_help_panel=_DATA)
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Examples per process and step [64].", rich_help_panel=_OPTIMISER)
-    ] = None,
-    micro_batch_size: Annotated[
-        int | None,
+    output: Annotated[
+        Path | None,
         typer.Option(
-            help="Encoder rows at a time, by cached gradients (same gradient).", rich_help_panel=_OPTIMISER
+            "--output", "-o", help="Run folder; default: runs/OBJECTIVE-MODEL-SEED.", rich_help_panel=_RUN
         ),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.", rich_help_panel=_OPTIMISER)] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Passes over the data.", rich_help_panel=_OPTIMISER)
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps, instead of epochs.", rich_help_panel=_OPTIMISER)
-    ] = None,
-    warmup: Annotated[
-        float | None,
-        typer.Option(help="Share of the steps with rising rate [0].", rich_help_panel=_OPTIMISER),
-    ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="[0]", rich_help_panel=_OPTIMISER)] = None,
-    max_grad_norm: Annotated[
-        float | None, typer.Option(help="Gradient norm is cut here [1].", rich_help_panel=_OPTIMISER)
-    ] = None,
-    bucket_batches: Annotated[
-        int | None,
-        typer.Option(help="Sort by length within this many batches [1].", rich_help_panel=_OPTIMISER),
-    ] = None,
-    eval_every: Annotated[
-        int | None, typer.Option(help="Steps between dev evaluations [125].", rich_help_panel=_RUN)
-    ] = None,
-    save_every: Annotated[
-        int | None, typer.Option(help="Steps between resume states [as eval].", rich_help_panel=_RUN)
-    ] = None,
-    keep_checkpoints: Annotated[
-        int | None,
-        typer.Option(
-            help="Newest resume states to keep, for `simcse eval --checkpoints`; 0: all [1].",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
-    log_every: Annotated[
-        int | None, typer.Option(help="Steps between lines of metrics.jsonl [10].", rich_help_panel=_RUN)
-    ] = None,
-    dev_metric: Annotated[
-        str | None,
-        typer.Option(help="spearman or pearson [spearman]; transfer has accuracy.", rich_help_panel=_RUN),
-    ] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop after so many evaluations without gain.", rich_help_panel=_RUN)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of everything random [42].", rich_help_panel=_RUN)
-    ] = None,
-    device: Annotated[Device | None, typer.Option(help="Where to compute.", rich_help_panel=_RUN)] = None,
-    precision: Annotated[
-        Precision | None, typer.Option(help="Arithmetic [fp32].", rich_help_panel=_RUN)
+    config: Annotated[
+        str | None, typer.Option(help="YAML file or name of a shipped recipe.", rich_help_panel=_RUN)
     ] = None,
     seeds: Annotated[
         str | None,
@@ -236,7 +92,7 @@ def train_command(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run in -o.", rich_help_panel=_RUN)
     ] = False,
-    fmt: opt.FormatOption = OutputFormat.TABLE,
+    fmt: FormatOption = OutputFormat.TABLE,
 ) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 
@@ -245,11 +101,11 @@ def train_command(
     console = get_console()
     is_many = (seeds is not None or sweep is not None) and not dry_run
     is_parent = num_processes > 1 and "LOCAL_RANK" not in os.environ
-    if is_parent and train_file == STDIO:
+    if is_parent and flags.get("train_file") == STDIO:
         raise typer.BadParameter("processes cannot share standard input", param_hint="--train-file")
     if is_parent and not is_many:
         raise typer.Exit(launch(num_processes, sys.argv[1:]))
-    flags = flags_given(ctx.params)
+    flags |= _method_flags(flags, mode, mlm_weight, dual_encoder=dual_encoder, options=set_ or ())
     if is_many:
         chosen = parse_seeds(seeds)
         train_one = trains_on(num_processes) if is_parent else train
@@ -290,7 +146,7 @@ def train_many(
     """Train for several seeds or the trials of a sweep, under one folder, each with ``train_one``."""
     from simcse_cli.training.sweep import Interrupted
 
-    def make_config(swept: dict[str, Any]) -> "TrainConfig":
+    def make_config(swept: dict[str, Any]) -> TrainConfig:
         settings = resolve_settings(merge_settings(flags, swept), recipe, None)
         return settings if settings.train_file else with_demo_files(settings, console)
 
@@ -309,21 +165,20 @@ def train_many(
         raise typer.Exit(130) from None
 
 
-def flags_given(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings among the command's parameters, under their names in ``TrainConfig``; None: not given.
+def _method_flags(
+    flags: dict[str, Any],
+    mode: str | None,
+    mlm_weight: float | None,
+    *,
+    dual_encoder: bool,
+    options: Sequence[str],
+) -> dict[str, Any]:
+    """Return the settings that flags other than their own stand for: --mode, --mlm-weight, --dual-encoder, --set.
 
     Raises:
         typer.BadParameter: --mode is unknown or contradicts --objective, or --set is not KEY=VALUE.
     """
-    import dataclasses
-
-    import yaml
-
-    from simcse_cli.config import TrainConfig
-
-    names = {field.name for field in dataclasses.fields(TrainConfig)}
-    flags = {name: value for name, value in params.items() if name in names and value is not None}
-    mode = params.get("mode")
+    found: dict[str, Any] = {}
     if mode is not None:
         if mode not in MODES:
             raise typer.BadParameter(
@@ -331,45 +186,38 @@ def flags_given(params: dict[str, Any]) -> dict[str, Any]:
             )
         if flags.get("objective", MODES[mode]) is not MODES[mode]:
             raise typer.BadParameter(f"--mode {mode} contradicts --objective {flags['objective']}")
-        flags["objective"] = MODES[mode]
-    options: dict[str, Any] = {} if params.get("mlm_weight") is None else {"mlm_weight": params["mlm_weight"]}
-    if params.get("dual_encoder"):
-        options["dual_encoder"] = True
-    for item in params.get("set_") or []:
+        found["objective"] = MODES[mode]
+    values: dict[str, Any] = {} if mlm_weight is None else {"mlm_weight": mlm_weight}
+    if dual_encoder:
+        values["dual_encoder"] = True
+    for item in options:
         key, equals, value = item.partition("=")
         if not equals:
             raise typer.BadParameter(f"{item!r}; need KEY=VALUE", param_hint="--set")
-        options[key.strip().replace("-", "_")] = yaml.safe_load(value)
-    return flags | ({"options": options} if options else {})
+        values[key.strip().replace("-", "_")] = yaml.safe_load(value)
+    return found | ({"options": values} if values else {})
 
 
-def resolve_settings(flags: dict[str, Any], recipe: str | None, resumed: Path | None) -> "TrainConfig":
+def resolve_settings(flags: dict[str, Any], recipe: str | None, resumed: Path | None) -> TrainConfig:
     """Return the settings; a resumed run keeps its own and refuses flags and variables that contradict them."""
-    from simcse_cli.config import (
-        TrainConfig,
-        coerce_settings,
-        environment_settings,
-        flag,
-        read_recipe,
-        resolve_config,
-    )
     from simcse_cli.objectives.registry import objective_defaults
 
     if resumed is None or not (resumed / "config.yaml").exists():
         return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
     recorded = str(resumed / "config.yaml")
-    settings = TrainConfig(**coerce_settings(read_recipe(recorded), place=recorded))
-    given = environment_settings() | coerce_settings(flags, place="command line")
+    settings = TrainConfig(**coerce_settings(TrainConfig, read_recipe(recorded), place=recorded))
+    given = environment_settings() | coerce_settings(TrainConfig, flags, place="command line")
     for name, value in given.items():
         if getattr(settings, name) != value:
             raise ConfigError(
-                f"{flag(name)} {value} differs from the run in {resumed}, which has {getattr(settings, name)}",
+                f"{flag(TrainConfig, name)} {value} differs from the run in {resumed}, "
+                f"which has {getattr(settings, name)}",
                 hint="leave the flag out to go on with the run, or start another with a new -o",
             )
     return settings
 
 
-def with_demo_files(settings: "TrainConfig", console: Console) -> "TrainConfig":
+def with_demo_files(settings: TrainConfig, console: Console) -> TrainConfig:
     """Return the settings with the files of the generated corpus filled in."""
     import dataclasses
 
@@ -379,7 +227,7 @@ def with_demo_files(settings: "TrainConfig", console: Console) -> "TrainConfig":
     folder = demo_folder(console)
     by_kind = {Reads.LABELLED: "nli.tsv", Reads.DOCUMENTS: "documents.txt", Reads.ROWS: "sentences.txt"}
     name = by_kind[objective_class(settings.objective).reads]
-    if settings.objective is Objective.SIMCSE_SUP:
+    if settings.objective is ObjectiveName.SIMCSE_SUP:
         name = "triplets.csv"
     console.warn(f"no --train-file: training on the generated demo corpus ({folder / name})")
     dev: dict[str, Any] = {}
@@ -390,7 +238,7 @@ def with_demo_files(settings: "TrainConfig", console: Console) -> "TrainConfig":
     return dataclasses.replace(settings, train_file=str(folder / name), **dev)
 
 
-def default_run_dir(settings: "TrainConfig") -> Path:
+def default_run_dir(settings: TrainConfig) -> Path:
     """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number behind it where that exists."""
     stem = f"{settings.objective}-{Path(settings.model).name}-{settings.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in range(1, 10_000))
@@ -398,14 +246,13 @@ def default_run_dir(settings: "TrainConfig") -> Path:
 
 
 def train(
-    settings: "TrainConfig", run_dir: Path, console: Console, *, resume: bool = False, force: bool = False
+    settings: TrainConfig, run_dir: Path, console: Console, *, resume: bool = False, force: bool = False
 ) -> "RunRecord | None":
     """Train into a run folder and return the record; None on every process but the main one.
 
     Raises:
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.
     """
-    from simcse_cli.config import dump_config
     from simcse_cli.files import atomic_text
     from simcse_cli.runs import open_run_dir
     from simcse_cli.training.loop import Trainer
@@ -471,9 +318,8 @@ def run_report(record: "RunRecord", run_dir: Path) -> Report:
     return Report("", columns, [row])
 
 
-def show_forecast(settings: "TrainConfig", run_dir: Path, console: Console) -> None:
+def show_forecast(settings: TrainConfig, run_dir: Path, console: Console) -> None:
     """Print settings, first batch and forecast to stdout; write nothing."""
-    from simcse_cli.config import dump_config
     from simcse_cli.training.dry_run import forecast
     from simcse_cli.training.loop import Trainer
     from simcse_cli.training.setup import build_parts

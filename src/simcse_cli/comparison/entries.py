@@ -6,8 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.measures import STSB_DEV, STSB_DEV_DATA
-from simcse_cli.published import System
+from simcse_cli.comparison.published import System
+from simcse_cli.metrics import STSB_DEV, STSB_DEV_DATA
 
 
 class EntryKind(StrEnum):

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from simcse_cli.comparison.entries import Entry, EntryKind
-from simcse_cli.measures import TIMES
+from simcse_cli.metrics import TIMES
 
 # settings in which repetitions of one run may differ
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")

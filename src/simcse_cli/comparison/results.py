@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.errors import DataError
-from simcse_cli.measures import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
-from simcse_cli.names import Aggregation, Metric
+from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
 
 SETTING_KEYS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 

@@ -1,15 +1,10 @@
-"""Natural language inference corpora, and the training rows made of them.
+"""Read natural language inference corpora in the layouts they are published in."""
 
-Source: Gao et al. 2021, section 4 and Table 4; file layout and counts in ``docs/data.md``.
-"""
-
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from simcse_cli.data.prepare_options import HardNegativeLabel, PositiveLabel
 from simcse_cli.data.readers import (
     FileFormat,
     Record,
@@ -19,7 +14,6 @@ from simcse_cli.data.readers import (
     iter_records,
     source_name,
 )
-from simcse_cli.data.rows import Row, choose
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines
 
@@ -128,89 +122,3 @@ def _iter_senteval(labels: Path) -> Iterator[NliPair]:
         raise DataError(f"{labels.parent}: line counts differ ({counts}), need the same number in each")
     for number, (premise, hypothesis, label) in enumerate(zip(*lines, strict=True), start=1):
         yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, f"{labels}, line {number}"))
-
-
-@dataclass
-class NliCounts:
-    """How many pairs were read, by label, and from how many premises; some of those give no row."""
-
-    labels: Counter[str] = field(default_factory=Counter)
-    n_premises: int = 0
-    n_without_partner: int = 0
-
-    def summary(self) -> str:
-        """Return the counts as one line."""
-        labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
-        text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
-        if self.n_premises:
-            text += (
-                f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
-            )
-        return text
-
-
-def nli_rows(
-    corpora: Iterable[Iterable[NliPair]],
-    *,
-    positive: PositiveLabel = PositiveLabel.ENTAILMENT,
-    hard_negative: HardNegativeLabel = HardNegativeLabel.CONTRADICTION,
-    seed: int,
-    counts: NliCounts,
-) -> Iterator[Row]:
-    """Yield training rows in the order in which their premises first occur.
-
-    With hard negatives every premise that has both gives one row: one of its positives and one of its hard
-    negatives, drawn uniformly by seed and premise. A premise that occurs in two corpora counts in each.
-    ``both`` gives a row with a contradiction and one with a neutral hypothesis (toolkit default: the paper
-    does not say how they were combined). Without hard negatives every pair with the label is a row. Grouping
-    by premise holds one corpus at a time in memory.
-
-    Args:
-        corpora: labelled pairs, file by file.
-        positive: label of the positives.
-        hard_negative: label of the hard negatives.
-        seed: of the draws.
-        counts: filled while reading.
-    """
-    wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
-    for pairs in corpora:
-        if hard_negative is HardNegativeLabel.NONE:
-            yield from _pairs(pairs, wanted, counts)
-        elif hard_negative is HardNegativeLabel.BOTH:
-            yield from _triplets(pairs, wanted, (Label.CONTRADICTION, Label.NEUTRAL), seed, counts)
-        else:
-            yield from _triplets(pairs, wanted, (Label(hard_negative),), seed, counts)
-
-
-def _pairs(pairs: Iterable[NliPair], wanted: set[Label], counts: NliCounts) -> Iterator[Row]:
-    for pair in pairs:
-        counts.labels[pair.label or NO_LABEL] += 1
-        if pair.label in wanted:
-            yield pair.premise, pair.hypothesis
-
-
-def _triplets(
-    pairs: Iterable[NliPair], wanted: set[Label], negatives: Sequence[Label], seed: int, counts: NliCounts
-) -> Iterator[Row]:
-    for premise, hypotheses in _by_premise(pairs, counts).items():
-        positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
-        chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
-        candidates = {
-            label: [text for text in hypotheses.get(label, ()) if text != chosen] for label in negatives
-        }
-        if chosen is None or not any(candidates.values()):
-            counts.n_without_partner += 1
-            continue
-        for label, texts in candidates.items():
-            if texts:
-                yield premise, chosen, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
-
-
-def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[Label, list[str]]]:
-    grouped: dict[str, dict[Label, list[str]]] = {}
-    for pair in pairs:
-        counts.labels[pair.label or NO_LABEL] += 1
-        if pair.label is not None:
-            grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
-    counts.n_premises += len(grouped)
-    return grouped

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.choices import STS_TASKS
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines
-from simcse_cli.names import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
 

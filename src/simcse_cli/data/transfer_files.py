@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.choices import TRANSFER_TASKS
 from simcse_cli.data.senteval import resolve_senteval_dir
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file
-from simcse_cli.names import TRANSFER_TASKS
 
 Part = Literal["all", "train", "dev", "test"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TextIO
 
 from simcse_cli.data.readers import FileFormat, guess_format
-from simcse_cli.data.rows import Row
 from simcse_cli.errors import OutputError
 from simcse_cli.files import STDIO, atomic_path, atomic_text
 
+Row = tuple[str, ...]
 WRITABLE = (FileFormat.TEXT, FileFormat.CSV, FileFormat.TSV, FileFormat.JSONL)
 
 

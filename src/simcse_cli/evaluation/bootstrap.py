@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
 from simcse_cli.evaluation.sts import StsResult
 from simcse_cli.evaluation.transfer import TransferResult
-from simcse_cli.names import Aggregation, Metric
 
 N_RESAMPLES = 1000
 LEVEL = 0.95

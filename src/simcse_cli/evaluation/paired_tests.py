@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr
 
+from simcse_cli.choices import Aggregation, Correction, Metric
 from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
-from simcse_cli.names import Aggregation, Correction, Metric
 
 
 @dataclass(frozen=True)

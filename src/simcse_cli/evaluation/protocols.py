@@ -6,7 +6,7 @@ one averages the subsets of a year and the other concatenates them.
 
 from dataclasses import dataclass, replace
 
-from simcse_cli.names import Aggregation, Metric, StsProtocol
+from simcse_cli.choices import Aggregation, Metric, StsProtocol
 
 
 @dataclass(frozen=True)

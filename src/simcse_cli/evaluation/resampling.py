@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simcse_cli.names import Metric
+from simcse_cli.choices import Metric
 
 _BLOCK_CELLS = 400_000  # a block stays in the processor's cache: 3 MB as float64
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.choices import STS_TASKS, Aggregation, Metric
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.types import Encode
-from simcse_cli.names import STS_TASKS, Aggregation, Metric
 from simcse_cli.progress import Progress, SilentProgress
 
 

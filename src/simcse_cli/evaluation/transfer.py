@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
@@ -20,7 +21,6 @@ from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.types import Encode
-from simcse_cli.names import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.predictions import TaskPredictions
 from simcse_cli.progress import Progress, SilentProgress
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.names import Similarity
+from simcse_cli.choices import Similarity
 
 
 def unit_rows(vectors: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from simcse_cli.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.fast_load import light_backbone, light_tokenizer
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.light import light_backbone, light_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
-from simcse_cli.models.sources import resolve_model
-from simcse_cli.models.tensors import read_tensors
-from simcse_cli.names import Device, HeadUse, Pooler, Precision
+from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.weights import read_tensors
 from simcse_cli.progress import Progress, SilentProgress
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.

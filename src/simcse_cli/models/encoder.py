@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simcse_cli.models.batching import pad, token_batches
+from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
@@ -19,8 +19,8 @@ from simcse_cli.models.packed import (
     packed_backbone,
     packed_vectors,
 )
+from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
-from simcse_cli.names import HeadUse, Pooler
 from simcse_cli.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:

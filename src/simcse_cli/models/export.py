@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, OutputError
 from simcse_cli.files import output_error, read_json, write_json
-from simcse_cli.models.batching import pad
 from simcse_cli.models.checkpoint import load_encoder, quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import AVERAGES, NEEDS_ALL_LAYERS, pool
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
-from simcse_cli.names import HeadUse, Pooler
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",

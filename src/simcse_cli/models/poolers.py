@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from simcse_cli.names import Pooler
+from simcse_cli.choices import Pooler
 
 # States that each pooler averages: 0 is the embedding output, -1 the last layer. ``avg_first_last`` takes the
 # first transformer layer, as the SimCSE repository, Su et al. and Li et al. do; ``avg_emb_last`` takes the

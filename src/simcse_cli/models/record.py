@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
-from simcse_cli.names import HeadUse, Pooler
 
 RECORD_FILE = "simcse.json"
 _ST_POOLERS = {

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
+from simcse_cli.choices import ObjectiveName
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import Objective as ObjectiveName
 
 Losses = tuple[dict[str, Tensor], dict[str, float]]
 """Terms that add up to the loss, and quantities that are only reported."""

@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.choices import ObjectiveName, Pooler
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import gather_with_grad, row_counts
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
-from simcse_cli.names import Objective as ObjectiveName
-from simcse_cli.names import Pooler
 from simcse_cli.objectives.base import Batch, Losses, Objective
 
 

@@ -13,7 +13,7 @@ from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.checkpoint import quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.mlm_head import MlmHead
-from simcse_cli.models.sources import resolve_model
+from simcse_cli.models.resolve import resolve_model
 
 Rows = Sequence[Sequence[int]]
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.choices import ObjectiveName
 from simcse_cli.losses.contrastive import quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import Objective as ObjectiveName
 from simcse_cli.objectives.base import Batch, Losses, Reads
 from simcse_cli.objectives.two_encoders import TwoEncoders
 

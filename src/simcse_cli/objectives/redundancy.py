@@ -4,11 +4,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from simcse_cli.choices import DropoutMode
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.names import DropoutMode
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.batch_norm import GlobalBatchNorm
 from simcse_cli.objectives.views import TextViews

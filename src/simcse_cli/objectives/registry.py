@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import Objective as ObjectiveName
 from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.ct import ContrastiveTension

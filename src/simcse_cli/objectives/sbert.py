@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.choices import ObjectiveName
 from simcse_cli.losses.classification import classification, pair_features
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import PairClassifier
-from simcse_cli.names import Objective as ObjectiveName
 from simcse_cli.objectives.base import Batch, Losses, Objective, Reads
 
 CLASSES = ("contradiction", "entailment", "neutral")

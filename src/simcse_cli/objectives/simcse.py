@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import HeadUse, Similarity
-from simcse_cli.names import Objective as ObjectiveName
 from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
 from simcse_cli.objectives.views import TextViews

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.data.augmentations import TokenShuffle
+from simcse_cli.augment.augmentations import TokenShuffle
+from simcse_cli.choices import DropoutMode
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.names import DropoutMode
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.two_encoders import TwoEncoders
 

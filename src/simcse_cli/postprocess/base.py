@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.names import Postprocess
+from simcse_cli.choices import Postprocess
 from simcse_cli.progress import Progress
 
 FloatArray = NDArray[np.floating[Any]]

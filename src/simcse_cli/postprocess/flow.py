@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.names import Postprocess
+from simcse_cli.choices import Postprocess
 from simcse_cli.postprocess.base import FloatArray, PostProcessor, fit_matrix
 from simcse_cli.postprocess.flow_layers import MultiLevelFlow
 from simcse_cli.progress import Progress, SilentProgress

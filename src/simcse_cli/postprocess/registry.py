@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from simcse_cli import __version__
+from simcse_cli.choices import Postprocess
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files import atomic_path, require_file
-from simcse_cli.names import Postprocess
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.names import Postprocess
+from simcse_cli.choices import Postprocess
 from simcse_cli.postprocess.base import (
     Float64Array,
     FloatArray,

@@ -9,7 +9,7 @@ from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
-from simcse_cli.models.sources import resolve_model
+from simcse_cli.models.resolve import resolve_model
 from simcse_cli.runs import read_run_record
 from simcse_cli.training.state import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.geometry import alignment, uniformity
-from simcse_cli.config import DevMetric
+from simcse_cli.choices import Aggregation, Metric, Probe, TransferProtocol
 from simcse_cli.data.senteval import StsSubset, StsTask, read_stsb_file
 from simcse_cli.data.transfer_files import TransferTask
 from simcse_cli.errors import DataError, TrainingError
@@ -18,8 +18,7 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache
 from simcse_cli.evaluation.sts import encode_distinct, score_sts_task
 from simcse_cli.evaluation.transfer import score_transfer_task
 from simcse_cli.evaluation.types import Encode
-from simcse_cli.measures import DEV_SUFFIX
-from simcse_cli.names import Aggregation, Metric, Probe, TransferProtocol
+from simcse_cli.metrics import DEV_SUFFIX
 from simcse_cli.progress import Progress, SilentProgress
 
 POSITIVE_ABOVE = 4.0  # gold score of the pairs that count as positives for alignment
@@ -54,7 +53,7 @@ class DevPairs:
     """The pairs of an STS-B file."""
 
     pairs: StsSubset
-    metric: DevMetric
+    metric: Metric
 
     def score(self, encode: Encode) -> DevScore:
         """Return the correlation over the file, and its geometry."""
@@ -66,7 +65,7 @@ class DevSts:
     """STS tasks; ``pairs`` are those that alignment and uniformity are taken on."""
 
     tasks: Sequence[StsTask]
-    metric: DevMetric
+    metric: Metric
     pairs: StsSubset
 
     def score(self, encode: Encode) -> DevScore:
@@ -150,7 +149,7 @@ def geometry(
     )
 
 
-def evaluate_dev(encode: Encode, pairs: StsSubset, metric: DevMetric = DevMetric.SPEARMAN) -> DevScore:
+def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEARMAN) -> DevScore:
     """Score vectors on dev pairs.
 
     Args:

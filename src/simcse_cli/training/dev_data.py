@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 from simcse_cli.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.data.senteval import (
     Split,
@@ -21,8 +22,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files
 from simcse_cli.files import sha256_file
-from simcse_cli.measures import DEV_SUFFIX, find_tasks
-from simcse_cli.names import STS_TASKS, TRANSFER_TASKS, DevSuite
+from simcse_cli.metrics import DEV_SUFFIX, find_tasks
 from simcse_cli.progress import Progress
 from simcse_cli.training.dev import (
     TRANSFER_PROTOCOL,

@@ -16,11 +16,11 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from simcse_cli.choices import Precision
 from simcse_cli.config import TrainConfig
 from simcse_cli.errors import TrainingError
 from simcse_cli.models.checkpoint import resolve_device, resolve_precision
 from simcse_cli.models.export import save_encoder, verify_export
-from simcse_cli.names import Precision
 from simcse_cli.objectives.base import Batch, Objective
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.runs import MetricsLog, RunRecord

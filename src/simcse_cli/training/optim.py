@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.config import OptimizerName, Schedule, TrainConfig
+from simcse_cli.choices import OptimizerName, Schedule
+from simcse_cli.config import TrainConfig
 
 # Contrastive Tension: share of the first learning rate from each step on (methods of Carlsson et al. 2021).
 TENSION_STEPS = ((0, 1.0), (500, 0.8), (1000, 0.6), (1500, 0.4), (2000, 0.2))

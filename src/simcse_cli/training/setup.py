@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from simcse_cli.config import Gather, TrainConfig, flag
-from simcse_cli.data.augmentations import (
+from simcse_cli.augment.augmentations import (
     DEFAULT_MLM,
     DEFAULT_RATES,
     TokenShuffle,
@@ -16,18 +15,20 @@ from simcse_cli.data.augmentations import (
     parse_augmentation,
     split_model,
 )
+from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler
+from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.checkpoint import load_encoder, resolve_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.models.sources import resolve_model
-from simcse_cli.names import Augmentation, Device, DropoutMode, HeadUse, Pooler
+from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import Objective, Reads
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
 from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
 from simcse_cli.runs import read_run_record
+from simcse_cli.settings import flag
 from simcse_cli.training.dev import DevSet
 from simcse_cli.training.dev_data import build_dev_set
 
@@ -83,7 +84,7 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
     method, rate = parse_augmentation(text)
     share = DEFAULT_RATES.get(method, 0.0) if rate is None else rate
     if method is Augmentation.MLM:
-        from simcse_cli.data.mlm_fill import load_mlm_filler
+        from simcse_cli.augment.mlm_fill import load_mlm_filler
 
         return load_mlm_filler(resolve_model(model or DEFAULT_MLM), rate=share, device=resolve_device(device))
     if model is not None:
@@ -119,8 +120,8 @@ def check_settings(config: TrainConfig) -> None:
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
         if name not in accepted and not is_harmless:
             raise ConfigError(
-                f"{flag(name)} {value}: --objective {config.objective} cannot use it, {reason}",
-                hint=f"leave {flag(name)} out",
+                f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
+                hint=f"leave {flag(TrainConfig, name)} out",
             )
 
 

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from simcse_cli.config import TrainConfig, check_keys, coerce_settings, read_recipe
+from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, MissingExtraError, OutputError
 from simcse_cli.files import write_json
 from simcse_cli.progress import Progress
+from simcse_cli.recipes import read_recipe
 from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.settings import check_keys, coerce_settings
 
 Settings = dict[str, Any]
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
@@ -109,7 +111,7 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
         ConfigError: an unknown setting or a value of the wrong type.
     """
     plain = {name: value for name, value in settings.items() if not name.startswith(_OPTION)}
-    checked = coerce_settings(plain, place=place)
+    checked = coerce_settings(TrainConfig, plain, place=place)
     options = {name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain}
     return checked | {"options": checked.get("options", {}) | options} if options else checked
 

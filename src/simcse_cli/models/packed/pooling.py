@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from simcse_cli.choices import Pooler
 from simcse_cli.models.packed.backbone import PackedBackbone
 from simcse_cli.models.packed.tokens import ROUNDED_TO
 from simcse_cli.models.poolers import AVERAGES, LAYERS_READ
-from simcse_cli.names import Pooler
 
 
 def packed_vectors(

@@ -1,0 +1,215 @@
+"""From ``METHOD:RATE`` to a callable that augments sentences, the same way for the same key.
+
+``docs/augmentation.md`` describes the methods with their sources.
+"""
+
+import random
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from simcse_cli.augment.eda import eda_clean, eda_words
+from simcse_cli.augment.operators import (
+    crop,
+    crop_prefix_chars,
+    delete,
+    delete_one,
+    n_synonyms,
+    shuffle,
+    shuffle_token_ids,
+)
+from simcse_cli.augment.synonyms import replace_with_synonyms
+from simcse_cli.augment.text_units import join_units, split_units, split_words
+from simcse_cli.augment.wordnet import WordNet, find_wordnet
+from simcse_cli.choices import Augmentation, TextUnit
+from simcse_cli.errors import ConfigError
+
+DEFAULT_RATES = {
+    Augmentation.CROP: 0.1,
+    Augmentation.CROP_PREFIX_CHARS: 0.1,
+    Augmentation.DELETE: 0.1,
+    Augmentation.MLM: 0.15,
+    Augmentation.SHUFFLE: 0.1,
+    Augmentation.EDA: 0.1,
+}
+"""The rate used when none is given; ``delete-one`` takes none, ``synonym`` without one replaces one word."""
+
+CHAR_METHODS = frozenset(
+    {Augmentation.CROP, Augmentation.DELETE, Augmentation.DELETE_ONE, Augmentation.SHUFFLE}
+)
+DEFAULT_MLM = "bert-base"
+"""The masked language model of the paper's Table 1."""
+
+
+def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
+    """Return the key of one augmented sentence: no two (seed, line, copy, side) share one.
+
+    Everything random about a sentence follows from its key, so neither the number of workers nor the batch
+    can change it.
+
+    Args:
+        seed: 0 or more.
+        line: position in the input, 0 to 2**64 - 1; in training the number of the example drawn.
+        copy: 0 to 2**31 - 1.
+        side: 0 for the positive, 1 for the anchor.
+    """
+    return (((seed << 64) | line) << 32) | (copy << 1) | side
+
+
+def check_rate(method: Augmentation, rate: float | None) -> float | None:
+    """Return the rate to use: ``rate``, or the default of ``method`` when None.
+
+    Raises:
+        ConfigError: outside (0, 1], or given to a method that takes none.
+    """
+    if rate is None:
+        return DEFAULT_RATES.get(method)
+    if method is Augmentation.DELETE_ONE:
+        raise ConfigError(
+            f"{method} takes no rate, found {rate}", hint="use `delete` to drop a share of the words"
+        )
+    if not 0 < rate <= 1:
+        raise ConfigError(
+            f"rate {rate} of {method}: need a fraction above 0 and at most 1",
+            hint=f"for 10% write {method}:0.1",
+        )
+    return rate
+
+
+def split_model(text: str) -> tuple[str, str | None]:
+    """Return ``METHOD:RATE`` and the model of ``METHOD:RATE:MODEL``, None where it names none."""
+    method, *rest = text.split(":", 2)
+    return ":".join([method, *rest[:1]]), rest[1] if len(rest) > 1 else None
+
+
+def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
+    """Return method and rate of ``METHOD:RATE`` or ``METHOD``; ``delete:0.1`` gives ``(DELETE, 0.1)``.
+
+    Raises:
+        ConfigError: unknown method, not a number, or a rate that the method cannot take.
+    """
+    name, colon, number = text.partition(":")
+    try:
+        method = Augmentation(name.strip().lower())
+    except ValueError:
+        known = ", ".join(Augmentation)
+        raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
+    if not colon:
+        return method, check_rate(method, None)
+    try:
+        rate = float(number)
+    except ValueError:
+        raise ConfigError(
+            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
+        ) from None
+    return method, check_rate(method, rate)
+
+
+@dataclass(frozen=True)
+class Augmenter:
+    """Applies one augmentation to single sentences; has no state between calls and can be sent to workers.
+
+    Made by :func:`make_augmenter`. Whatever the operator does, no text with something in it becomes empty.
+
+    Args:
+        operator: text and randomness to text.
+    """
+
+    operator: Callable[[str, random.Random], str]
+
+    def __call__(self, text: str, key: int) -> str:
+        """Return the augmented ``text``; one text and key (:func:`sentence_key`) give one result."""
+        return self.operator(text, random.Random(key)) or text
+
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        """Return the augmented ``texts``, each by its own key."""
+        return [self(text, key) for text, key in zip(texts, keys, strict=True)]
+
+
+@dataclass(frozen=True)
+class TokenShuffle:
+    """Shuffles the sub-word ids of a sentence as :func:`shuffle_token_ids` does, for use in training.
+
+    Args:
+        rate: fraction of the sub-words, in (0, 1].
+    """
+
+    rate: float
+
+    def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
+        """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
+        mask = [token in special_ids for token in token_ids]
+        return shuffle_token_ids(token_ids, mask, self.rate, random.Random(key))
+
+
+def make_augmenter(
+    method: Augmentation,
+    rate: float | None = None,
+    *,
+    unit: TextUnit | str = TextUnit.WORD,
+    wordnet_dir: Path | str | None = None,
+) -> Augmenter:
+    """Return the callable ``(text, key) -> text`` of one augmentation.
+
+    Args:
+        method: any but ``mlm``, which needs a model: see :class:`simcse_cli.augment.mlm_fill.MlmFiller`.
+        rate: fraction in (0, 1]; None is the default of the method.
+        unit: what crop, delete, delete-one and shuffle count: words, or graphemes (text without spaces).
+        wordnet_dir: WordNet files for synonym and eda; None looks in the usual places.
+
+    Raises:
+        ConfigError: rate, unit and method do not go together.
+        DataError: no WordNet found.
+    """
+    unit = TextUnit(unit)
+    check_unit(method, unit)
+    check_rate(method, rate)
+    if method is Augmentation.MLM:
+        raise ConfigError(
+            f"{method} needs a masked language model and is no operator on words alone",
+            hint="load one with simcse_cli.augment.mlm_fill.load_mlm_filler",
+        )
+    if method is Augmentation.SYNONYM:
+        return Augmenter(partial(_synonym_text, rate=rate, wordnet=find_wordnet(wordnet_dir)))
+    if method is Augmentation.DELETE_ONE:
+        return Augmenter(partial(_on_units, operator=delete_one, unit=unit))
+    share = DEFAULT_RATES[method] if rate is None else rate
+    if method is Augmentation.EDA:
+        return Augmenter(partial(_eda_text, alpha=share, wordnet=find_wordnet(wordnet_dir)))
+    if method is Augmentation.CROP_PREFIX_CHARS:
+        return Augmenter(partial(_prefix_text, rate=share))
+    operator = {Augmentation.CROP: crop, Augmentation.DELETE: delete, Augmentation.SHUFFLE: shuffle}[method]
+    return Augmenter(partial(_on_units, operator=partial(operator, rate=share), unit=unit))
+
+
+def check_unit(method: Augmentation, unit: TextUnit) -> None:
+    """Refuse characters as the unit of a method that works on words.
+
+    Raises:
+        ConfigError: ``unit`` is ``char`` and the method looks words up or has its own unit.
+    """
+    if unit is TextUnit.CHAR and method not in CHAR_METHODS:
+        raise ConfigError(
+            f"{method} works on whole words, found unit char",
+            hint=f"use --unit word, or one of: {', '.join(sorted(CHAR_METHODS))}",
+        )
+
+
+def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit) -> str:
+    units = split_units(text, unit)
+    return join_units(operator(units, rng=rng), unit) if units else text
+
+
+def _synonym_text(text: str, rng: random.Random, *, rate: float | None, wordnet: WordNet) -> str:
+    words = split_words(text)
+    return " ".join(replace_with_synonyms(words, n_synonyms(len(words), rate), rng, wordnet))
+
+
+def _eda_text(text: str, rng: random.Random, *, alpha: float, wordnet: WordNet) -> str:
+    words = eda_clean(text)
+    return " ".join(eda_words(words, alpha, rng, wordnet)) if words else text
+
+
+def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return crop_prefix_chars(text, rate)

@@ -1,0 +1,235 @@
+"""The field's standard terms as string enums: each value is what the user types and what files record."""
+
+from enum import StrEnum
+
+
+class Pooler(StrEnum):
+    """How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
+
+    CLS = "cls"
+    CLS_BEFORE_POOLER = "cls_before_pooler"
+    AVG = "avg"
+    AVG_TOP2 = "avg_top2"
+    AVG_FIRST_LAST = "avg_first_last"
+    AVG_EMB_LAST = "avg_emb_last"
+
+
+class HeadUse(StrEnum):
+    """What becomes of the MLP head over [CLS] after training."""
+
+    TRAIN_ONLY = "train-only"
+    KEPT = "kept"
+    NONE = "none"
+
+
+class Similarity(StrEnum):
+    """Similarity of two embeddings in a contrastive loss."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+
+
+class Gather(StrEnum):
+    """Gradient of negatives gathered from other processes: the true one, or 1/W of it as the original code."""
+
+    TRUE = "true"
+    ORIGINAL = "original"
+
+
+class OptimizerName(StrEnum):
+    """Update rule."""
+
+    ADAMW = "adamw"
+    ADAM = "adam"
+    RMSPROP = "rmsprop"
+
+
+class Schedule(StrEnum):
+    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension."""
+
+    LINEAR = "linear"
+    CONSTANT = "constant"
+    TENSION = "tension"
+
+
+class DropoutMode(StrEnum):
+    """Dropout masks of the two views: drawn per view, drawn once and shared, or off."""
+
+    INDEPENDENT = "independent"
+    FIXED = "fixed"
+    NONE = "none"
+
+
+class Aggregation(StrEnum):
+    """How the subsets of one STS year become one score."""
+
+    ALL = "all"
+    MEAN = "mean"
+    WMEAN = "wmean"
+
+
+class Metric(StrEnum):
+    """Correlation between cosine similarity and gold score."""
+
+    SPEARMAN = "spearman"
+    PEARSON = "pearson"
+
+
+class DevSuite(StrEnum):
+    """What scores a model during training: the pairs of one STS-B file, STS tasks, or transfer tasks."""
+
+    FILE = "file"
+    STS = "sts"
+    TRANSFER = "transfer"
+
+
+class Precision(StrEnum):
+    """Arithmetic of the encoder's matrix products."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    AUTO = "auto"
+
+
+class SearchBackend(StrEnum):
+    """How the nearest vectors are found: by looking at all of them, or through a FAISS index."""
+
+    EXACT = "exact"
+    FAISS = "faiss"
+
+
+class Device(StrEnum):
+    """Where the encoder runs."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    MPS = "mps"
+
+
+class Correction(StrEnum):
+    """What stays small over many tests: the chance of a false finding, their share (bh), or neither."""
+
+    HOLM = "holm"
+    BH = "bh"
+    NONE = "none"
+
+
+class OutputFormat(StrEnum):
+    """Rendering of a results table on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+
+
+class ObjectiveName(StrEnum):
+    """Training objectives; the registry holds one class for each."""
+
+    SIMCSE_UNSUP = "simcse-unsup"
+    SIMCSE_SUP = "simcse-sup"
+    NEXT_SENTENCE = "next-sentence"
+    QUICK_THOUGHTS = "quick-thoughts"
+    SBERT = "sbert"
+    CT = "ct"
+    IS_BERT = "is-bert"
+    DECLUTR = "declutr"
+    BARLOW_TWINS = "barlow-twins"
+    VICREG = "vicreg"
+
+
+class Augmentation(StrEnum):
+    """Text augmentations (``docs/data.md``, augmentations)."""
+
+    CROP = "crop"
+    CROP_PREFIX_CHARS = "crop-prefix-chars"
+    DELETE = "delete"
+    DELETE_ONE = "delete-one"
+    SYNONYM = "synonym"
+    MLM = "mlm"
+    SHUFFLE = "shuffle"
+    EDA = "eda"
+
+
+class TextUnit(StrEnum):
+    """What an augmentation counts, drops and moves: words between spaces, or characters as read."""
+
+    WORD = "word"
+    CHAR = "char"
+
+
+class Sides(StrEnum):
+    """Which sides of a pair are augmented: the positive, or the anchor too."""
+
+    ONE = "one"
+    BOTH = "both"
+
+
+class Postprocess(StrEnum):
+    """Maps fitted on sentence vectors and applied to them (``docs/postprocess.md``)."""
+
+    WHITENING = "whitening"
+    FLOW = "flow"
+    ALL_BUT_THE_TOP = "all-but-the-top"
+    SIF = "sif"
+
+
+class TransferProtocol(StrEnum):
+    """Configurations of the transfer protocol (``docs/evaluation.md``, transfer)."""
+
+    DEFAULT = "default"
+    FAST = "fast"
+
+
+class Probe(StrEnum):
+    """Classifiers on frozen vectors: the original protocol's, or scikit-learn's cross-validated one."""
+
+    SENTEVAL = "senteval"
+    SKLEARN = "sklearn"
+
+
+class StsProtocol(StrEnum):
+    """Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
+
+    SIMCSE = "simcse"
+    HILL = "hill"
+    INFERSENT = "infersent"
+    SENTEVAL = "senteval"
+    SBERT = "sbert"
+    IS_BERT = "is-bert"
+    BERT_FLOW = "bert-flow"
+    BERT_WHITENING = "bert-whitening"
+    WIETING = "wieting"
+    DECLUTR = "declutr"
+
+
+class Dedup(StrEnum):
+    """Which repeated rows are dropped."""
+
+    EXACT = "exact"
+    NEAR = "near"
+
+
+class PositiveLabel(StrEnum):
+    """Which NLI hypotheses become positives (the rows of Table 4)."""
+
+    ENTAILMENT = "entailment"
+    NEUTRAL = "neutral"
+    CONTRADICTION = "contradiction"
+    ALL = "all"
+
+
+class HardNegativeLabel(StrEnum):
+    """Which NLI hypotheses become hard negatives."""
+
+    CONTRADICTION = "contradiction"
+    NEUTRAL = "neutral"
+    BOTH = "both"
+    NONE = "none"
+
+
+STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
+TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")

@@ -1,0 +1,128 @@
+"""From option groups to flags: what several commands take, and how the fields of a dataclass become options."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from simcse_cli.choices import Device, OutputFormat, Pooler, Precision
+from simcse_cli.config import MODEL_HELP
+from simcse_cli.settings import Setting, setting, settings_of
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where results go."""
+
+    fmt: OutputFormat = setting(OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f")
+    output: Path | None = setting(None, "Also write the results to this file.", "--output", "-o")
+    force: bool = setting(False, "Overwrite existing outputs.")
+
+
+def takes(
+    parameter: str, group: type, *, given_only: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command with this parameter take the settings of a dataclass as options, in its place.
+
+    Args:
+        parameter: of the command; gets an object of the dataclass.
+        group: a dataclass whose fields are settings.
+        given_only: pass a mapping of the settings that were given instead, for defaults that other sources change.
+    """
+    own = settings_of(group)
+    hints = get_type_hints(group)
+    options = {
+        name: _option(field, details, hints[name], given_only=given_only)
+        for name, (field, details) in own.items()
+        if not details.hidden
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own_hints = get_type_hints(command, include_extras=True)
+        shown: list[inspect.Parameter] = []
+        for own_parameter in inspect.signature(command).parameters.values():
+            annotated = own_parameter.replace(annotation=own_hints[own_parameter.name])
+            shown += options.values() if own_parameter.name == parameter else [annotated]
+
+        @wraps(command)
+        def with_options(**values: Any) -> None:
+            taken = {name: values.pop(name) for name in options}
+            given = {name: value for name, value in taken.items() if value is not None}
+            command(**{parameter: given if given_only else group(**taken)}, **values)
+
+        del with_options.__wrapped__  # Typer would look through it at the signature without the options
+        keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
+        with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {o.name: o.annotation for o in keyword} | {"return": None}
+        return with_options
+
+    return decorate
+
+
+def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
+    """Return a setting as a parameter that Typer reads; with ``given_only`` None stands for not given."""
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": own.metavar}
+    if given_only:
+        hint, shown, default = hint | None, default, None
+        if shown is not None:
+            details["show_default"] = str(shown.value if isinstance(shown, StrEnum) else shown)
+    else:
+        details |= {"envvar": own.env, "min": own.min}
+    flags = own.flags or ("--" + field.name.replace("_", "-"),)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[hint, typer.Option(*flags, **details)],
+    )
+
+
+DEFAULT_MODEL = "minilm"
+
+ModelOption = Annotated[str, typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP)]
+ModelsOption = Annotated[
+    list[str], typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP + " Repeat to compare.")
+]
+PoolerOption = Annotated[
+    Pooler | None,
+    typer.Option("--pooler", help="How token states become a vector; default: what the model records."),
+]
+ForcePoolerOption = Annotated[
+    bool,
+    typer.Option(
+        "--force-pooler", help="Use --pooler although the model records another or lacks its weights."
+    ),
+]
+DeviceOption = Annotated[Device, typer.Option("--device", envvar="SIMCSE_DEVICE", help="Where to compute.")]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision", envvar="SIMCSE_PRECISION", help="Arithmetic of the encoder; auto picks the fastest."
+    ),
+]
+BatchTokensOption = Annotated[
+    int | None,
+    typer.Option("--batch-tokens", min=16, help="Tokens per forward pass; default: tuned to the machine."),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="SIMCSE_DATA",
+        help="SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
+    ),
+]
+FormatOption = Annotated[
+    OutputFormat, typer.Option("--format", "-f", help="How results are written to stdout.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Also write the results to this file.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")]
+SeedOption = Annotated[int, typer.Option("--seed", envvar="SIMCSE_SEED", help="Seed of everything random.")]

@@ -1,0 +1,278 @@
+"""The published tables that runs are compared with, as shipped in ``resources/published``.
+
+One file holds one table: where it stands, the settings it was measured under, its rows, the cells in which an
+extraction of the document was misread (already set right in ``rows``), and the rows whose printed average is
+not the mean of their cells. ``docs/compare.md`` describes the format; users may write their own tables in it.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.metrics import MTEB_PREFIX, is_score
+
+SystemsAxis = Literal["rows", "columns", "cells"]
+
+_FOLDER = files("simcse_cli") / "resources" / "published"
+_PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
+_REQUIRED_KEYS = ("id", "source", "label", "title", "columns", "rows")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document: ``short`` for table headings, ``citation`` in full."""
+
+    short: str
+    citation: str
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A cell whose extracted figure was misread; the table holds ``published``."""
+
+    row: str
+    column: str
+    extracted: float
+    published: float
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class AverageException:
+    """A printed average that is not the mean of its row (``mean``), and why; row ``*`` is every row."""
+
+    row: str
+    reason: str
+    group: str | None = None
+    mean: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line as printed; ``values`` run along the table's columns and a blank cell is None."""
+
+    name: str
+    values: tuple[float | None, ...]
+    group: str | None = None
+    origin: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    measures: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class System:
+    """A published system as one line of figures: scores are fractions, keyed by measure."""
+
+    table: str
+    name: str
+    group: str | None
+    origin: str | None
+    scores: Mapping[str, float]
+    settings: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """The name, with its group where it has one; accepted wherever a row is named."""
+        return f"{self.name} ({self.group})" if self.group else self.name
+
+
+@dataclass(frozen=True)
+class Table:
+    """One published table.
+
+    ``systems`` says what a run stands beside: a row, a column, or a single cell (tables whose columns are
+    conditions of one measure). ``unit`` is ``points`` for figures printed x100, else ``plain``.
+    """
+
+    id: str
+    source: Source
+    label: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    unit: str = "points"
+    systems: SystemsAxis = "rows"
+    measures: tuple[str | None, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    corrections: tuple[Correction, ...] = ()
+    average_exceptions: tuple[AverageException, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def all_systems(self) -> list[System]:
+        """Return every system that has at least one figure a run can be compared with."""
+        found = {"rows": self._by_row, "columns": self._by_column, "cells": self._by_cell}[self.systems]()
+        return [system for system in found if system.scores]
+
+    def system(self, name: str, *, group: str | None = None) -> System:
+        """Return the system of this name; upper case, spaces and punctuation do not matter.
+
+        Raises:
+            ConfigError: none or several match; names the nearest, or the groups to choose from.
+        """
+        systems = self.all_systems()
+        if group is not None:
+            systems = [system for system in systems if _plain(system.group or "") == _plain(group)]
+        wanted = _plain(name)
+        matches = [system for system in systems if wanted in (_plain(system.name), _plain(system.label))]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            groups = ", ".join(str(system.group) for system in matches)
+            raise ConfigError(
+                f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), need one",
+                hint=f"choose with --group {matches[0].group}",
+            )
+        raise self._no_such_system(name, group, systems)
+
+    def stored(self, row: Row) -> dict[str, float | None]:
+        """Return the cells of a row by column, as fractions or plain numbers."""
+        measures: Sequence[str | None] = () if self.systems == "columns" else row.measures or self.measures
+        padded = measures or (None,) * len(self.columns)
+        cells = zip(self.columns, padded, row.values, strict=True)
+        return {column: self.scaled(value, measure) for column, measure, value in cells}
+
+    def scaled(self, value: float | None, measure: str | None) -> float | None:
+        """Return a printed figure as stored: points as a fraction, plain numbers as they are."""
+        if value is None or self.unit != "points" or (measure is not None and not is_score(measure)):
+            return value
+        return round(value / 100, 12)
+
+    def _no_such_system(self, name: str, group: str | None, systems: Sequence[System]) -> ConfigError:
+        labels = {_plain(system.label): system.label for system in systems}
+        near = [labels[key] for key in labels if _plain(name) in key]
+        near += [labels[key] for key in difflib.get_close_matches(_plain(name), labels, n=3, cutoff=0.5)]
+        nearest = "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5])) if near else ""
+        place = self.id if group is None else f"{self.id}, group {group!r},"
+        return ConfigError(
+            f"{place} has no row {name!r}{nearest}",
+            hint=f"see its rows with `simcse compare --show {self.id}`",
+        )
+
+    def _make(self, row: Row, name: str, cells: Iterator[tuple[str | None, float | None]]) -> System:
+        scores = {
+            measure: scaled
+            for measure, value in cells
+            if measure is not None and (scaled := self.scaled(value, measure)) is not None
+        }
+        return System(self.id, name, row.group, row.origin, scores, {**self.settings, **row.settings})
+
+    def _by_row(self) -> Iterator[System]:
+        for row in self.rows:
+            yield self._make(row, row.name, zip(row.measures or self.measures, row.values, strict=False))
+
+    def _by_cell(self) -> Iterator[System]:
+        for row in self.rows:
+            for column, measure, value in zip(self.columns, self.measures, row.values, strict=True):
+                yield self._make(row, f"{row.name}, {column}", iter([(measure, value)]))
+
+    def _by_column(self) -> Iterator[System]:
+        for index, column in enumerate(self.columns):
+            cells = ((MTEB_PREFIX + row.name, row.values[index]) for row in self.rows)
+            yield self._make(Row(column, ()), column, cells)
+
+
+def table_ids() -> list[str]:
+    """Return the ids of the shipped tables, by source and number."""
+    names = [entry.name for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml")]
+    return sorted((name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=_sort_key)
+
+
+@cache
+def load_table(name: str) -> Table:
+    """Return a shipped table by id, or a user's own by the path of its YAML file.
+
+    Raises:
+        ConfigError: no such table; names the nearest ids.
+        DataError: the file lacks a key, or a row does not fit the columns.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _read_own(Path(name))
+    ids = table_ids()
+    by_plain_name = {key.lower(): key for key in ids}
+    if name.lower() not in by_plain_name:
+        near = difflib.get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
+        nearest = f"; nearest: {', '.join(by_plain_name[key] for key in near)}" if near else ""
+        raise ConfigError(
+            f"no published table {name!r}{nearest}", hint="see them with `simcse compare --list`"
+        )
+    text = (_FOLDER / f"{by_plain_name[name.lower()]}.yaml").read_text(encoding="utf-8")
+    return _build(yaml.safe_load(text), name)
+
+
+@cache
+def sources() -> Mapping[str, Source]:
+    """Return the documents by key."""
+    return {key: Source(**value) for key, value in _sources_file()["sources"].items()}
+
+
+@cache
+def origins() -> Mapping[str, str]:
+    """Return what the row origins mean."""
+    return dict(_sources_file()["origins"])
+
+
+def _sources_file() -> Any:
+    return yaml.safe_load((_FOLDER / "_sources.yaml").read_text(encoding="utf-8"))
+
+
+def _read_own(path: Path) -> Table:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a YAML file ({error})") from error
+    return _build(content, str(path))
+
+
+def _build(content: Any, place: str) -> Table:
+    missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise DataError(
+            f"{place}: no {', '.join(missing)}", hint="docs/compare.md shows the format of a table"
+        )
+    source = content["source"]
+    known = sources().get(source)
+    table = {
+        **content,
+        "source": known or Source(short=str(source), citation=str(source)),
+        "columns": tuple(content["columns"]),
+        "measures": tuple(content.get("measures", ())),
+        "notes": tuple(content.get("notes", ())),
+    }
+    try:
+        table["rows"] = tuple(_row(row, len(table["columns"])) for row in content["rows"])
+        table["corrections"] = tuple(Correction(**item) for item in content.get("corrections", ()))
+        exceptions = content.get("average_exceptions", ())
+        table["average_exceptions"] = tuple(AverageException(**item) for item in exceptions)
+        return Table(**table)
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(f"{place}: {error}", hint="docs/compare.md shows the format of a table") from error
+
+
+def _row(content: dict[str, Any], n_columns: int) -> Row:
+    row = Row(
+        **{**content, "values": tuple(content["values"]), "measures": tuple(content.get("measures", ()))}
+    )
+    if len(row.values) != n_columns:
+        raise ValueError(f"row {row.name!r} has {len(row.values)} values, need {n_columns}")
+    return row
+
+
+def _plain(text: str) -> str:
+    """Return the text for comparison: lower case, letters, numbers and the signs that tell rows apart."""
+    return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
+
+
+def _sort_key(table_id: str) -> tuple[int, str, int]:
+    prefix, _, number = table_id.partition(".")
+    letters = re.sub(r"\d", "", number)
+    return _PREFIXES.index(prefix), letters, int(re.sub(r"\D", "", number) or 0)

@@ -1,0 +1,275 @@
+"""Open a model folder for encoding alone, without the modelling code of transformers.
+
+Importing that code takes longer than everything else that encoding a few sentences needs. Where a folder holds a
+plain encoder of the BERT family in one safetensors file, the packed forward pass needs no more than its tensors
+under the names that transformers gives them; where it holds a plain fast tokenizer, the library ``tokenizers``
+reads it alone. Anything else, and anything doubtful, is None here and left to transformers, which also reports
+what is wrong with a folder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
+from simcse_cli.models.packed import packed_backbone
+from simcse_cli.models.packed.architectures import layer_names
+from simcse_cli.models.weights import read_tensors
+
+# Architectures, each with what stands before the names of its tensors in a model with a further head.
+_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
+# What the forward pass takes from config.json; a file without one of them is left to transformers' defaults.
+_NEEDED = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "pad_token_id",
+    "type_vocab_size",
+    "vocab_size",
+)
+# Entries that ask for more than the plain model.
+_BEYOND = ("auto_map", "quantization_config", "pruned_heads", "chunk_size_feed_forward")
+_SPECIAL = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+# A larger vocabulary may be one whose splitting rule transformers repairs.
+_MOST_WORDS = 100_000
+
+
+class EncodingBackbone(nn.Module):
+    """The modules of a BERT-family encoder under transformers' names, for the packed forward pass only.
+
+    Attributes:
+        config: the entries of config.json as attributes.
+    """
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Refuse: there is no padded forward pass here.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("opened for encoding only: load_encoder without encode_only has the forward pass")
+
+    def put(self, name: str, module: nn.Module) -> None:
+        """Add a module under a dotted name."""
+        *path, last = name.split(".")
+        parent: nn.Module = self
+        for part in path:
+            if not hasattr(parent, part):
+                parent.add_module(part, nn.Module())
+            parent = getattr(parent, part)
+        parent.add_module(last, module)
+
+
+@dataclass(frozen=True)
+class PlainTokenizer:
+    """A Rust tokenizer with what encoding asks a Hugging Face tokenizer for."""
+
+    backend_tokenizer: Tokenizer
+    pad_token_id: int | None
+    is_fast: bool = True
+
+
+def light_backbone(folder: Path) -> EncodingBackbone | None:
+    """Return a folder's encoder in float32, or None where transformers must load it.
+
+    Weights, their names and so the digest are those of ``AutoModel``; the architecture's own pooler is there
+    if the file holds it.
+    """
+    config = _json_object(folder / "config.json")
+    if config.get("model_type") not in _PREFIXES or not (folder / "model.safetensors").is_file():
+        return None
+    if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
+        return None
+    if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
+        return None
+    try:
+        tensors = _own_tensors(folder, _PREFIXES[config["model_type"]])
+        backbone = _assemble(SimpleNamespace(**config), tensors)
+    except (CheckpointError, KeyError, ValueError, TypeError):  # corrupt, incomplete, or not the plain model
+        return None
+    packed = packed_backbone(backbone)
+    return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return a JSON object, empty where there is none: whoever loads the folder instead will say so."""
+    try:
+        values = read_json(path)
+    except DataError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _own_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Return the encoder's tensors in float32, the prefix of models with a further head removed."""
+    tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
+    below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+    return below or tensors
+
+
+def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
+    """Return modules that hold the tensors.
+
+    Raises:
+        KeyError: a tensor is missing.
+        ValueError: a shape does not fit the configuration.
+    """
+    backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
+    tables = {
+        "word_embeddings": config.vocab_size,
+        "position_embeddings": config.max_position_embeddings,
+        "token_type_embeddings": config.type_vocab_size,
+    }
+    for table, n_rows in tables.items():
+        weight = _shaped(tensors, f"embeddings.{table}.weight", n_rows, width)
+        embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
+        backbone.put(f"embeddings.{table}", embedding)
+    backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
+    backbone.put("embeddings.LayerNorm", _norm(config, tensors, "embeddings.LayerNorm"))
+    backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob))
+    for index in range(config.num_hidden_layers):
+        names = layer_names(config.model_type, index)
+        for name in names.square:
+            backbone.put(name, _linear(tensors, name, width, width))
+        backbone.put(names.up, _linear(tensors, names.up, inner, width))
+        backbone.put(names.down, _linear(tensors, names.down, width, inner))
+        for name in names.norms:
+            backbone.put(name, _norm(config, tensors, name))
+        backbone.put(names.attention_dropout, nn.Dropout(config.attention_probs_dropout_prob))
+        for name in names.dropouts:
+            backbone.put(name, nn.Dropout(config.hidden_dropout_prob))
+    if "pooler.dense.weight" in tensors:
+        backbone.put("pooler.dense", _linear(tensors, "pooler.dense", width, width))
+    return backbone
+
+
+def _shaped(tensors: Mapping[str, Tensor], name: str, *shape: int) -> Tensor:
+    tensor = tensors[name]
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: shape {tuple(tensor.shape)}, need {shape}")
+    return tensor
+
+
+def _linear(tensors: Mapping[str, Tensor], name: str, n_outputs: int, n_inputs: int) -> nn.Linear:
+    linear = nn.Linear(n_inputs, n_outputs, device="meta")
+    linear.weight = nn.Parameter(_shaped(tensors, f"{name}.weight", n_outputs, n_inputs))
+    linear.bias = nn.Parameter(_shaped(tensors, f"{name}.bias", n_outputs))
+    return linear
+
+
+def _norm(config: SimpleNamespace, tensors: Mapping[str, Tensor], name: str) -> nn.LayerNorm:
+    norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    norm.weight, norm.bias = (
+        nn.Parameter(_shaped(tensors, f"{name}.{part}", config.hidden_size)) for part in ("weight", "bias")
+    )
+    return norm
+
+
+def light_tokenizer(folder: Path) -> PlainTokenizer | None:
+    """Return a folder's tokenizer, or None where transformers must load it.
+
+    ``tokenizer.json`` is taken as it is. transformers does so too for its general class; for BERT's it builds
+    the tokenizer anew from tokenizer_config.json, so there both files must say the same.
+    """
+    settings, content = (_json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    if not _special_tokens_agree(settings, content):
+        return None
+    kind = settings.get("tokenizer_class")
+    if kind not in _VERBATIM_CLASSES and not (kind in _BERT_CLASSES and _is_plain_bert(settings, content)):
+        return None
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    pad = _text(settings.get("pad_token"))
+    return PlainTokenizer(tokenizer, None if pad is None else tokenizer.token_to_id(pad))
+
+
+def _text(token: Any) -> str | None:
+    """Return a token that is written as a string or as an object."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Tell whether the special tokens of the settings are just those that tokenizer.json adds."""
+    names = [name for name in settings if name.endswith("_token") and not name.startswith("add_")]
+    named = {_text(settings[name]) for name in names} - {None}
+    listed = settings.get("added_tokens_decoder", {}).values()
+    added = content.get("added_tokens", [])
+    plain = all(
+        token.get("special") and not any(token.get(key) for key in ("lstrip", "rstrip", "single_word"))
+        for token in (*added, *listed)
+    )
+    asks_more = any(
+        settings.get(key)
+        for key in (
+            "additional_special_tokens",
+            "extra_special_tokens",
+            "add_bos_token",
+            "add_eos_token",
+            "split_special_tokens",
+            "auto_map",
+        )
+    )
+    texts = {token.get("content") for token in added}
+    n_words = len(content.get("model", {}).get("vocab", ()))
+    return (
+        plain
+        and not asks_more
+        and bool(texts)
+        and named == texts
+        and {_text(token) for token in listed} <= texts
+        and n_words <= _MOST_WORDS
+    )
+
+
+def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Tell whether tokenizer.json holds what transformers builds for BERT from these settings."""
+    model = content.get("model", {})
+    special = {name: _text(settings.get(name, f"[{name[:-6].upper()}]")) for name in _SPECIAL}
+    normalizer = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+        "strip_accents": settings.get("strip_accents"),
+        "lowercase": settings.get("do_lower_case", True),
+    }
+    return (
+        content.get("normalizer") == normalizer
+        and content.get("pre_tokenizer") == {"type": "BertPreTokenizer"}
+        and model.get("type", "WordPiece") == "WordPiece"
+        and model.get("unk_token") == special["unk_token"]
+        and model.get("continuing_subword_prefix") == "##"
+        and model.get("max_input_chars_per_word", 100) == 100
+        and _puts_around(content.get("post_processor") or {}, special["cls_token"], special["sep_token"])
+    )
+
+
+def _puts_around(processor: Mapping[str, Any], start: str | None, end: str | None) -> bool:
+    """Tell whether a post-processor puts one token before a sentence and one after it."""
+    if processor.get("type") == "BertProcessing":
+        found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
+        return found == [start, end]
+    pieces = [
+        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id")
+        for piece in processor.get("single", ())
+    ]
+    return bool(processor.get("type") == "TemplateProcessing" and pieces == [start, "A", end])

@@ -1,0 +1,1 @@
+"""Building training files from corpora."""

@@ -1,0 +1,132 @@
+"""Sentences and neighbouring sentences from running text."""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    Source,
+    find_column,
+    guess_format,
+    iter_records,
+    iter_sentences,
+)
+from simcse_cli.data.writers import Row
+from simcse_cli.prepare.sentence_splitter import split_sentences
+
+
+def sentence_rows(
+    sources: Sequence[Source], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
+    for source in sources:
+        for text in iter_sentences(source, column=column, encoding=encoding):
+            if split:
+                yield from ((sentence,) for sentence in split_sentences(text))
+            else:
+                yield (text,)
+
+
+def training_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
+    for source in sources:
+        if guess_format(source) is FileFormat.TEXT:
+            yield from sentence_rows([source], encoding=encoding)
+            continue
+        for _, record in iter_records(source, encoding=encoding):
+            found = [find_column(record, name) for name in POSITIONAL]
+            columns = [name for name in found if name is not None] or list(record)
+            yield tuple(record[name] for name in columns)
+
+
+@dataclass
+class DocumentCounts:
+    """How much running text was read."""
+
+    n_documents: int = 0
+    n_sentences: int = 0
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        return f"read {self.n_sentences:,} sentences in {self.n_documents:,} documents"
+
+
+def iter_documents(
+    sources: Sequence[Source],
+    *,
+    column: str | None = None,
+    split: bool = False,
+    encoding: str = "utf-8",
+    counts: DocumentCounts | None = None,
+) -> Iterator[Iterator[str]]:
+    """Yield documents, each an iterator over its sentences, to be used up before the next is asked for.
+
+    In text, blank lines separate documents; in a table each row is one, its lines are the sentences. With
+    ``split`` every line is split into sentences by rule. A document never reaches into the next source.
+    """
+    counts = counts or DocumentCounts()
+    for source in sources:
+        texts = iter_sentences(source, column=column, encoding=encoding)
+        is_text = guess_format(source) is FileFormat.TEXT
+        for lines in _blank_separated(texts) if is_text else (text.split("\n") for text in texts):
+            counts.n_documents += 1
+            yield _sentences(lines, split, counts)
+
+
+def _blank_separated(lines: Iterator[str]) -> Iterator[Iterator[str]]:
+    for line in lines:
+        if line.strip():
+            yield _until_blank(line, lines)
+
+
+def _until_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
+    yield first
+    for line in lines:
+        if not line.strip():
+            return
+        yield line
+
+
+def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:
+    for line in lines:
+        for sentence in split_sentences(line) if split else [line.strip()]:
+            if sentence:
+                counts.n_sentences += 1
+                yield sentence
+
+
+def neighbour_rows(
+    documents: Iterable[Iterable[str]], *, reach: int = 1, every: bool = False, seed: int
+) -> Iterator[Row]:
+    """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
+
+    Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn uniformly
+    from the next three (``reach`` 3). Near the end of a document it is drawn from those that are left
+    (toolkit default), and the last sentence is nobody's anchor: n sentences in m documents give n - m pairs.
+
+    Args:
+        documents: sentences in order.
+        reach: how many following sentences are candidates.
+        every: yield a pair for each candidate instead of drawing one.
+        seed: of the draws.
+    """
+    rng = random.Random(seed)
+
+    def pairs(anchor: str, following: Sequence[str]) -> Iterator[Row]:
+        chosen = following if every or len(following) < 2 else [rng.choice(following)]
+        return ((anchor, positive) for positive in chosen)
+
+    for document in documents:
+        window: deque[str] = deque(maxlen=reach + 1)
+        for sentence in document:
+            window.append(sentence)
+            if len(window) > reach:
+                yield from pairs(window[0], list(window)[1:])
+        if len(window) > reach:
+            window.popleft()
+        while window:
+            anchor = window.popleft()
+            yield from pairs(anchor, list(window))

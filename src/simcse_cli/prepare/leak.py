@@ -1,0 +1,150 @@
+"""Sentences of the evaluation sets that occur in training rows: exactly (up to spelling) or nearly."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.data.text_forms import match_key, words
+from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
+from simcse_cli.data.writers import Row
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.minhash import NearIndex
+
+MIN_WORDS = 3
+"""Shorter evaluation sentences are not looked for: a "yes" or "very good" in a corpus is no leak."""
+_SKETCH_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class TaskLeak:
+    """What the training rows hold of one task; sentences are distinct, up to case, spacing and punctuation.
+
+    Attributes:
+        task: name of the task.
+        n_sentences: its distinct sentences of at least ``MIN_WORDS`` words.
+        n_exact: those that occur in a row.
+        n_near: those that occur only nearly; None where near ones were not looked for.
+        n_rows: rows that hold one of them.
+    """
+
+    task: str
+    n_sentences: int
+    n_exact: int
+    n_near: int | None
+    n_rows: int
+
+
+def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
+    """Return the sentences of the tasks in a SentEval folder, by task; tasks that are not there are left out.
+
+    Those are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts), and of the
+    transfer tasks those that are scored: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
+
+    Raises:
+        DataError: there is no task, or a file is malformed.
+    """
+    root = resolve_senteval_dir(data_dir)
+    found = {task: _sts_sentences(root, task) for task in STS_TASKS if _sts_folder(root, task).is_dir()}
+    missing = missing_transfer_files(root)
+    found |= {task: _scored_sentences(root, task) for task in TRANSFER_TASKS if task not in missing}
+    if not found:
+        raise DataError(
+            f"{root} holds no complete evaluation task", hint=f"simcse prepare senteval --data-dir {data_dir}"
+        )
+    return found
+
+
+def _sts_folder(root: Path, task: str) -> Path:
+    if task == "SICKRelatedness":
+        return root / "SICK"
+    return root / "STS" / (task if task == "STSBenchmark" else f"{task}-en-test")
+
+
+def _sts_sentences(root: Path, task: str) -> list[str]:
+    subsets = read_sts_task(root, task, split="all" if has_split(task, "train") else "test").subsets.values()
+    return [sentence for subset in subsets for side in (subset.left, subset.right) for sentence in side]
+
+
+def _scored_sentences(root: Path, task: str) -> list[str]:
+    data = read_transfer_task(root, task)
+    rows = [row for part, numbers in data.parts.items() if part != "train" for row in numbers]
+    return [side[row] for side in (data.left, data.right) if side for row in rows]
+
+
+@dataclass
+class LeakFilter:
+    """Finds evaluation sentences in the texts of rows, and drops such rows if asked to.
+
+    Attributes:
+        sentences: evaluation sentences by task.
+        drop: drop the rows; otherwise they are only counted.
+        near: smallest Jaccard similarity at which a text counts as near; None looks for exact ones only.
+    """
+
+    sentences: dict[str, list[str]]
+    drop: bool = False
+    near: float | None = None
+    _tasks_of: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _n_rows: dict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
+    _exact: set[str] = field(default_factory=set, init=False)
+    _nearly: set[str] = field(default_factory=set, init=False)
+    _index: NearIndex | None = field(default=None, init=False)
+    _key_of: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        wording: dict[str, str] = {}
+        for task, texts in self.sentences.items():
+            for text in texts:
+                if len(words(text)) >= MIN_WORDS:
+                    key = match_key(text)
+                    self._tasks_of[key].add(task)
+                    wording.setdefault(key, text)
+        if self.near is not None:
+            self._index = NearIndex(self.near)
+            self._key_of = list(wording)
+            texts = list(wording.values())
+            for start in range(0, len(texts), _SKETCH_BATCH):
+                for sketch in self._index.sketch(texts[start : start + _SKETCH_BATCH]):
+                    self._index.add(sketch)
+
+    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
+        """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
+        near_keys = self._near_keys(rows)
+        reasons: list[str | None] = []
+        for row, nearly in zip(rows, near_keys, strict=True):
+            exact = {key for key in map(match_key, row) if key in self._tasks_of}
+            self._exact |= exact
+            self._nearly |= nearly
+            tasks = {task for key in exact | nearly for task in self._tasks_of[key]}
+            for task in tasks:
+                self._n_rows[task] += 1
+            reasons.append("in_evaluation_set" if tasks and self.drop else None)
+        return reasons
+
+    def _near_keys(self, rows: Sequence[Row]) -> list[set[str]]:
+        if self._index is None:
+            return [set() for _ in rows]
+        sketches = iter(self._index.sketch([text for row in rows for text in row]))
+        return [{self._key_of[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
+
+    def result(self) -> list[TaskLeak]:
+        """Return the counts of every task, in the order of ``sentences``."""
+        near_only = self._nearly - self._exact
+        return [
+            TaskLeak(
+                task,
+                n_sentences=sum(task in tasks for tasks in self._tasks_of.values()),
+                n_exact=sum(task in self._tasks_of[key] for key in self._exact),
+                n_near=None if self.near is None else sum(task in self._tasks_of[key] for key in near_only),
+                n_rows=self._n_rows[task],
+            )
+            for task in self.sentences
+        ]
+
+    @property
+    def n_found(self) -> int:
+        """Distinct evaluation sentences found so far, over all tasks."""
+        return len(self._exact | self._nearly)

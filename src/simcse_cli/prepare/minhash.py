@@ -1,0 +1,116 @@
+"""Near-duplicate search by MinHash: candidates by locality-sensitive hashing, then exact Jaccard similarity.
+
+Source: Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", chapter 3.
+
+A text is the set of its words and word pairs (with a mark at either end), so that a sentence with one word
+exchanged stays near and the same words in another order do not. Memory is about 2 kB per stored text.
+"""
+
+import zlib
+from array import array
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.text_forms import words
+from simcse_cli.prepare.options import NEAR_THRESHOLD
+
+N_BANDS = 16
+ROWS_PER_BAND = 4
+_SEED = 20210418
+
+
+def shingles(text: str) -> NDArray[np.uint32]:
+    """Return the sorted distinct 32-bit hashes of the words and word pairs of a text."""
+    tokens = words(text) or text.split()
+    pieces = {*tokens, *(f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))}
+    return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
+
+
+def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> NDArray[np.float64]:
+    """Return for each of ``others`` the size of the intersection over that of the union, ``(len(others),)``.
+
+    All hold sorted distinct values, at least one; doing many at once is what makes long chains bearable.
+    """
+    sizes = np.array([len(other) for other in others])
+    joined = np.concatenate(others)
+    places = np.searchsorted(values, joined)
+    found = values[np.minimum(places, len(values) - 1)] == joined
+    shared = np.add.reduceat(found, np.cumsum(sizes) - sizes, dtype=np.int64)
+    similarity: NDArray[np.float64] = shared / (len(values) + sizes - shared)
+    return similarity
+
+
+class NearIndex:
+    """Texts that can be asked for a near duplicate.
+
+    Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at 0.7, 0.64
+    at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the threshold is returned.
+
+    Args:
+        threshold: smallest Jaccard similarity that counts as near, in (0, 1].
+    """
+
+    def __init__(self, threshold: float = NEAR_THRESHOLD) -> None:
+        if not 0 < threshold <= 1:
+            raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
+        self.threshold = threshold
+        self._stored: list[NDArray[np.uint32]] = []
+        # Texts with the same band key form a chain: here its last text, in `_previous` the one before each.
+        self._last: dict[int, int] = {}
+        self._previous = array("q")
+        draw = np.random.default_rng(_SEED)
+        n_hashes = N_BANDS * ROWS_PER_BAND
+        self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
+        self._offsets = draw.integers(0, 2**63, size=n_hashes, dtype=np.uint64)
+        self._mixers = draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def sketch(self, texts: Sequence[str]) -> list["Sketch"]:
+        """Return what the index needs of each text; hashing a batch at once is what makes it fast."""
+        sets = [shingles(text) for text in texts]
+        starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
+        joined = np.concatenate(sets).astype(np.uint64)
+        # (hashes, all shingles) -> smallest per text: (hashes, texts). Multiply-shift wraps around by design.
+        hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
+        smallest = np.minimum.reduceat(hashed, starts, axis=1)
+        bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
+        keys = bands.sum(axis=1, dtype=np.uint64) ^ (
+            np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
+        )
+        return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
+
+    def add(self, sketch: "Sketch") -> int:
+        """Store a text and return its number, counted from 0."""
+        values, keys = sketch
+        number = len(self._stored)
+        self._stored.append(values)
+        for key in keys:
+            self._previous.append(self._last.get(key, -1))
+            self._last[key] = number
+        return number
+
+    def find(self, sketch: "Sketch") -> list[int]:
+        """Return the numbers of the stored texts that are near, in the order they were added."""
+        values, keys = sketch
+        candidates: set[int] = set()
+        for band, key in enumerate(keys):
+            number = self._last.get(key, -1)
+            while number >= 0:
+                candidates.add(number)
+                number = self._previous[number * N_BANDS + band]
+        if not candidates:
+            return []
+        numbers = np.array(sorted(candidates))
+        similarity = jaccard(values, [self._stored[number] for number in numbers])
+        near: list[int] = numbers[similarity >= self.threshold].tolist()
+        return near
+
+
+Sketch = tuple[NDArray[np.uint32], list[int]]
+"""A text as the index sees it: its shingles and its key in each band."""

@@ -1,0 +1,99 @@
+"""Training rows made of natural language inference pairs.
+
+Source: Gao et al. 2021, section 4 and Table 4; counts in ``docs/data.md``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from simcse_cli.choices import HardNegativeLabel, PositiveLabel
+from simcse_cli.data.nli import NO_LABEL, Label, NliPair
+from simcse_cli.data.writers import Row
+from simcse_cli.prepare.rows import choose
+
+
+@dataclass
+class NliCounts:
+    """How many pairs were read, by label, and from how many premises; some of those give no row."""
+
+    labels: Counter[str] = field(default_factory=Counter)
+    n_premises: int = 0
+    n_without_partner: int = 0
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
+        text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
+        if self.n_premises:
+            text += (
+                f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
+            )
+        return text
+
+
+def nli_rows(
+    corpora: Iterable[Iterable[NliPair]],
+    *,
+    positive: PositiveLabel = PositiveLabel.ENTAILMENT,
+    hard_negative: HardNegativeLabel = HardNegativeLabel.CONTRADICTION,
+    seed: int,
+    counts: NliCounts,
+) -> Iterator[Row]:
+    """Yield training rows in the order in which their premises first occur.
+
+    With hard negatives every premise that has both gives one row: one of its positives and one of its hard
+    negatives, drawn uniformly by seed and premise. A premise that occurs in two corpora counts in each.
+    ``both`` gives a row with a contradiction and one with a neutral hypothesis (toolkit default: the paper
+    does not say how they were combined). Without hard negatives every pair with the label is a row. Grouping
+    by premise holds one corpus at a time in memory.
+
+    Args:
+        corpora: labelled pairs, file by file.
+        positive: label of the positives.
+        hard_negative: label of the hard negatives.
+        seed: of the draws.
+        counts: filled while reading.
+    """
+    wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
+    for pairs in corpora:
+        if hard_negative is HardNegativeLabel.NONE:
+            yield from _pairs(pairs, wanted, counts)
+        elif hard_negative is HardNegativeLabel.BOTH:
+            yield from _triplets(pairs, wanted, (Label.CONTRADICTION, Label.NEUTRAL), seed, counts)
+        else:
+            yield from _triplets(pairs, wanted, (Label(hard_negative),), seed, counts)
+
+
+def _pairs(pairs: Iterable[NliPair], wanted: set[Label], counts: NliCounts) -> Iterator[Row]:
+    for pair in pairs:
+        counts.labels[pair.label or NO_LABEL] += 1
+        if pair.label in wanted:
+            yield pair.premise, pair.hypothesis
+
+
+def _triplets(
+    pairs: Iterable[NliPair], wanted: set[Label], negatives: Sequence[Label], seed: int, counts: NliCounts
+) -> Iterator[Row]:
+    for premise, hypotheses in _by_premise(pairs, counts).items():
+        positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
+        chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
+        candidates = {
+            label: [text for text in hypotheses.get(label, ()) if text != chosen] for label in negatives
+        }
+        if chosen is None or not any(candidates.values()):
+            counts.n_without_partner += 1
+            continue
+        for label, texts in candidates.items():
+            if texts:
+                yield premise, chosen, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
+
+
+def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[Label, list[str]]]:
+    grouped: dict[str, dict[Label, list[str]]] = {}
+    for pair in pairs:
+        counts.labels[pair.label or NO_LABEL] += 1
+        if pair.label is not None:
+            grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
+    counts.n_premises += len(grouped)
+    return grouped

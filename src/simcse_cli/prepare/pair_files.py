@@ -1,0 +1,215 @@
+"""Paraphrase and caption corpora as ``(anchor, positive)`` rows, read in their published layouts."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    Record,
+    Source,
+    find_column,
+    guess_format,
+    iter_records,
+    resolve_columns,
+    source_name,
+)
+from simcse_cli.data.writers import Row
+from simcse_cli.errors import DataError
+from simcse_cli.files import STDIO, iter_lines
+
+
+@dataclass(frozen=True)
+class PairLayout:
+    """Where a corpus keeps its pairs, and which of its rows are paraphrases.
+
+    Attributes:
+        name: the corpus.
+        anchor: column of the first text.
+        positive: column of the second.
+        label: columns of which one may hold the label; no label means that every row counts.
+        accepted: labels of paraphrases, lower case.
+    """
+
+    name: str
+    anchor: str
+    positive: str
+    label: tuple[str, ...] = ()
+    accepted: frozenset[str] = frozenset()
+
+
+LAYOUTS = (
+    PairLayout("QQP", "question1", "question2", ("is_duplicate", "label"), frozenset({"1", "true"})),
+    PairLayout("MRPC", "#1 String", "#2 String", ("Quality",), frozenset({"1"})),
+    PairLayout(
+        "WikiAuto",
+        "normal_sentence",
+        "simple_sentence",
+        ("alignment_label",),
+        frozenset({"aligned", "partialaligned", "1", "2"}),
+    ),
+)
+_WIKIAUTO_MANUAL = (
+    *("alignment_label", "simple_sentence_id", "normal_sentence_id", "simple_sentence", "normal_sentence"),
+    "gleu_score",
+)
+_WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
+
+
+def pair_rows(
+    sources: Sequence[Source], *, columns: tuple[str, str] | None = None, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Yield the pairs of the sources; the layout is found from the column names of each.
+
+    Known are QQP, MRPC and WikiAuto (rows that are no paraphrases are left out), ParaNMT and any other file
+    of two or three tab-separated columns without a header, and tables with the columns ``anchor`` and
+    ``positive`` or their usual other names.
+
+    Args:
+        sources: files, ``-`` or Hub datasets.
+        columns: names of the two columns, where they are not found.
+        encoding: of text files.
+
+    Raises:
+        DataError: there are no two columns to pair.
+    """
+    for source in sources:
+        yield from _pairs_of(source, columns, encoding)
+
+
+def _pairs_of(source: Source, columns: tuple[str, str] | None, encoding: str) -> Iterator[Row]:
+    fmt, names = _delimited_layout(source, encoding)
+    header = None if columns is None or set(columns) <= set(POSITIONAL) else True
+    records = iter_records(source, fmt=fmt, encoding=encoding, names=names, header=header)
+    first = next(records, None)
+    if first is None:
+        raise DataError(f"{source_name(source)} has no rows")
+    number, record = first
+    layout = _layout_of(record, columns, f"{source_name(source)}, line {number}")
+    label = next((name for name in layout.label if name in record), None)
+    for _, record in chain([first], records):
+        if label is None or record[label].lower() in layout.accepted:
+            yield record[layout.anchor], record[layout.positive]
+
+
+def _delimited_layout(source: Source, encoding: str) -> tuple[FileFormat | None, Sequence[str] | None]:
+    """Return the format and the column names of tab-separated files that the name does not give away."""
+    fmt = guess_format(source)
+    if fmt not in (FileFormat.TEXT, FileFormat.TSV):
+        return fmt, None
+    if str(source) == STDIO:
+        return FileFormat.TSV, None
+    cells = next(iter_lines(source, encoding=encoding), "").split("\t")
+    if cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1:
+        return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)]
+    return FileFormat.TSV, None
+
+
+def _layout_of(record: Record, columns: tuple[str, str] | None, place: str) -> PairLayout:
+    if columns is not None:
+        for column in columns:
+            if column not in record:
+                raise DataError(f"{place}: no column {column}; there are {', '.join(record)}")
+        return PairLayout("columns", *columns)
+    for layout in LAYOUTS:
+        if layout.anchor in record and layout.positive in record:
+            return layout
+    anchor, positive = resolve_columns(record, ("anchor", "positive"), place)
+    return PairLayout("pairs", anchor, positive)
+
+
+def parallel_rows(first: Source, second: Source, *, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield line i of one text file with line i of the other, as WikiAuto's ``train.src`` and ``train.dst``.
+
+    Raises:
+        DataError: one file has more lines than the other.
+    """
+    left, right = iter_lines(first, encoding=encoding), iter_lines(second, encoding=encoding)
+    number = 0
+    for number, text in enumerate(left, start=1):
+        other = next(right, None)
+        if other is None:
+            raise _unequal_lines(second, number - 1, first)
+        yield text, other
+    if next(right, None) is not None:
+        raise _unequal_lines(first, number, second)
+
+
+def _unequal_lines(shorter: Source, n_lines: int, longer: Source) -> DataError:
+    return DataError(
+        f"{source_name(shorter)} ends after line {n_lines:,}, but {source_name(longer)} has more lines; "
+        "need as many in both"
+    )
+
+
+_CAPTION_NUMBER = re.compile(r"#\d+$")
+_IMAGE_COLUMNS = ("image_id", "image", "image_name", "filename", "img_id")
+_CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
+
+
+def caption_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
+
+    Read are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
+    ``|`` between the columns, and tables with a column of image names and one of captions.
+
+    Raises:
+        DataError: no such columns, or the captions of an image are not in consecutive rows.
+    """
+    for source in sources:
+        for captions in _captions_by_image(source, encoding):
+            yield from combinations(captions, 2)
+
+
+def _captions_by_image(source: Source, encoding: str) -> Iterator[list[str]]:
+    seen: set[str] = set()
+    current, captions = "", list[str]()
+    for number, image, caption in _iter_captions(source, encoding):
+        if image != current or not captions:
+            yield captions
+            if image in seen:
+                raise DataError(
+                    f"{source_name(source)}, line {number}: image {image} comes again after other images",
+                    hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
+                )
+            seen.add(image)
+            current, captions = image, []
+        captions.append(caption)
+    yield captions
+
+
+def _iter_captions(source: Source, encoding: str) -> Iterator[tuple[int, str, str]]:
+    if guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO:
+        first = next(iter_lines(source, encoding=encoding), "")
+        if "|" in first or "\t" in first:
+            yield from _iter_delimited_captions(source, "\t" if "\t" in first else "|", encoding)
+            return
+    columns: tuple[str, str] | None = None
+    for number, record in iter_records(source, encoding=encoding):
+        columns = columns or _caption_columns(record, f"{source_name(source)}, line {number}")
+        yield number, record[columns[0]], record[columns[1]]
+
+
+def _iter_delimited_captions(source: Source, mark: str, encoding: str) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+        cells = [cell.strip() for cell in line.split(mark, 1 if mark == "\t" else 2)]
+        if number == 1 and cells[0] in _IMAGE_COLUMNS:
+            continue
+        if len(cells) < 2:
+            raise DataError(
+                f"{source_name(source)}, line {number}: 1 column, need an image name and a caption"
+            )
+        yield number, _CAPTION_NUMBER.sub("", cells[0]), cells[-1]
+
+
+def _caption_columns(record: Record, place: str) -> tuple[str, str]:
+    image = next((name for name in _IMAGE_COLUMNS if find_column(record, name)), None)
+    caption = next((name for name in _CAPTION_COLUMNS if find_column(record, name)), None)
+    if image is None or caption is None:
+        raise DataError(
+            f"{place}: the columns are {', '.join(record)}, need an image name and a caption",
+            hint="name them image_id and caption",
+        )
+    return str(find_column(record, image)), str(find_column(record, caption))

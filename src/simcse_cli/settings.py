@@ -1,0 +1,139 @@
+"""A setting is written once, as a field of a dataclass: it is the flag, the YAML key, the variable and the help."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from enum import StrEnum
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from simcse_cli.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a field says of itself beside its type and default.
+
+    Attributes:
+        help: one line.
+        flags: as typed; empty: the field's name with dashes.
+        group: heading in ``--help``.
+        env: variable of the environment, read by every command that takes the setting.
+        metavar: what ``--help`` shows for the value.
+        min: smallest number allowed.
+        above: numbers have to be larger.
+        hidden: a key in YAML only, not a flag.
+    """
+
+    help: str
+    flags: tuple[str, ...] = ()
+    group: str | None = None
+    env: str | None = None
+    metavar: str | None = None
+    min: float | None = None
+    above: float | None = None
+    hidden: bool = False
+
+
+def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
+    """Return a dataclass field with its ``Setting``; a function as default makes a new value for each object."""
+    metadata = {"setting": Setting(help, flags, **details)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
+    """Return the fields of a dataclass that are settings, by name."""
+    return {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
+
+
+def flag(group: type, name: str) -> str:
+    """Return the long command-line flag of a setting."""
+    flags = settings_of(group)[name][1].flags
+    return next((f for f in flags if f.startswith("--")), "--" + name.replace("_", "-"))
+
+
+def check_ranges(values: Any) -> None:
+    """Raise ConfigError for a number below its setting's ``min``, or not above its ``above``; None passes."""
+    for name, (_, own) in settings_of(type(values)).items():
+        value = getattr(values, name)
+        if value is None:
+            continue
+        if own.min is not None and value < own.min:
+            raise ConfigError(f"{flag(type(values), name)} {value}: need at least {own.min:g}")
+        if own.above is not None and not value > own.above:
+            raise ConfigError(f"{flag(type(values), name)} {value}: need a number above {own.above:g}")
+
+
+def check_keys(
+    values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
+) -> dict[str, Any]:
+    """Return the values by name; keys may be spelled as flags.
+
+    Args:
+        values: as read.
+        valid: names, or names with their flags.
+        place: where they were read.
+
+    Raises:
+        ConfigError: a key is unknown; names the place and the nearest valid key.
+    """
+    names = list(valid)
+    by_flag = valid if isinstance(valid, Mapping) else {}
+    by_key = {text.lstrip("-").replace("-", "_"): name for name, text in by_flag.items()}
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        name = by_key.get(name, name)
+        if name not in names:
+            near = get_close_matches(name, names, n=1, cutoff=0.5)
+            raise ConfigError(
+                f"{place}: unknown key {key!r}",
+                hint=f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(names))}",
+            )
+        checked[name] = value
+    return checked
+
+
+def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
+    """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    if value is None or (
+        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
+    ):
+        if type(None) in options:
+            return None
+        raise ConfigError(f"{place}: {name} needs a value")
+    kind = next(option for option in options if option is not type(None))
+    kind = get_origin(kind) or kind
+    try:
+        if issubclass(kind, StrEnum):
+            return kind(str(value))
+        if isinstance(value, bool) or (kind is dict and not isinstance(value, dict)):
+            raise ValueError(value)
+        if kind is int and float(value) != int(float(value)):
+            raise ValueError(value)
+        return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
+    except (TypeError, ValueError):
+        choices = (
+            f"one of {', '.join(kind)}"
+            if issubclass(kind, StrEnum)
+            else {"dict": "a mapping"}.get(kind.__name__, f"a value of type {kind.__name__}")
+        )
+        near = get_close_matches(str(value), list(kind), n=1) if issubclass(kind, StrEnum) else []
+        raise ConfigError(
+            f"{place}: {name} {value!r}, need {choices}", hint=f"did you mean {near[0]}?" if near else None
+        ) from None
+
+
+def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+    """Return settings checked and converted to the types of a dataclass.
+
+    Raises:
+        ConfigError: an unknown key (with the nearest valid one) or a value of the wrong type.
+    """
+    hints = get_type_hints(group)
+    valid = {name: flag(group, name) for name in settings_of(group)}
+    checked = check_keys(values, valid, place=place)
+    return {name: _coerce(name, value, hints[name], place) for name, value in checked.items()}

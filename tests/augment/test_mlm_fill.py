@@ -1,0 +1,155 @@
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+from helpers import SENTENCES, build_tiny_model
+from simcse_cli.augment.mlm_fill import MlmFiller, load_mlm_filler, mask_words
+from simcse_cli.errors import CheckpointError
+
+ALMOST_NEVER = 1e-4
+
+
+@pytest.fixture(scope="module")
+def mlm_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a random two-layer BERT that has a masked-LM head."""
+    folder = build_tiny_model(tmp_path_factory.mktemp("mlm") / "bert")
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def filler(mlm_dir: Path) -> MlmFiller:
+    return load_mlm_filler(mlm_dir, rate=0.3)
+
+
+def plain_fill(folder: Path, text: str, chosen: Sequence[int]) -> str:
+    """Fill whitespace words without punctuation one sentence at a time, straight from the definition."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    words = text.split()
+    masked = [tokenizer.mask_token if i in chosen else word for i, word in enumerate(words)]
+    ids = tokenizer(" ".join(masked), return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**ids).logits[0]
+    places = (ids["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten().tolist()
+    for i, place in zip(chosen, places, strict=True):
+        for token in logits[place].argsort(descending=True).tolist():
+            word = tokenizer.convert_ids_to_tokens(token)
+            if word.isalnum() and word != words[i]:
+                words[i] = word
+                break
+    return " ".join(words)
+
+
+def test_mask_words_masks_exactly_the_rounded_share_at_uniform_positions() -> None:
+    counts: Counter[int] = Counter()
+    for key in range(3000):
+        masked = mask_words("a b c d e f g h i j", 0.15, random.Random(key), "[MASK]")
+        assert len(masked.chosen) == 2
+        assert [masked.text[offset : offset + 6] for offset in masked.mask_offsets] == ["[MASK]"] * 2
+        counts.update(masked.chosen)
+    assert chisquare([counts[i] for i in range(10)]).pvalue > ALMOST_NEVER
+
+
+def test_mask_words_keeps_punctuation_and_skips_words_that_are_nothing_else() -> None:
+    masked = mask_words("(Yes), -- he said.", 1.0, random.Random(0), "[MASK]")
+    assert masked.text == "([MASK]), -- [MASK] [MASK]."
+    assert masked.chosen == [0, 2, 3]
+    assert mask_words("... !", 0.5, random.Random(0), "[MASK]").chosen == []
+
+
+def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: Path) -> None:
+    texts = [sentence.strip(".?").lower() for sentence in SENTENCES]
+    keys = list(range(len(texts)))
+    filled = filler.many(texts, keys)
+    for text, key, result in zip(texts, keys, filled, strict=True):
+        chosen = mask_words(text, 0.3, random.Random(key), "[MASK]").chosen
+        assert result == plain_fill(mlm_dir, text, chosen)
+        assert all(
+            (a != b) == (i in chosen)
+            for i, (a, b) in enumerate(zip(text.split(), result.split(), strict=True))
+        )
+
+
+def test_filler_does_not_depend_on_batch_and_order(filler: MlmFiller) -> None:
+    texts, keys = list(SENTENCES), list(range(len(SENTENCES)))
+    together = filler.many(texts, keys)
+    assert together == [filler(text, key) for text, key in zip(texts, keys, strict=True)]
+    assert together == filler.many(texts[::-1], keys[::-1])[::-1]
+
+
+def test_filler_keeps_case_punctuation_and_blank_text(filler: MlmFiller) -> None:
+    results = [filler("(Cat), DOG!", key) for key in range(20)]
+    assert all(result.startswith("(") and result.endswith("!") and "), " in result for result in results)
+    changed = {result[1:].partition(")")[0] for result in results}
+    assert all(word[0].isupper() or word[0].isdigit() for word in changed)
+    assert filler.many(["", " "], [0, 1]) == ["", " "]
+
+
+def test_filler_leaves_masks_beyond_the_maximum_length(mlm_dir: Path) -> None:
+    filler = load_mlm_filler(mlm_dir, rate=1.0)
+    text = " ".join(["cat"] * 600)
+    filled = filler(text, 0).split()
+    assert len(filled) == 600
+    assert filled[0] != "cat"
+    assert filled[-1] == "cat"
+
+
+def test_filler_fills_with_words_of_a_byte_level_vocabulary(tmp_path: Path) -> None:
+    folder = build_byte_level_model(tmp_path / "roberta")
+    filler = load_mlm_filler(folder, rate=0.5)
+    for key in range(20):
+        words = filler("one two (three) four", key).split(" ")
+        assert len(words) == 4
+        assert all(word.strip("()") for word in words)
+
+
+def build_byte_level_model(folder: Path) -> Path:
+    """Write a random RoBERTa masked-LM with a byte-level BPE tokenizer trained on the test sentences."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        pad_token="<pad>",
+        mask_token="<mask>",
+        model_max_length=64,
+    )
+    fast.save_pretrained(folder)
+    config = RobertaConfig(
+        vocab_size=len(fast) + 3,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=80,
+    )
+    torch.manual_seed(0)
+    RobertaForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_load_mlm_filler_refuses_a_model_without_the_head(tiny_model_dir: Path) -> None:
+    with pytest.raises(CheckpointError, match="would be random") as caught:
+        load_mlm_filler(tiny_model_dir, rate=0.1)
+    assert "--model" in str(caught.value.hint)
+
+
+def test_load_mlm_filler_names_a_folder_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no masked language model can be loaded"):
+        load_mlm_filler(tmp_path, rate=0.1)

@@ -1,0 +1,109 @@
+import json
+import subprocess
+import sys
+from itertools import chain
+from random import Random
+
+import pytest
+
+from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.readers import iter_sentences, read_rows
+from simcse_cli.data.senteval import read_sts_task
+from simcse_cli.errors import OutputError
+from simcse_cli.prepare.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
+from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, similarity, vary, word
+
+SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)
+SCENE = Scene("man", "play", "guitar", "park", "night")
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return build_demo_corpus(SIZES, seed=3)
+
+
+def all_sentences(corpus):
+    graded = ((first, second) for pairs in corpus.graded.values() for _, first, second in pairs)
+    return list(chain(corpus.sentences, *corpus.inference, *corpus.documents, *graded))
+
+
+def test_similarity_is_the_weight_of_equal_parts():
+    assert sum(WEIGHTS.values()) == 5.0
+    assert similarity(SCENE, SCENE) == 5.0
+    assert similarity(SCENE, Scene("man", "play", "drum", "park", "rain")) == 5.0 - 1.25 - 0.5
+    assert similarity(SCENE, Scene("cook", "buy", "boat", "beach", "rain")) == 0.0
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_vary_changes_the_part_and_keeps_agent_place_and_time(part):
+    rng = Random(0)
+    for _ in range(200):
+        scene = draw_scene(rng)
+        other = vary(scene, [part], rng)
+        assert getattr(other, part) != getattr(scene, part)
+        assert all(getattr(other, p) == getattr(scene, p) for p in ("agent", "place", "time") if p != part)
+
+
+def test_word_says_every_part_in_some_wording():
+    texts = {word(SCENE, Random(seed)) for seed in range(300)}
+    assert len(texts) > 100
+    assert all(any(name in text.lower() for name in ("a man", "a guy")) for text in texts)
+    assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in texts)
+
+
+def test_build_demo_corpus_has_the_sizes_asked_for(corpus):
+    assert len(corpus.sentences) == 300
+    assert len(corpus.inference) == 100
+    assert len(corpus.documents) == 10
+    assert {split: len(pairs) for split, pairs in corpus.graded.items()} == {
+        "train": 100,
+        "dev": 50,
+        "test": 50,
+    }
+
+
+def test_build_demo_corpus_never_repeats_a_sentence(corpus):
+    texts = all_sentences(corpus)
+    assert len(set(texts)) == len(texts)
+
+
+def test_build_demo_corpus_spreads_the_scores(corpus):
+    scores = [score for pairs in corpus.graded.values() for score, _, _ in pairs]
+    assert min(scores) == 0.0
+    assert max(scores) == 5.0
+    assert all(any(low <= score <= low + 1 for score in scores) for low in range(5))
+
+
+def test_build_demo_corpus_is_fixed_by_its_seed(corpus):
+    assert build_demo_corpus(SIZES, seed=3) == corpus
+    assert build_demo_corpus(SIZES, seed=4) != corpus
+
+
+def test_build_demo_corpus_does_not_depend_on_hash_seeds(corpus):
+    script = (
+        "import json; from simcse_cli.prepare.demo_corpus import *;"
+        f"print(json.dumps(build_demo_corpus({SIZES!r}, seed=3).sentences))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == corpus.sentences
+
+
+def test_write_demo_corpus_is_read_by_the_readers(corpus, tmp_path):
+    files = write_demo_corpus(corpus, tmp_path)
+    assert sum(files.values()) == 300 + 100 + 300 + sum(map(len, corpus.documents)) + 200
+    assert list(iter_sentences(tmp_path / "sentences.txt")) == corpus.sentences
+    triplets = read_rows(tmp_path / "triplets.csv", ("anchor", "positive", "hard_negative"))
+    assert triplets == [(row[0], row[1], row[3]) for row in corpus.inference]
+    (nli,) = iter_nli(tmp_path / "nli.tsv")
+    assert [pair.hypothesis for pair in nli] == [text for row in corpus.inference for text in row[1:]]
+    subset = read_sts_task(tmp_path, "STSBenchmark", split="dev").subsets["dev"]
+    assert list(zip(subset.gold.tolist(), subset.left, subset.right, strict=True)) == corpus.graded["dev"]
+
+
+def test_write_demo_corpus_overwrites_nothing_without_force(corpus, tmp_path):
+    (tmp_path / "nli.tsv").write_text("mine")
+    with pytest.raises(OutputError, match=r"nli\.tsv exists already"):
+        write_demo_corpus(corpus, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["nli.tsv"]
+    write_demo_corpus(corpus, tmp_path, force=True)
+    assert (tmp_path / "nli.tsv").read_text().startswith("gold_label\t")

@@ -1,0 +1,78 @@
+import pytest
+
+from simcse_cli.prepare.lint import Check, Linter
+
+ENGLISH = "The cat was in the house and it was not happy."
+
+
+def lint(*rows, **settings):
+    linter = Linter(**settings)
+    assert list(linter.watch(rows)) == list(rows)
+    return {finding.check: finding for finding in linter.findings()}
+
+
+@pytest.mark.parametrize(
+    ("row", "check"),
+    [
+        (("",), Check.EMPTY),
+        (("  ", "a"), Check.EMPTY),
+        (("a\x07b",), Check.CONTROL_CHARACTERS),
+        (("caf\u00c3\u00a9",), Check.WRONG_ENCODING),
+        (("it\u00e2\u20ac\u2122s",), Check.WRONG_ENCODING),
+        (("a \ufffd b",), Check.WRONG_ENCODING),
+        (("A dog.", "a dog"), Check.ANCHOR_IS_POSITIVE),
+        (("a", "A dog.", "a dog"), Check.POSITIVE_IS_HARD_NEGATIVE),
+    ],
+)
+def test_linter_finds_one_problem_in_one_row(row, check):
+    found = lint(("fine", "well", "good")[: len(row)], row)
+    assert list(found) == [check]
+    assert (found[check].n_rows, found[check].share, found[check].first_row) == (1, 0.5, 2)
+
+
+@pytest.mark.parametrize("text", ["Ça va très bien.", "“Quoted” – naïve café", "Ångström Â", "नमस्ते", "a\tb"])
+def test_linter_accepts_clean_texts(text):
+    assert lint((text,)) == {}
+
+
+def test_linter_finds_repeated_and_swapped_pairs():
+    found = lint(("a b", "c"), ("A b!", "c"), ("c", "a b"), ("d", "e"))
+    assert found[Check.DUPLICATE_PAIR].first_row == 2
+    assert found[Check.SWAPPED_COLUMNS].first_row == 3
+    assert len(found) == 2
+
+
+def test_linter_finds_positive_and_hard_negative_exchanged():
+    found = lint(("a", "b", "c"), ("a", "c", "b"))
+    assert list(found) == [Check.SWAPPED_COLUMNS]
+
+
+def test_linter_does_not_call_repeated_sentences_pairs():
+    assert lint(("a",), ("a",)) == {}
+
+
+def test_linter_finds_rows_in_another_language_than_most():
+    german = "Das ist nicht der Hund, und ich mit dem Kind auch nicht."
+    found = lint((ENGLISH,), (ENGLISH,), (german,), ("Де бабушка живёт",))
+    assert list(found) == [Check.LANGUAGE_MIX]
+    assert (found[Check.LANGUAGE_MIX].n_rows, found[Check.LANGUAGE_MIX].first_row) == (2, 3)
+
+
+def test_linter_accepts_a_corpus_in_one_other_language():
+    assert lint(("Де бабушка живёт",), ("Привет, мир",)) == {}
+
+
+def test_linter_counts_cut_texts_with_the_tokenizer_given():
+    rows = [("one two",), ("one two three",)] * 700
+    found = lint(*rows, count_tokens=lambda texts: [len(t.split()) for t in texts], max_length=2)
+    assert list(found) == [Check.TRUNCATED]
+    assert (found[Check.TRUNCATED].n_rows, found[Check.TRUNCATED].first_row) == (700, 2)
+
+
+def test_linter_counts_a_row_once_when_two_texts_are_cut():
+    found = lint(("a b c", "d e f"), count_tokens=lambda texts: [len(t.split()) for t in texts], max_length=2)
+    assert found[Check.TRUNCATED].n_rows == 1
+
+
+def test_linter_shows_control_characters_in_its_example():
+    assert lint(("a\x07b" + "c" * 100,))[Check.CONTROL_CHARACTERS].example.startswith("a\\x07bc")

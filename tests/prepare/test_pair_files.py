@@ -1,0 +1,109 @@
+import gzip
+import json
+
+import pytest
+
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.pair_files import caption_rows, pair_rows, parallel_rows
+
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow so?\t1\n1\t3\t4\tA\tB\t0\n"
+MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid he\n0\t7\t8\ta\tb\n'
+WIKIAUTO = "".join(
+    f"{label}\ts{i}\tn{i}\tsimple {i}\tnormal {i}\n"
+    for i, label in enumerate(["aligned", "notAligned", "partialAligned"])
+)
+TOKEN = "10.jpg#0\ta\n10.jpg#1\tb\n10.jpg#2\tc\n20.jpg#0\td\n20.jpg#1\te\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("quora_duplicate_questions.tsv", QQP, [("How?", "How so?")]),
+        ("msr_paraphrase_train.txt", MRPC, [('He " said', "Said he")]),
+        ("train.tsv", WIKIAUTO, [("normal 0", "simple 0"), ("normal 2", "simple 2")]),
+        ("para-nmt-50m.txt", "so , unhindered .\tunhindered\t0.78\na\tb\t0.5\n",
+         [("so , unhindered .", "unhindered"), ("a", "b")]),
+        ("two.csv", "a,b\nc,d\n", [("a", "b"), ("c", "d")]),
+        ("named.csv", "score,positive,anchor\n1,b,a\n", [("a", "b")]),
+        ("glue.jsonl", json.dumps({"question1": "a", "question2": "b", "label": 1}), [("a", "b")]),
+        ("wiki.csv", "alignment_label,normal_sentence,simple_sentence\n0,a,b\n1,c,d\n", [("c", "d")]),
+    ],
+)  # fmt: skip
+def test_pair_rows_finds_the_published_layouts(tmp_path, name, content, expected):
+    (tmp_path / name).write_text(content)
+    assert list(pair_rows([tmp_path / name])) == expected
+
+
+def test_pair_rows_takes_the_columns_named(tmp_path):
+    (tmp_path / "a.csv").write_text("id,left,right\n1,a,b\n")
+    assert list(pair_rows([tmp_path / "a.csv"], columns=("right", "left"))) == [("b", "a")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (None, "the columns are id, left, right"),
+        (("left", "wrong"), "no column wrong; there are id, left, right"),
+    ],
+)
+def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "right": "b"}))
+    with pytest.raises(DataError, match=message):
+        list(pair_rows([tmp_path / "a.jsonl"], columns=columns))
+
+
+@pytest.mark.parametrize("read", [pair_rows, caption_rows])
+def test_pair_and_caption_rows_of_an_empty_archive(tmp_path, read):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b""))
+    if read is caption_rows:
+        assert list(read([tmp_path / "a.txt.gz"])) == []
+    else:
+        with pytest.raises(DataError, match="has no rows"):
+            list(read([tmp_path / "a.txt.gz"]))
+
+
+def test_parallel_rows_joins_lines(tmp_path):
+    (tmp_path / "a.src").write_text("a\nb\n")
+    (tmp_path / "a.dst").write_text("c\nd\n")
+    assert list(parallel_rows(tmp_path / "a.src", tmp_path / "a.dst")) == [("a", "c"), ("b", "d")]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shorter"), [("a\nb\n", "c\n", "a.dst"), ("a\n", "b\nc\n", "a.src")]
+)
+def test_parallel_rows_names_the_shorter_file(tmp_path, left, right, shorter):
+    (tmp_path / "a.src").write_text(left)
+    (tmp_path / "a.dst").write_text(right)
+    with pytest.raises(DataError, match=f"{shorter} ends after line 1"):
+        list(parallel_rows(tmp_path / "a.src", tmp_path / "a.dst"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results_20130124.token", TOKEN),
+        ("results.csv", "image_name| comment_number| comment\n"
+         "10.jpg| 0| a\n10.jpg| 1| b\n10.jpg| 2| c\n20.jpg| 0| d\n20.jpg| 1| e\n"),
+        ("captions.tsv", "image_id\tcaption\n0\ta\n0\tb\n0\tc\n1\td\n1\te\n"),
+        ("captions.csv", "image,caption\n0,a\n0,b\n0,c\n1,d\n1,e\n"),
+    ],
+)  # fmt: skip
+def test_caption_rows_pairs_every_two_captions_of_an_image(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert list(caption_rows([tmp_path / name])) == [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")]
+
+
+def test_caption_rows_refuses_scattered_images(tmp_path):
+    (tmp_path / "a.token").write_text("1.jpg#0\ta\n2.jpg#0\tb\n1.jpg#1\tc\n")
+    with pytest.raises(DataError, match=r"line 3: image 1\.jpg comes again"):
+        list(caption_rows([tmp_path / "a.token"]))
+
+
+def test_caption_rows_says_what_is_missing(tmp_path):
+    (tmp_path / "a.tsv").write_text("left\tright\tscore\tid\na\tb\t1\t2\n")
+    with pytest.raises(DataError, match="need an image name and a caption"):
+        list(caption_rows([tmp_path / "a.tsv"]))
+
+
+def test_caption_rows_of_flickr30k_give_ten_pairs_per_image(shared_data):
+    assert sum(1 for _ in caption_rows([shared_data / "flickr30k" / "captions.tsv"])) == 29000 * 10
