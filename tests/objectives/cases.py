@@ -11,7 +11,7 @@ import torch
 
 from helpers import SENTENCES
 from simcse_cli.choices import HeadUse, Pooler
-from simcse_cli.choices import Objective as Name
+from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import SENTENCES
-from simcse_cli.choices import Objective as Name
+from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig, resolve_config
 from simcse_cli.objectives.base import Reads
 from simcse_cli.objectives.registry import objective_class, objective_defaults

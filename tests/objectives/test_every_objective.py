@@ -10,7 +10,7 @@ from torch import Tensor, distributed
 
 from helpers import build_tiny_model
 from processes import run_on_processes
-from simcse_cli.choices import Objective as Name
+from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES
 from simcse_cli.training.cached_gradients import cached_backward

@@ -14,7 +14,7 @@ from resume_cases import CASES, config_of, write_train_files
 from safetensors.torch import load_file
 
 from helpers import build_tiny_model
-from simcse_cli.choices import Objective as Name
+from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import dump_config
 
 

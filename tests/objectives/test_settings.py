@@ -9,7 +9,7 @@ from cases import DOCUMENTS, LONG_DOCUMENTS, PAIRS, SINGLES, TRIPLETS, batch_of,
 
 from helpers import SENTENCES
 from simcse_cli.choices import DropoutMode, HeadUse, Pooler, Similarity
-from simcse_cli.choices import Objective as Name
+from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
