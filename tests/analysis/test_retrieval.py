@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.analysis.retrieval import nearest, rank_rows, rows_of_text, score_retrieval
-from simcse_cli.analysis.search_index import SearchIndex
+from simcse_cli.encoding.search_index import SearchIndex
 
 ANGLES = np.deg2rad([0, 10, 25, 40, 90])
 CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)

@@ -7,7 +7,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from simcse_cli.encoding.quantize import VectorType, quantize
-from simcse_cli.encoding.stream import Share, encode_stream
+from simcse_cli.encoding.stream import Shard, encode_stream
 from simcse_cli.errors import ConfigError, DataError, OutputError
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
@@ -95,9 +95,9 @@ def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
     def wait_for_other():
         if not done:
             done.append(1)
-            encode_stream(encode, SENTENCES, two, dim=10, window=8, share=Share(1, 2))
+            encode_stream(encode, SENTENCES, two, dim=10, window=8, shard=Shard(1, 2))
 
-    encode_stream(encode, SENTENCES, two, dim=10, window=8, share=Share(0, 2, wait_for_other))
+    encode_stream(encode, SENTENCES, two, dim=10, window=8, shard=Shard(0, 2, wait_for_other))
     assert two.read_bytes() == one.read_bytes()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.geometry import Vectors
-from simcse_cli.analysis.search_index import Rows, Scores, SearchIndex
+from simcse_cli.encoding.search_index import Rows, Scores, SearchIndex
 
 RowSet = frozenset[int]
 

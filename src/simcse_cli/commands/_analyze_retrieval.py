@@ -15,7 +15,7 @@ from simcse_cli.console import Console
 if TYPE_CHECKING:
     from simcse_cli.analysis.qrels import Texts
     from simcse_cli.analysis.retrieval import Neighbour, RetrievalScores, RowSet
-    from simcse_cli.analysis.search_index import SearchIndex
+    from simcse_cli.encoding.search_index import SearchIndex
 
 EVALUATION_DEPTH = 100
 
@@ -113,7 +113,7 @@ def open_searcher(
         typer.BadParameter: there is nothing to search.
         DataError: an index that does not say its model, or vectors that do not fit the corpus.
     """
-    from simcse_cli.analysis.search_index import SearchIndex
+    from simcse_cli.encoding.search_index import SearchIndex
     from simcse_cli.models.precomputed import read_matrix
 
     if source.index is not None:
@@ -128,7 +128,7 @@ def open_searcher(
 
 
 def _load_searcher(source: SearchSource, path: Path, settings: EncodeSettings, console: Console) -> Searcher:
-    from simcse_cli.analysis.search_index import SearchIndex
+    from simcse_cli.encoding.search_index import SearchIndex
     from simcse_cli.errors import DataError
 
     index = SearchIndex.load(path)

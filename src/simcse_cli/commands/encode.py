@@ -18,7 +18,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
 
 if TYPE_CHECKING:
-    from simcse_cli.encoding.stream import Share
+    from simcse_cli.encoding.stream import Shard
     from simcse_cli.models.encoder import SentenceEncoder
 
 
@@ -135,7 +135,7 @@ def write_index(
     force: bool = False,
 ) -> None:
     """Write a search index over vectors that were just encoded; this holds them in memory."""
-    from simcse_cli.analysis.search_index import SearchIndex
+    from simcse_cli.encoding.search_index import SearchIndex
     from simcse_cli.models.precomputed import read_matrix
 
     info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
@@ -170,19 +170,19 @@ def print_vectors(encode: Callable[[list[str]], Any], sentences: Iterable[str], 
             console.print_data(json_line(text, row))
 
 
-def share_of_process() -> "Share":
+def shard_of_process() -> "Shard":
     """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
-    from simcse_cli.encoding.stream import Share
+    from simcse_cli.encoding.stream import Shard
 
     n_processes = int(os.environ.get("WORLD_SIZE", "1"))
     if n_processes == 1:
-        return Share()
+        return Shard()
     from torch import distributed
 
     if not distributed.is_initialized():
         distributed.init_process_group("gloo")
         leave_group_at_exit()
-    return Share(distributed.get_rank(), n_processes, distributed.barrier)
+    return Shard(distributed.get_rank(), n_processes, distributed.barrier)
 
 
 def encode_file(
@@ -225,7 +225,7 @@ def encode_file(
         "input": source,
         "input_sha256": sha256_file(source) if is_file else None,
     }
-    share = share_of_process()
+    shard = shard_of_process()
     started = time.perf_counter()
     n_rows = encode_stream(
         encode,
@@ -236,11 +236,11 @@ def encode_file(
         settings=record,
         resume=resume,
         force=force,
-        share=share,
+        shard=shard,
         total=count_lines(source) if is_file else None,
-        progress=console if share.rank == 0 else None,
+        progress=console if shard.rank == 0 else None,
     )
-    if share.rank == 0:
+    if shard.rank == 0:
         side = {"format": 1, "version": __version__, **record, "dtype": dtype, "n_rows": n_rows, "dim": dim}
         write_json(output.with_name(output.name + ".json"), side)
         elapsed = time.perf_counter() - started

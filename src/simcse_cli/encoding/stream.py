@@ -33,7 +33,7 @@ Encode = Callable[..., NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """Which part of the windows this process takes."""
 
     rank: int = 0
@@ -143,7 +143,7 @@ def encode_stream(
     settings: dict[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
-    share: Share | None = None,
+    shard: Shard | None = None,
     window: int = WINDOW,
     total: int | None = None,
     progress: Progress | None = None,
@@ -159,7 +159,7 @@ def encode_stream(
         settings: facts that must be equal for a run to be continued (model digest, input digest, ...).
         resume: continue an unfinished file if there is one.
         force: overwrite a finished or unfinished file.
-        share: the part of this process, where several work together.
+        shard: the part of this process, where several work together.
         window: sentences encoded together.
         total: number of sentences, if known, for the time left.
         progress: shown in sentences.
@@ -171,16 +171,16 @@ def encode_stream(
         OutputError: the output exists, an unfinished one exists, or the disk is full.
         DataError: the input is empty, or a resumed run differs from the interrupted one.
     """
-    share, progress = share or Share(), progress or SilentProgress()
+    shard, progress = shard or Shard(), progress or SilentProgress()
     form = formats.vector_file(output)
     check_output(output, force=force)
-    partial = _Partial(output, share.rank, share.n_processes)
+    partial = _Partial(output, shard.rank, shard.n_processes)
     facts = {
         **(settings or {}),
         "dim": dim,
         "dtype": kind.value,
         "window": window,
-        "processes": share.n_processes,
+        "processes": shard.n_processes,
     }
     if partial.exists() and not (resume or force):
         raise OutputError(
@@ -191,12 +191,12 @@ def encode_stream(
         state = partial.resume(facts) if resume and partial.exists() else partial.start(facts)
         if state["windows"]:
             progress.info(f"continuing {output} after {state['rows']:,} sentences")
-        _encode_windows(encode, sentences, partial, state, share, kind, form, window, total, progress)
-        share.wait()
+        _encode_windows(encode, sentences, partial, state, shard, kind, form, window, total, progress)
+        shard.wait()
         n_rows = 0
-        if share.rank == 0:
-            n_rows = _assemble(output, form, share.n_processes, kind, dim)
-        share.wait()
+        if shard.rank == 0:
+            n_rows = _assemble(output, form, shard.n_processes, kind, dim)
+        shard.wait()
         return n_rows
     except OSError as error:
         raise output_error(output, error) from error
@@ -207,7 +207,7 @@ def _encode_windows(
     sentences: Iterable[str],
     partial: _Partial,
     state: dict[str, Any],
-    share: Share,
+    shard: Shard,
     kind: VectorType,
     form: VectorFile,
     window: int,
@@ -220,14 +220,14 @@ def _encode_windows(
     with progress.task("encoding", total) as task:
         for number, texts in enumerate(windows(sentences, window)):
             n_sentences += len(texts)
-            mine = number % share.n_processes == share.rank
+            mine = number % shard.n_processes == shard.rank
             for text in texts if mine else ():
                 read.update(text.encode("utf-8", "surrogatepass") + b"\n")
             if not mine:
                 task.advance(len(texts))
                 continue
-            if number // share.n_processes < done:
-                if number // share.n_processes == done - 1 and read.hexdigest() != state["read"]:
+            if number // shard.n_processes < done:
+                if number // shard.n_processes == done - 1 and read.hexdigest() != state["read"]:
                     raise DataError(
                         f"the first {n_sentences:,} sentences differ from those of the interrupted run",
                         hint="give the same input, or start again with --force",

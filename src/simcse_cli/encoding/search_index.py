@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.geometry import Vectors
 from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, MissingExtraError
 from simcse_cli.files import atomic_path, require_file
@@ -23,6 +22,7 @@ CORPUS_BLOCK = 16_384
 HNSW_EFFORT = 256
 IVF_PROBES = 32
 
+_Vectors = NDArray[np.floating[Any]]
 Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
@@ -127,7 +127,7 @@ class SearchIndex:
     @classmethod
     def build(
         cls,
-        vectors: Vectors,
+        vectors: _Vectors,
         sentences: Sequence[str],
         *,
         backend: SearchBackend = SearchBackend.EXACT,
@@ -158,7 +158,7 @@ class SearchIndex:
         )
         return cls(sentences, searcher, dict(info or {}))
 
-    def search(self, queries: Vectors, k: int) -> tuple[Scores, Rows]:
+    def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
         return self._searcher.search(unit_rows_float32(queries), k)
 
@@ -203,7 +203,7 @@ class SearchIndex:
         return cls(sentences, searcher, info)
 
 
-def unit_rows_float32(vectors: Vectors) -> Scores:
+def unit_rows_float32(vectors: _Vectors) -> Scores:
     """Return ``(N, D)`` rows scaled to length 1 in float32, block by block; a zero row stays zero."""
     units = np.empty(vectors.shape, dtype=np.float32)
     for start in range(0, len(vectors), CORPUS_BLOCK):

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from simcse_cli.analysis import search_index
-from simcse_cli.analysis.search_index import SearchIndex, unit_rows_float32
 from simcse_cli.choices import SearchBackend
+from simcse_cli.encoding import search_index
+from simcse_cli.encoding.search_index import SearchIndex, unit_rows_float32
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
 
 
