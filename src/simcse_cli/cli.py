@@ -19,7 +19,7 @@ HELP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"simcse {__version__}")
+        get_console().print_data(f"simcse {__version__}\n")
         raise typer.Exit
 
 
