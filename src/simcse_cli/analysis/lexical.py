@@ -1,4 +1,4 @@
-"""Lexical overlap of the pairs of a file, pair by pair; the measure itself is in ``data.overlap``."""
+"""Lexical overlap of the pairs of a file, pair by pair; the measure itself is in ``data.text``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.overlap import overlap_f1
 from simcse_cli.data.readers import read_rows
+from simcse_cli.data.text import overlap_f1
 from simcse_cli.progress import Progress, SilentProgress
 
 

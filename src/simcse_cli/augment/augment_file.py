@@ -12,7 +12,7 @@ from typing import Protocol
 
 from simcse_cli.augment.augmentations import sentence_key
 from simcse_cli.augment.text_units import is_unspaced
-from simcse_cli.data.text_forms import clean_text
+from simcse_cli.data.text import clean_text
 from simcse_cli.progress import Progress
 
 _CHUNK_LINES = 2000

@@ -8,7 +8,10 @@ from typing import Any
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands._prepare_rows import load_token_counter
 from simcse_cli.console import get_console
-from simcse_cli.data.senteval_check import (
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.prepare.corpora import training_rows
+from simcse_cli.prepare.lint import EXPLANATIONS, Check, Linter
+from simcse_cli.prepare.senteval import (
     UNUSED,
     WHERE_TO_FIND,
     FileCheck,
@@ -16,9 +19,6 @@ from simcse_cli.data.senteval_check import (
     check_senteval,
     expected_files,
 )
-from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.prepare.corpora import training_rows
-from simcse_cli.prepare.lint import EXPLANATIONS, Check, Linter
 from simcse_cli.report import Column, Report
 
 _MAX_NAMED = 8

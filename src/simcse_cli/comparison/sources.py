@@ -10,10 +10,10 @@ from simcse_cli.choices import Aggregation, DevSuite
 from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.comparison.replicates import merge_parts
 from simcse_cli.comparison.results import AS_ASKED, StsView, read_results
-from simcse_cli.data.senteval_check import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
+from simcse_cli.prepare.senteval import expected_files
 from simcse_cli.runs import RunRecord, read_run_record
 
 RECORD_FILE = "run.json"

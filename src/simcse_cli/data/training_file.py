@@ -1,12 +1,11 @@
 """Read training files: what kind of rows they hold, how many were dropped, and their digest."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.data.nli import iter_nli
-from simcse_cli.data.pairs import split_documents
 from simcse_cli.data.readers import (
     POSITIONAL,
     FileFormat,
@@ -96,6 +95,17 @@ class TrainingDocuments:
 
     def __len__(self) -> int:
         return sum(map(len, self.documents))
+
+
+def split_documents(lines: Iterable[str]) -> list[list[str]]:
+    """Return the sentences of each document; blank lines stand between documents."""
+    documents: list[list[str]] = [[]]
+    for line in lines:
+        if sentence := line.strip():
+            documents[-1].append(sentence)
+        elif documents[-1]:
+            documents.append([])
+    return documents if documents[-1] else documents[:-1]
 
 
 def read_training_documents(source: str | Path) -> TrainingDocuments:

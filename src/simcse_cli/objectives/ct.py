@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.data.pairs import sample_tension_pairs
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.tension import contrastive_tension
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.sampling import sample_tension_pairs
 from simcse_cli.objectives.two_encoders import TwoEncoders
 
 TensionExample = tuple[str, str, bool]

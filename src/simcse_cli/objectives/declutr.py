@@ -7,13 +7,13 @@ import numpy as np
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.data.pairs import Span, SpanSampler
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.contrastive import nt_xent
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, Objective, Reads
 from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
+from simcse_cli.objectives.sampling import Span, SpanSampler
 from simcse_cli.objectives.simcse import NO_MLM_HEAD
 
 TokenIds = list[int]

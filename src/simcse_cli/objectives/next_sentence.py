@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.data.pairs import positions_in_documents, sample_next
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Reads
+from simcse_cli.objectives.sampling import positions_in_documents, sample_next
 from simcse_cli.objectives.simcse import SimcseUnsup
 
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from functools import lru_cache
 
-from simcse_cli.data.text_forms import words
+from simcse_cli.data.text import words
 
 _FUNCTION_WORDS = {
     "English": "the of and to is that was for with his they are from this have not but had you which were",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
-from simcse_cli.data.text_forms import match_key, words
+from simcse_cli.data.text import match_key, words
 from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from simcse_cli.data.text_forms import has_control_characters, match_key
+from simcse_cli.data.text import has_control_characters, match_key
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.language import guess_language
 from simcse_cli.prepare.rows import digest_keys

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.text_forms import words
+from simcse_cli.data.text import words
 from simcse_cli.prepare.options import NEAR_THRESHOLD
 
 N_BANDS = 16

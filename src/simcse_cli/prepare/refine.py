@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simcse_cli.choices import Dedup
-from simcse_cli.data.overlap import OverlapMean
+from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, open_rows
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.leak import LeakFilter, TaskLeak

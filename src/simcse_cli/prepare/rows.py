@@ -11,7 +11,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
 
-from simcse_cli.data.text_forms import clean_text, match_key
+from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.minhash import NearIndex
 

@@ -1,26 +1,17 @@
-"""Which texts belong together: neighbours in a document, sentence pairs for Contrastive Tension, spans."""
+"""What an epoch draws: neighbouring sentences, pairs for Contrastive Tension, spans, masked tokens."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-Indices = NDArray[np.int64]
+NOT_MASKED = -100
+_KEPT_SHARE = _RANDOM_SHARE = 0.1
+_Indices = NDArray[np.int64]
 
 
-def split_documents(lines: Iterable[str]) -> list[list[str]]:
-    """Return the sentences of each document; blank lines stand between documents."""
-    documents: list[list[str]] = [[]]
-    for line in lines:
-        if sentence := line.strip():
-            documents[-1].append(sentence)
-        elif documents[-1]:
-            documents.append([])
-    return documents if documents[-1] else documents[:-1]
-
-
-def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str], Indices]:
+def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str], _Indices]:
     """Return all sentences in order and, for each, how many sentences follow it in its own document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
@@ -28,8 +19,8 @@ def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str
 
 
 def sample_next(
-    following: Indices, *, window: int, generator: np.random.Generator
-) -> tuple[Indices, Indices]:
+    following: _Indices, *, window: int, generator: np.random.Generator
+) -> tuple[_Indices, _Indices]:
     """Return anchor and positive indices; a positive is drawn evenly from the next ``window`` sentences.
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
@@ -46,7 +37,7 @@ def sample_next(
 
 def sample_tension_pairs(
     n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
-) -> tuple[Indices, Indices, NDArray[np.bool_]]:
+) -> tuple[_Indices, _Indices, NDArray[np.bool_]]:
     """Return an epoch of Contrastive Tension: left indices, right indices, which pairs are positive.
 
     Source: Carlsson et al. 2021, as in their code. Each sentence s gives a group of ``1 + n_negatives``
@@ -136,3 +127,38 @@ class SpanSampler:
         start = int(generator.integers(anchor.start - length, anchor.stop + 1))
         start = max(0, min(start, n_tokens - length))
         return Span(start, start + length)
+
+
+def mask_tokens(
+    rows: Sequence[Sequence[int]],
+    *,
+    probability: float,
+    mask_id: int,
+    special_ids: Collection[int],
+    n_vocabulary: int,
+    generator: np.random.Generator,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
+
+    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with ``probability``; of
+    the chosen, 80% become the mask token, 10% a random token and 10% stay as they are.
+
+    Args:
+        rows: token ids with special tokens.
+        probability: in (0, 1); 0.15 in all sources.
+        mask_id: id of the mask token.
+        special_ids: ids that are never chosen.
+        n_vocabulary: random tokens are drawn below this id.
+        generator: makes all draws.
+    """
+    lengths = np.array([len(row) for row in rows])
+    ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
+    chosen = (generator.random(len(ids)) < probability) & ~np.isin(ids, list(special_ids))
+    labels = np.where(chosen, ids, NOT_MASKED)
+    fate = generator.random(len(ids))
+    random_ids = generator.integers(0, n_vocabulary, size=len(ids))
+    ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
+    ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
+    borders = np.cumsum(lengths)[:-1]
+    masked, targets = ([part.tolist() for part in np.split(values, borders)] for values in (ids, labels))
+    return masked, targets

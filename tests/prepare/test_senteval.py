@@ -3,8 +3,8 @@ import shutil
 import pytest
 
 from simcse_cli.data.senteval import SICK_PAIRS, STS_SUBSETS, STSB_PAIRS
-from simcse_cli.data.senteval_check import FileState, check_senteval, expected_files
 from simcse_cli.data.transfer_files import TRANSFER_ROWS
+from simcse_cli.prepare.senteval import FileState, check_senteval, expected_files
 from simcse_cli.progress import SilentProgress
 
 PATHS = [file.path for file in expected_files()]

@@ -2,21 +2,17 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from simcse_cli.data.pairs import (
+from simcse_cli.objectives.sampling import (
+    NOT_MASKED,
     SpanSampler,
+    mask_tokens,
     positions_in_documents,
     sample_next,
     sample_tension_pairs,
-    split_documents,
 )
 
+MASK, SPECIAL = 4, (0, 2, 3)
 DOCUMENTS = [["a", "b", "c", "d"], ["e"], ["f", "g"]]
-
-
-def test_split_documents_breaks_at_blank_lines():
-    lines = ["", "a ", "b", "", "  ", "c", ""]
-    assert split_documents(lines) == [["a", "b"], ["c"]]
-    assert split_documents([]) == []
 
 
 def test_positions_in_documents_counts_what_follows():
@@ -118,3 +114,37 @@ class TestSpanSampler:
     def test_sample_refuses_a_short_document(self):
         with pytest.raises(ValueError, match="127 tokens: need at least 128"):
             self.sampler.sample(127, np.random.default_rng(0))
+
+
+def masked(rows, seed=0):
+    generator = np.random.default_rng(seed)
+    return mask_tokens(
+        rows, probability=0.15, mask_id=MASK, special_ids=SPECIAL, n_vocabulary=1000, generator=generator
+    )
+
+
+def test_mask_tokens_never_touches_special_tokens_and_labels_the_original():
+    rows = [[2, *range(10, 10 + n), 3] for n in range(1, 60)]
+    inputs, labels = masked(rows)
+    assert [len(row) for row in inputs] == [len(row) for row in rows] == [len(row) for row in labels]
+    for row, new, label in zip(rows, inputs, labels, strict=True):
+        for before, after, target in zip(row, new, label, strict=True):
+            assert target in (NOT_MASKED, before)
+            assert target != NOT_MASKED or after == before
+            assert before not in SPECIAL or target == NOT_MASKED
+
+
+def test_mask_tokens_follows_15_80_10_10():
+    rows = [[500] * 200 for _ in range(500)]
+    inputs, labels = masked(rows)
+    chosen = np.array(labels) != NOT_MASKED
+    assert abs(chosen.mean() - 0.15) < 0.005
+    fates = np.array(inputs)[chosen]
+    counts = [np.sum(fates == MASK), np.sum(fates == 500), np.sum((fates != MASK) & (fates != 500))]
+    assert chisquare(counts, np.array([0.8, 0.1, 0.1]) * len(fates)).pvalue > 0.001
+
+
+def test_mask_tokens_repeats_with_the_seed():
+    rows = [[2, *range(10, 30), 3]] * 5
+    assert masked(rows) == masked(rows)
+    assert masked(rows) != masked(rows, seed=1)
