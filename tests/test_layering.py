@@ -36,7 +36,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ROOMS = {
     "accelerate": {"training"},
     "datasets": {"data"},
-    "faiss": {"analysis"},
+    "faiss": {"encoding"},
     "huggingface_hub": {"data", "models"},
     "llvmlite": {"kernels", "models"},
     "matplotlib": {"analysis"},
@@ -46,7 +46,7 @@ ROOMS = {
     "pyarrow": {"data", "encoding"},
     "regex": {"augment", "data"},
     "rich": {"console"},
-    "safetensors": {"analysis", "models", "postprocess", "training"},
+    "safetensors": {"encoding", "models", "postprocess", "training"},
     "scipy": {"evaluation"},
     "sentence_transformers": {"models"},
     "sklearn": {"evaluation"},
