@@ -22,6 +22,7 @@ class Setting:
         metavar: what ``--help`` shows for the value.
         min: smallest number allowed.
         above: numbers have to be larger.
+        max: largest number allowed.
         hidden: a key in YAML only, not a flag.
     """
 
@@ -32,12 +33,18 @@ class Setting:
     metavar: str | None = None
     min: float | None = None
     above: float | None = None
+    max: float | None = None
     hidden: bool = False
 
 
 def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
-    """Return a dataclass field with its ``Setting``; a function as default makes a new value for each object."""
+    """Return a dataclass field with its ``Setting``.
+
+    The default ``...`` makes it required; a function makes a new value for each object.
+    """
     metadata = {"setting": Setting(help, flags, **details)}
+    if default is ...:
+        return field(metadata=metadata)
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -64,6 +71,8 @@ def check_ranges(values: Any) -> None:
             raise ConfigError(f"{flag(type(values), name)} {value}: need at least {own.min:g}")
         if own.above is not None and not value > own.above:
             raise ConfigError(f"{flag(type(values), name)} {value}: need a number above {own.above:g}")
+        if own.max is not None and value > own.max:
+            raise ConfigError(f"{flag(type(values), name)} {value}: need at most {own.max:g}")
 
 
 def check_keys(

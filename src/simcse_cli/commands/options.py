@@ -67,13 +67,15 @@ def takes(
 def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
     """Return a setting as a parameter that Typer reads; with ``given_only`` None stands for not given."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
+    if default is MISSING:
+        default = inspect.Parameter.empty
     details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": own.metavar}
     if given_only:
         hint, shown, default = hint | None, default, None
         if shown is not None:
             details["show_default"] = str(shown.value if isinstance(shown, StrEnum) else shown)
     else:
-        details |= {"envvar": own.env, "min": own.min}
+        details |= {"envvar": own.env, "min": own.min, "max": own.max}
     flags = own.flags or ("--" + field.name.replace("_", "-"),)
     return inspect.Parameter(
         field.name,
