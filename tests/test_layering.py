@@ -17,7 +17,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"choices", "errors", "progress"},
+    {"choices", "errors", "processes", "progress"},
     {"files", "metrics", "recipes", "report", "settings"},
     {"config", "data", "losses", "postprocess", "runs", "pair_scores", "predictions"},
     {"kernels"},

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -35,6 +36,46 @@ MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How models are loaded and run; for commands that take several."""
+
+    pooler: Pooler | None = setting(
+        None, "How token states become a vector; default: what the model records."
+    )
+    force_pooler: bool = setting(
+        False, "Use --pooler although the model records another or lacks its weights."
+    )
+    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    precision: Precision = setting(
+        Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
+    )
+    batch_tokens: int | None = setting(
+        None, "Tokens per forward pass; default: tuned to the machine.", min=16
+    )
+
+
+@dataclass(frozen=True)
+class _OneModel:
+    model: str = setting("minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL")
+
+
+@dataclass(frozen=True)
+class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
+    """One model, and how it is loaded and run."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where the evaluation sets are."""
+
+    data_dir: Path | None = setting(
+        None,
+        "SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
+        env=DATA_VARIABLE,
+    )
 
 
 _DATA, _METHOD, _OPTIMISER, _RUN = "Data and model", "Method", "Optimisation", "Run"

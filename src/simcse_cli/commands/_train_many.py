@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simcse_cli.choices import OutputFormat
+from simcse_cli.config import TrainConfig
 from simcse_cli.console import Console
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
-    from simcse_cli.config import TrainConfig
     from simcse_cli.runs import RunRecord
     from simcse_cli.training.sweep import RunOne, Settings, Trial
 

@@ -1,6 +1,5 @@
 """Several training processes on one machine, and signals that let them save their state."""
 
-import atexit
 import os
 import signal
 import socket
@@ -146,19 +145,6 @@ def wait(worker: "subprocess.Popen[bytes]", seconds: float) -> None:
     """Wait until a process has ended, but no longer than this."""
     with suppress(subprocess.TimeoutExpired):
         worker.wait(seconds)
-
-
-def leave_group_at_exit() -> None:
-    """Have this process leave its group of processes before it ends; threads of the group would abort it."""
-    atexit.register(leave_group)
-
-
-def leave_group() -> None:
-    """Leave the group of processes, if there is one."""
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def show(messages: IO[bytes]) -> None:

@@ -12,7 +12,6 @@ from simcse_cli.choices import Device, Precision
 from simcse_cli.commands import options as opt
 from simcse_cli.commands._models import load_model
 from simcse_cli.commands._postprocess import with_saved_postprocess
-from simcse_cli.commands._train_processes import leave_group_at_exit
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
@@ -178,6 +177,8 @@ def shard_of_process() -> "Shard":
     if n_processes == 1:
         return Shard()
     from torch import distributed
+
+    from simcse_cli.processes import leave_group_at_exit
 
     if not distributed.is_initialized():
         distributed.init_process_group("gloo")

@@ -16,7 +16,6 @@ from simcse_cli.choices import (
     StsProtocol,
 )
 from simcse_cli.commands import options as opt
-from simcse_cli.commands._demo import data_dir_or_demo
 from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import OpenEncoder, open_encoder
 from simcse_cli.commands._eval_checkpoints import (
@@ -45,6 +44,7 @@ from simcse_cli.commands._postprocess import (
 )
 from simcse_cli.console import Console, get_console
 from simcse_cli.files import atomic_text, check_output
+from simcse_cli.prepare.demo import data_dir_or_demo
 from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import typer
 import yaml
 
 from simcse_cli.choices import DevSuite, ObjectiveName, OutputFormat
-from simcse_cli.commands._demo import demo_folder
 from simcse_cli.commands._train_many import (
     SweepRun,
     Train,
@@ -19,12 +18,13 @@ from simcse_cli.commands._train_many import (
     train_seeds,
     train_sweep,
 )
-from simcse_cli.commands._train_processes import launch, leave_group_at_exit, stop_on_signal, trains_on
+from simcse_cli.commands._train_processes import launch, stop_on_signal, trains_on
 from simcse_cli.commands.options import FormatOption, takes
 from simcse_cli.config import TrainConfig, dump_config, environment_settings, resolve_config
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO
+from simcse_cli.prepare.demo import demo_folder
 from simcse_cli.recipes import read_recipe
 from simcse_cli.report import Column, Report
 from simcse_cli.settings import coerce_settings, flag
@@ -254,6 +254,7 @@ def train(
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.
     """
     from simcse_cli.files import atomic_text
+    from simcse_cli.processes import leave_group_at_exit
     from simcse_cli.runs import open_run_dir
     from simcse_cli.training.loop import Trainer
     from simcse_cli.training.setup import build_parts

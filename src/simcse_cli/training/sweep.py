@@ -100,7 +100,7 @@ def read_plan(name: str) -> SweepPlan:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
     nest_options(plan.settings, place=name)
     plain = {setting: None for setting in plan.swept if not setting.startswith(_OPTION)}
-    check_keys(plain, TrainConfig.__dataclass_fields__, place=name)
+    check_keys(plain, list(TrainConfig.__dataclass_fields__), place=name)
     return plan
 
 
