@@ -24,6 +24,9 @@ class Progress(Protocol):
     def info(self, message: str) -> None:
         """Tell the user something worth one line on stderr."""
 
+    def hint(self, message: str) -> None:
+        """Like ``info``, but once however often it is given."""
+
     def detail(self, message: str) -> None:
         """Tell something shown only with ``-v``."""
 
@@ -51,6 +54,9 @@ class SilentProgress:
         yield _SilentTask()
 
     def info(self, message: str) -> None:
+        """Ignore."""
+
+    def hint(self, message: str) -> None:
         """Ignore."""
 
     def detail(self, message: str) -> None:

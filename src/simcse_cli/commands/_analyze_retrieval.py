@@ -9,7 +9,8 @@ import typer
 
 from simcse_cli.choices import Pooler, SearchBackend
 from simcse_cli.commands._analyze_output import labels_of
-from simcse_cli.commands._analyze_systems import EncodeSettings, System, load_system
+from simcse_cli.commands._analyze_systems import System, load_system
+from simcse_cli.config import LoadOptions
 from simcse_cli.console import Console
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def search_sources(
 def open_searcher(
     source: SearchSource,
     corpus: "Texts | None",
-    settings: EncodeSettings,
+    settings: LoadOptions,
     console: Console,
     *,
     backend: SearchBackend,
@@ -127,7 +128,7 @@ def open_searcher(
     return Searcher(source.label, index, system)
 
 
-def _load_searcher(source: SearchSource, path: Path, settings: EncodeSettings, console: Console) -> Searcher:
+def _load_searcher(source: SearchSource, path: Path, settings: LoadOptions, console: Console) -> Searcher:
     from simcse_cli.encoding.search_index import SearchIndex
     from simcse_cli.errors import DataError
 

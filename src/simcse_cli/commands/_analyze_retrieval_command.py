@@ -25,7 +25,8 @@ from simcse_cli.commands._analyze_retrieval import (
     search_sources,
 )
 from simcse_cli.commands._analyze_retrieval_views import neighbour_reports, retrieval_findings
-from simcse_cli.commands._analyze_systems import EncodeSettings, ModelsOption
+from simcse_cli.commands._analyze_systems import ModelsOption
+from simcse_cli.config import LoadOptions
 from simcse_cli.console import Console, get_console
 from simcse_cli.files import STDIO, check_output
 
@@ -108,7 +109,7 @@ def retrieval_command(
         check_output(save_index, force=force)
     console = get_console()
     texts = None if corpus is None else read_texts(corpus, column)
-    settings = EncodeSettings(pooler, force_pooler, device, precision, batch_tokens)
+    settings = LoadOptions(pooler, force_pooler, device, precision, batch_tokens)
     searchers = [
         open_searcher(source, texts, settings, console, backend=backend, factory=faiss_factory)
         for source in sources

@@ -18,8 +18,9 @@ from simcse_cli.commands._analyze_output import (
 )
 from simcse_cli.commands._analyze_runs import trace_sections
 from simcse_cli.commands._analyze_space import MeasuredSpace, measure_spaces
-from simcse_cli.commands._analyze_systems import EncodeSettings, ModelsOption, load_systems
+from simcse_cli.commands._analyze_systems import ModelsOption, load_systems
 from simcse_cli.commands._analyze_views import DENSITY, GEOMETRY, SPECTRUM, View, view_findings
+from simcse_cli.config import LoadOptions
 from simcse_cli.console import get_console
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def analyze_space(
     pairs: "RatedPairs",
     outputs: Outputs,
     *,
-    settings: EncodeSettings,
+    settings: LoadOptions,
     embeddings: Sequence[Path] = (),
     sentences: Path | None = None,
     labels: Sequence[str] | None = None,
@@ -114,7 +115,7 @@ def geometry_command(
         model or [],
         read_pairs(data_dir, pair_file),
         Outputs(fmt, output, plot, html, terminal_plot, force),
-        settings=EncodeSettings(pooler, force_pooler, device, precision, batch_tokens),
+        settings=LoadOptions(pooler, force_pooler, device, precision, batch_tokens),
         embeddings=embeddings or [],
         sentences=sentences,
         labels=label,
@@ -148,7 +149,7 @@ def spectrum_command(
         model or [],
         read_pairs(data_dir, pair_file),
         Outputs(fmt, output, plot, html, terminal_plot, force),
-        settings=EncodeSettings(pooler, force_pooler, device, precision, batch_tokens),
+        settings=LoadOptions(pooler, force_pooler, device, precision, batch_tokens),
         embeddings=embeddings or [],
         sentences=sentences,
         labels=label,
@@ -182,7 +183,7 @@ def density_command(
         model or [],
         read_pairs(data_dir, pair_file),
         Outputs(fmt, output, plot, html, terminal_plot, force),
-        settings=EncodeSettings(pooler, force_pooler, device, precision, batch_tokens),
+        settings=LoadOptions(pooler, force_pooler, device, precision, batch_tokens),
         embeddings=embeddings or [],
         sentences=sentences,
         labels=label,

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.choices import Device, Pooler, Precision
 from simcse_cli.commands._analyze_output import labels_of
-from simcse_cli.commands._models import load_model
-from simcse_cli.config import MODEL_HELP
+from simcse_cli.config import MODEL_HELP, LoadOptions
 from simcse_cli.console import Console
 
 if TYPE_CHECKING:
@@ -21,17 +19,6 @@ ModelsOption = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP + " Repeat to compare."),
 ]
-
-
-@dataclass(frozen=True)
-class EncodeSettings:
-    """How models turn sentences into vectors: what the flags say."""
-
-    pooler: Pooler | None = None
-    force_pooler: bool = False
-    device: Device = Device.AUTO
-    precision: Precision = Precision.FP32
-    batch_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,16 +36,11 @@ class System:
         return {"model": self.source, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
 
 
-def load_system(model: str, label: str, settings: EncodeSettings, console: Console) -> System:
+def load_system(model: str, label: str, settings: LoadOptions, console: Console) -> System:
     """Return one model as a system."""
-    encoder = load_model(
-        model,
-        console,
-        pooler=settings.pooler,
-        device=settings.device,
-        precision=settings.precision,
-        force_pooler=settings.force_pooler,
-    )
+    from simcse_cli.models.checkpoint import load_for_encoding
+
+    encoder = load_for_encoding(model, settings, console)
     encode = partial(encoder.encode, batch_tokens=settings.batch_tokens, progress=console)
     return System(label, model, encode, encoder.digest, encoder.pooler.value)
 
@@ -68,7 +50,7 @@ def load_systems(
     embeddings: Sequence[Path],
     sentences: Path | None,
     labels: Sequence[str] | None,
-    settings: EncodeSettings,
+    settings: LoadOptions,
     console: Console,
 ) -> Iterator[System]:
     """Yield the models, then the files of vectors, each loaded when its turn comes.

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from simcse_cli.choices import Precision
-from simcse_cli.commands._encoder_options import EncoderOptions
-from simcse_cli.commands._models import load_model
 from simcse_cli.console import Console
+from simcse_cli.evaluation.options import EncoderOptions
 
 if TYPE_CHECKING:
     from simcse_cli.evaluation.types import Encode
@@ -81,14 +80,9 @@ class OpenEncoder:
 
 def load_chosen(options: EncoderOptions, console: Console) -> "SentenceEncoder":
     """Return the model of ``--model`` with its pooler, device and precision."""
-    return load_model(
-        options.model,
-        console,
-        pooler=options.pooler,
-        device=options.device,
-        precision=options.precision,
-        force_pooler=options.force_pooler,
-    )
+    from simcse_cli.models.checkpoint import load_for_encoding
+
+    return load_for_encoding(options.model, options, console)
 
 
 def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli.choices import OutputFormat
-from simcse_cli.commands._encoder_options import EncoderOptions
 from simcse_cli.commands._encoders import OpenEncoder, load_chosen, open_model
 from simcse_cli.console import Console
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.report import Column, Report
 
 CheckpointsOption = Annotated[

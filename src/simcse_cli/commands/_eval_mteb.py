@@ -7,7 +7,6 @@ import typer
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands import options as opt
-from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import OpenEncoder, open_encoder
 from simcse_cli.commands._eval_checkpoints import (
     CheckpointsOption,
@@ -17,6 +16,7 @@ from simcse_cli.commands._eval_checkpoints import (
 )
 from simcse_cli.commands._postprocess import plan_postprocess, with_postprocess
 from simcse_cli.console import get_console
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files import check_output
 from simcse_cli.report import Column, Report
 
@@ -37,7 +37,7 @@ def _split(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-@takes_encoder_options
+@opt.takes("encoder", EncoderOptions)
 def mteb_command(
     encoder: EncoderOptions,
     tasks: Annotated[

@@ -6,7 +6,6 @@ import typer
 
 from simcse_cli.choices import TRANSFER_TASKS, OutputFormat, Probe, TransferProtocol
 from simcse_cli.commands import options as opt
-from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import open_encoder
 from simcse_cli.commands._eval_checkpoints import (
     CheckpointsOption,
@@ -28,6 +27,7 @@ from simcse_cli.commands._eval_shared import (
 )
 from simcse_cli.commands._postprocess import plan_postprocess, with_postprocess
 from simcse_cli.console import get_console
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files import check_output
 from simcse_cli.report import Column, Report
 
@@ -47,7 +47,7 @@ ProbeOption = Annotated[
 ]
 
 
-@takes_encoder_options
+@opt.takes("encoder", EncoderOptions)
 def transfer_command(
     encoder: EncoderOptions,
     data_dir: opt.DataDirOption = None,

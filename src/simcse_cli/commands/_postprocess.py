@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simcse_cli.choices import Postprocess
-from simcse_cli.commands._encoder_options import EncoderOptions
 from simcse_cli.commands._encoders import OpenEncoder
 from simcse_cli.console import Console
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files import check_output, require_file
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from simcse_cli.choices import Device, Precision
 from simcse_cli.commands import options as opt
-from simcse_cli.commands._models import load_model
 from simcse_cli.commands._postprocess import with_saved_postprocess
+from simcse_cli.config import LoadOptions
 from simcse_cli.console import Console, get_console
 from simcse_cli.errors import ConfigError
 from simcse_cli.files import STDIO, sha256_file
@@ -72,9 +72,10 @@ def encode_command(
         if postprocess is not None:
             raise typer.BadParameter("queries would not be post-processed", param_hint="--index")
         check_index(index, source, output, dtype, force=force)
-    encoder = load_model(
-        model, console, pooler=pooler, device=device, precision=precision, force_pooler=force_pooler
-    )
+    from simcse_cli.models.checkpoint import load_for_encoding
+
+    options = LoadOptions(pooler, force_pooler, device, precision, batch_tokens)
+    encoder = load_for_encoding(model, options, console)
     dim = encoder.dim
     facts = {"normalize": normalize, "max_length": max_length, "precision": precision.value}
     encode: Callable[..., Any] = functools.partial(

@@ -16,7 +16,6 @@ from simcse_cli.choices import (
     StsProtocol,
 )
 from simcse_cli.commands import options as opt
-from simcse_cli.commands._encoder_options import EncoderOptions, takes_encoder_options
 from simcse_cli.commands._encoders import OpenEncoder, open_encoder
 from simcse_cli.commands._eval_checkpoints import (
     CheckpointsOption,
@@ -43,6 +42,7 @@ from simcse_cli.commands._postprocess import (
     with_postprocess,
 )
 from simcse_cli.console import Console, get_console
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files import atomic_text, check_output
 from simcse_cli.prepare.demo import data_dir_or_demo
 from simcse_cli.report import Column, Report
@@ -108,7 +108,7 @@ def subset_report(result: "StsResult") -> Report:
 
 
 @app.command("sts")
-@takes_encoder_options
+@opt.takes("encoder", EncoderOptions)
 def sts_command(
     encoder: EncoderOptions,
     data_dir: opt.DataDirOption = None,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from simcse_cli.choices import Device, HeadUse, Pooler, Precision
+from simcse_cli.config import LoadOptions
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import light_backbone, light_tokenizer
@@ -286,6 +287,27 @@ def load_encoder(
     encoder.to(target).eval()
     if dtype is not torch.float32:
         encoder.compute_in(dtype)
+    return encoder
+
+
+def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> SentenceEncoder:
+    """Return an encoder that will only encode; hints where bfloat16 would be faster."""
+    encoder = load_encoder(
+        name,
+        pooler=options.pooler,
+        device=options.device,
+        precision=options.precision,
+        force_pooler=options.force_pooler,
+        encode_only=True,
+        progress=progress,
+    )
+    if options.precision is Precision.FP32 and has_fast_bf16(encoder.device):
+        progress.hint(
+            "this machine has fast bfloat16: --precision bf16 is about 1.5 to 2 times faster, cosine to fp32 0.9998"
+        )
+    progress.detail(
+        f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {options.precision}"
+    )
     return encoder
 
 
