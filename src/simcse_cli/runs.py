@@ -8,6 +8,7 @@ object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--
 import json
 import os
 import platform
+import shutil
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,9 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import atomic_text, output_error, read_json, write_json
 from simcse_cli.metrics import DEV_SUFFIX, label
 
+STATE_PREFIX = "step-"
+"""Of the folders in ``checkpoint/``, one for each state."""
+STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -95,14 +99,22 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
         ) from error
 
 
+def kept_states(folder: Path) -> list[Path]:
+    """Return the states in a ``checkpoint/`` folder, in step order."""
+    return sorted(folder.glob(f"{STATE_PREFIX}*")) if folder.is_dir() else []
+
+
+def step_of(state: Path) -> int:
+    """Return the step of a state from its name."""
+    return int(state.name.removeprefix(STATE_PREFIX))
+
+
 def open_run_dir(path: Path, *, force: bool = False) -> Path:
     """Return an empty run folder; with ``force`` the files of an earlier run in it are removed.
 
     Raises:
         OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
     """
-    import shutil
-
     own = {"config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", "README.md"}
     try:
         if path.exists() and not path.is_dir():

@@ -14,9 +14,10 @@ from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import SilentProgress
+from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
 from simcse_cli.training import state as states
-from simcse_cli.training.checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 
@@ -50,7 +51,7 @@ def train(config, run_dir, stop_after=None):
 
 
 def steps_in(run_dir):
-    return [states.step_of(path) for path in states.kept_states(run_dir / "checkpoint")]
+    return [step_of(path) for path in kept_states(run_dir / "checkpoint")]
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ def steps_in(run_dir):
 )
 def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_path, keep, expected):
     train(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
-    folders = states.kept_states(tmp_path / "run" / "checkpoint")
-    assert [states.step_of(folder) for folder in folders] == expected
+    folders = kept_states(tmp_path / "run" / "checkpoint")
+    assert [step_of(folder) for folder in folders] == expected
     assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (
         len(expected) - 1
     ) + [True]
@@ -71,7 +72,7 @@ def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path)
     for step in (1, 3):
         train(settings, tmp_path / f"until-{step}", stop_after=step)
         kept, stopped = (
-            load_file(tmp_path / run / "checkpoint" / f"step-{step:08d}" / states.WEIGHTS_FILE)
+            load_file(tmp_path / run / "checkpoint" / f"step-{step:08d}" / WEIGHTS_FILE)
             for run in ("all", f"until-{step}")
         )
         assert kept.keys() == stopped.keys()
@@ -83,7 +84,7 @@ def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings,
     keeping = dataclasses.replace(settings, keep_checkpoints=2)
     assert train(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
     train(keeping, tmp_path / "two")
-    for name in (states.WEIGHTS_FILE, states.OPTIMIZER_FILE):
+    for name in (WEIGHTS_FILE, states.OPTIMIZER_FILE):
         one, two = (
             load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two")
         )
@@ -154,7 +155,7 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
     assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
-    state = tmp_path / "run" / "checkpoint" / "step-00000005" / states.STATE_FILE
+    state = tmp_path / "run" / "checkpoint" / "step-00000005" / STATE_FILE
     assert read_json(state)["served"] == ("encoder" if served == "first" else "second")
 
 
@@ -168,7 +169,7 @@ def test_damaged_state_is_explained(settings, tmp_path):
     train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
     state = tmp_path / "run" / "checkpoint" / "step-00000001"
     encoder = load_encoder(tmp_path / "run", device="cpu")
-    (state / states.WEIGHTS_FILE).write_bytes(b"broken")
+    (state / WEIGHTS_FILE).write_bytes(b"broken")
     with pytest.raises(CheckpointError, match="step-00000001: the weights cannot be read"):
         load_state_weights(encoder, state)
     shutil.rmtree(state)

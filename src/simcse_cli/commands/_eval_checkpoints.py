@@ -102,7 +102,7 @@ def show_checkpoints(
 
 
 def _open_checkpoints(encoder: EncoderOptions, console: Console) -> Iterator[tuple[int, bool, OpenEncoder]]:
-    from simcse_cli.training.checkpoints import kept_checkpoints, load_state_weights
+    from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 
     run_dir = Path(encoder.model)
     kept = kept_checkpoints(run_dir)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files import output_error, read_json, write_json
+from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states
 
-_PREFIX = "step-"
-WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE = "state.safetensors", "optimizer.safetensors", "state.json"
+OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 @dataclass
@@ -80,7 +80,7 @@ def save_state(
     Raises:
         OutputError: the folder cannot be written, for example because the disk is full.
     """
-    target = folder / f"{_PREFIX}{position.step:08d}"
+    target = folder / f"{STATE_PREFIX}{position.step:08d}"
     temporary = folder / f".{target.name}.{secrets.token_hex(4)}.tmp"
     try:
         if not target.exists():  # a step has one state: everything in it follows from seed and step
@@ -122,20 +122,10 @@ def _thin_out(folder: Path, newest: Path, keep: int) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def kept_states(folder: Path) -> list[Path]:
-    """Return the states in a folder, in step order."""
-    return sorted(folder.glob(f"{_PREFIX}*")) if folder.is_dir() else []
-
-
 def latest_state(folder: Path) -> Path | None:
     """Return the newest complete state, or None."""
     states = kept_states(folder)
     return states[-1] if states else None
-
-
-def step_of(state: Path) -> int:
-    """Return the step of a state from its name."""
-    return int(state.name.removeprefix(_PREFIX))
 
 
 def load_state(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError
@@ -10,8 +12,7 @@ from simcse_cli.files import read_json
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.runs import read_run_record
-from simcse_cli.training.state import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
+from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,6 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     Raises:
         CheckpointError: the state is corrupt, gone, or lacks weights of the encoder.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
