@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
     {"choices", "errors", "processes", "progress"},
-    {"files", "metrics", "recipes", "report", "settings"},
+    {"devices", "files", "metrics", "recipes", "report", "settings"},
     {"config", "data", "losses", "postprocess", "runs", "pair_scores", "predictions"},
     {"kernels"},
     {"augment", "models", "prepare"},

@@ -2,12 +2,9 @@ import math
 
 import pytest
 import torch
+from draws import normal
 
 from simcse_cli.losses.classification import classification, pair_features
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_pair_features_are_both_vectors_and_their_distance():

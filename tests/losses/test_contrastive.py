@@ -3,14 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from draws import normal
 from torch.nn.functional import cosine_similarity
 
 from simcse_cli.choices import Similarity
 from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts, similarity_matrix, unit_rows
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -2,13 +2,9 @@ import math
 
 import pytest
 import torch
+from draws import normal
 
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
 
 OWNERS = torch.tensor([0, 0, 0, 1, 2, 2, 2, 2])
 

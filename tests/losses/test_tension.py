@@ -2,12 +2,9 @@ import math
 
 import pytest
 import torch
+from draws import normal
 
 from simcse_cli.losses.tension import contrastive_tension
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_contrastive_tension_of_orthogonal_vectors_is_ln_2():

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from helpers import plain_vectors
 from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError
-from simcse_cli.models.checkpoint import load_encoder, resolve_device
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.resolve import resolve_model
@@ -188,14 +188,3 @@ def test_minilm_comes_from_the_installed_package_with_its_own_pooler():
         256,
         384,
     )
-
-
-@pytest.mark.parametrize(("local_rank", "index"), [(None, 0), ("0", 0), ("3", 3), ("5", 1)])
-def test_each_process_of_a_machine_takes_a_gpu_of_its_own(local_rank, index, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    if local_rank is not None:
-        monkeypatch.setenv("LOCAL_RANK", local_rank)
-    assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", index)
-    assert resolve_device("cpu") == torch.device("cpu")

@@ -7,7 +7,7 @@ from typing import Any
 from helpers import SENTENCES
 from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig, resolve_config
-from simcse_cli.objectives.base import Reads
+from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import objective_class, objective_defaults
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -33,15 +33,17 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
 def write_train_files(folder: Path) -> dict[str, Path]:
     """Write a file of each kind and return the paths by kind; ``pairs`` are for the supervised objective."""
     texts = {
-        Reads.ROWS: "\n".join(SENTENCES),
-        Reads.DOCUMENTS: "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 3)),
-        Reads.LABELLED: "sentence1\tsentence2\tgold_label\n"
+        DataKind.ROWS: "\n".join(SENTENCES),
+        DataKind.DOCUMENTS: "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 3)),
+        DataKind.LABELLED: "sentence1\tsentence2\tgold_label\n"
         + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i % 3]}" for i in range(24)),
         "pairs": "anchor\tpositive\n" + "\n".join(f"{a}\t{a} Yes." for a in SENTENCES),
     }
     paths = {}
     for kind, text in texts.items():
-        paths[str(kind)] = folder / f"{kind}.{'txt' if kind in (Reads.ROWS, Reads.DOCUMENTS) else 'tsv'}"
+        paths[str(kind)] = (
+            folder / f"{kind}.{'txt' if kind in (DataKind.ROWS, DataKind.DOCUMENTS) else 'tsv'}"
+        )
         paths[str(kind)].write_text(text + "\n")
     return paths
 

@@ -68,7 +68,7 @@ def test_cached_gradients_equal_plain_ones_with_dropout(variant, size, model_dir
     assert len(batch.rows) % size
 
     torch.manual_seed(5)
-    parts = [objective.represent(chunk) for chunk in chunks]
+    parts = [objective.encode(chunk) for chunk in chunks]
     plain = total(objective.losses(tuple(map(torch.cat, zip(*parts, strict=True))), batch)[0])
     plain.backward()
     expected = gradients(objective)
@@ -77,7 +77,7 @@ def test_cached_gradients_equal_plain_ones_with_dropout(variant, size, model_dir
     torch.manual_seed(5)
     value = cached_backward(
         chunks,
-        objective.represent,
+        objective.encode,
         lambda r: total(objective.losses(r, batch)[0]),
         device=torch.device("cpu"),
     )
@@ -93,8 +93,8 @@ def test_cached_gradients_equal_plain_ones_with_dropout(variant, size, model_dir
 def test_chunks_of_one_view_give_the_whole_batch(variant, model_dir):
     objective, data = build(variant, model_dir, dropout=0.0)
     batch = batch_of(objective, data)
-    whole = objective.represent(batch)
-    parts = [objective.represent(chunk) for chunk in batch.chunks(3)]
+    whole = objective.encode(batch)
+    parts = [objective.encode(chunk) for chunk in batch.chunks(3)]
     for tensor, pieces in zip(whole, zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(torch.cat(pieces), tensor, rtol=1e-4, atol=1e-5)
 

@@ -108,7 +108,7 @@ def test_fixed_dropout_encodes_once_and_leaves_only_negatives(tiny_encoder):
     objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {})
     batch = batch_of(objective, SINGLES)
     assert len(batch.rows) == batch.n_examples
-    (vectors,) = objective.represent(batch)
+    (vectors,) = objective.encode(batch)
     (loss,) = objective.losses((vectors,), batch)[0].values()
     assert loss.item() == pytest.approx(info_nce(vectors, vectors, temperature=0.05).item())
 
@@ -133,12 +133,12 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
         for parameter in objective.second.parameters():
             parameter.mul_(1.1)
     batch = batch_of(objective, TRIPLETS)
-    (vectors,) = objective.represent(batch)
+    (vectors,) = objective.encode(batch)
     torch.testing.assert_close(
         vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4
     )
     torch.testing.assert_close(vectors[8:], objective.second.embed_rows(batch.rows[8:]), atol=1e-5, rtol=1e-4)
-    assert objective.test_encoder() is objective.second
+    assert objective.eval_encoder() is objective.second
     assert objective.second.tokenizer is objective.encoder.tokenizer
 
 
@@ -163,7 +163,7 @@ def test_mlm_term_is_the_weighted_mean_over_masked_tokens(tiny_model_dir):
 
 def test_mlm_term_says_that_a_checkpoint_has_no_head(tiny_model_dir):
     objective, _ = build("simcse-unsup", tiny_model_dir, mlm_weight=0.1)
-    assert "has no masked-LM head" in objective.remarks[0]
+    assert "has no masked-LM head" in objective.warnings[0]
 
 
 def test_simcse_on_documents_needs_two_sentences_in_one(tiny_encoder):
@@ -211,7 +211,7 @@ def test_declutr_rows_are_spans_of_the_document_and_fit_the_encoder(tiny_encoder
 
 def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder):
     objective = build_objective(Name.IS_BERT, tiny_encoder, {}, {"n_channels": 4})
-    assert objective.test_encoder().encode(["A man is playing a guitar."]).shape == (1, 12)
+    assert objective.eval_encoder().encode(["A man is playing a guitar."]).shape == (1, 12)
     tiny_encoder.pooler, tiny_encoder.head, tiny_encoder.head_use = Pooler.CLS, MlpHead(32), HeadUse.KEPT
     with pytest.raises(ConfigError, match="--pooler cls"):
         build_objective(Name.IS_BERT, tiny_encoder, {}, {})

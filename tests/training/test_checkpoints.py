@@ -136,7 +136,7 @@ def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
         trainer.train_step(step, trainer.make_batch(step))
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / "step-00000002")
-    expected = trainer.objective.test_encoder().encode(list(SENTENCES))
+    expected = trainer.objective.eval_encoder().encode(list(SENTENCES))
     np.testing.assert_array_equal(encoder.encode(list(SENTENCES)), expected)
 
 

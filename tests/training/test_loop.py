@@ -207,7 +207,7 @@ def test_fixed_dropout_gives_one_vector_for_both_views(settings, tmp_path):
     batch = trainer.make_batch(0)
     assert len(batch.rows) == 8
     parts.objective.train()
-    (embeddings,) = parts.objective.represent(batch)
+    (embeddings,) = parts.objective.encode(batch)
     anchors, positives = parts.objective.views(embeddings, batch)
     assert torch.equal(anchors, positives)
 

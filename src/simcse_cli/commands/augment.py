@@ -192,7 +192,7 @@ def _make_rewriter(
 
 def _make_filler(rate: float, model: str, device: Device) -> "Rewriter":
     from simcse_cli.augment.mlm_fill import load_mlm_filler
-    from simcse_cli.models.checkpoint import resolve_device
+    from simcse_cli.devices import resolve_device
     from simcse_cli.models.resolve import resolve_model
 
     return load_mlm_filler(resolve_model(model), rate=rate, device=resolve_device(device))

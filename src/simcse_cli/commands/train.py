@@ -221,11 +221,15 @@ def with_demo_files(settings: TrainConfig, console: Console) -> TrainConfig:
     """Return the settings with the files of the generated corpus filled in."""
     import dataclasses
 
-    from simcse_cli.objectives.base import Reads
+    from simcse_cli.objectives.base import DataKind
     from simcse_cli.objectives.registry import objective_class
 
     folder = demo_folder(console)
-    by_kind = {Reads.LABELLED: "nli.tsv", Reads.DOCUMENTS: "documents.txt", Reads.ROWS: "sentences.txt"}
+    by_kind = {
+        DataKind.LABELLED: "nli.tsv",
+        DataKind.DOCUMENTS: "documents.txt",
+        DataKind.ROWS: "sentences.txt",
+    }
     name = by_kind[objective_class(settings.objective).reads]
     if settings.objective is ObjectiveName.SIMCSE_SUP:
         name = "triplets.csv"

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.choices import Similarity
+from simcse_cli.devices import no_autocast
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
@@ -21,7 +22,7 @@ def similarity_matrix(left: Tensor, right: Tensor, similarity: Similarity = Simi
     Computed in float32 at least, also under autocast: divided by a temperature of 0.05, the eight bits of
     a bfloat16 cosine would move a logit by up to 0.08.
     """
-    with torch.autocast(device_type=left.device.type, enabled=False):
+    with no_autocast(left.device):
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
         left, right = left.to(dtype), right.to(dtype)
         if similarity is Similarity.COSINE:

@@ -1,7 +1,6 @@
 """Load encoders; nothing about them is silently random."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from torch import nn
 
 from simcse_cli.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.config import LoadOptions
-from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.devices import DTYPES, has_fast_bf16, resolve_device, resolve_precision
+from simcse_cli.errors import CheckpointError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import light_backbone, light_tokenizer
 from simcse_cli.models.heads import MlpHead, TokenCnn
@@ -31,57 +31,6 @@ _DROPOUT_KEYS = (
     "mlp_dropout",
     "activation_dropout",
 )
-_DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
-
-
-def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
-    """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
-
-    Of several GPUs each process takes the one of its ``LOCAL_RANK``, which launchers set; a single process
-    takes the first.
-
-    Raises:
-        ConfigError: the device asked for is not there.
-    """
-    device = Device(device)
-    available = {
-        Device.CUDA: torch.cuda.is_available(),
-        Device.MPS: torch.backends.mps.is_available(),
-        Device.CPU: True,
-    }
-    if device is Device.AUTO:
-        device = next(candidate for candidate, there in available.items() if there)
-    elif not available[device]:
-        raise ConfigError(
-            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
-        )
-    if device is Device.CUDA:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    return torch.device(device.value)
-
-
-def has_fast_bf16(device: torch.device) -> bool:
-    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type == "cpu":
-        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
-    return False
-
-
-def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
-    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
-
-    Raises:
-        ConfigError: fp16 without a GPU.
-    """
-    precision = Precision(precision)
-    if precision is Precision.AUTO:
-        return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
-    if precision is Precision.FP16 and device.type == "cpu":
-        raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
-    return precision
 
 
 @contextlib.contextmanager
@@ -240,7 +189,7 @@ def load_encoder(
     """
     progress = progress or SilentProgress()
     target = resolve_device(device)
-    dtype = _DTYPES[resolve_precision(precision, target)]
+    dtype = DTYPES[resolve_precision(precision, target)]
     folder = resolve_model(name)
     record = read_record(folder, str(name))
     only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None

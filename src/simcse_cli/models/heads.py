@@ -1,9 +1,10 @@
 """Small networks on top of an encoder: MLP, projector, pair classifier, CNN over tokens."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from simcse_cli.losses.gather import n_processes, sum_over_processes
 
 INITIALIZER_RANGE = 0.02
 
@@ -46,6 +47,36 @@ class MlpHead(nn.Module):
         return projected.tanh() if self.tanh else projected
 
 
+class GlobalBatchNorm(nn.Module):
+    """BatchNorm with affine parameters over the rows of all processes, on any device (SyncBatchNorm needs CUDA).
+
+    ``BatchNorm1d`` on one process, bit for bit. It keeps no running statistics: projectors are discarded
+    after training and never see a batch in evaluation mode.
+
+    Args:
+        width: number of columns.
+        eps: added to the biased variance.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Normalise ``(B, width)`` by mean and variance over all processes; B may differ between them."""
+        if n_processes() == 1:
+            return functional.batch_norm(
+                rows, None, None, self.weight, self.bias, training=True, eps=self.eps
+            )
+        count = sum_over_processes(rows.new_tensor(float(len(rows))))
+        mean = sum_over_processes(rows.sum(dim=0)) / count
+        centred = rows - mean
+        variance = sum_over_processes(centred.square().sum(dim=0)) / count
+        return centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+
+
 class Projector(nn.Sequential):
     """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
 
@@ -56,18 +87,15 @@ class Projector(nn.Sequential):
         dim: width of the input.
         width: P, of all three layers; 8192 in both papers.
         bias: biases in the first two layers.
-        norm: builds the BatchNorm for a width; pass one synchronised over processes.
     """
 
-    def __init__(
-        self, dim: int, width: int, *, bias: bool, norm: Callable[[int], nn.Module] = nn.BatchNorm1d
-    ) -> None:
+    def __init__(self, dim: int, width: int, *, bias: bool) -> None:
         super().__init__(
             nn.Linear(dim, width, bias=bias),
-            norm(width),
+            GlobalBatchNorm(width),
             nn.ReLU(),
             nn.Linear(width, width, bias=bias),
-            norm(width),
+            GlobalBatchNorm(width),
             nn.ReLU(),
             nn.Linear(width, width, bias=False),
         )

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.redundancy import barlow_twins
+from simcse_cli.losses.barlow_twins import barlow_twins
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
-from simcse_cli.objectives.redundancy import ProjectedViews
+from simcse_cli.objectives.views import ProjectedViews
 
 
 class BarlowTwins(ProjectedViews):

@@ -13,10 +13,10 @@ from simcse_cli.choices import ObjectiveName
 from simcse_cli.models.encoder import SentenceEncoder
 
 Losses = tuple[dict[str, Tensor], dict[str, float]]
-"""Terms that add up to the loss, and quantities that are only reported."""
+"""Terms that add up to the loss, and metrics that are only logged."""
 
 
-class Reads(StrEnum):
+class DataKind(StrEnum):
     """What an objective reads from the training file."""
 
     ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
@@ -62,11 +62,11 @@ class Objective(nn.Module, ABC):
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
     thread, with a generator that depends on seed and step alone), and calls the module on a batch. Forward
-    is ``represent`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
+    is ``encode`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
     """
 
     name: ClassVar[ObjectiveName]
-    reads: ClassVar[Reads] = Reads.ROWS
+    reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
     chunkable: ClassVar[bool] = True  # cached gradients apply
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
@@ -74,7 +74,7 @@ class Objective(nn.Module, ABC):
     def __init__(self, encoder: SentenceEncoder) -> None:
         super().__init__()
         self.encoder = encoder
-        self.remarks: list[str] = []  # what the user should know before training starts
+        self.warnings: list[str] = []  # what the user should know before training starts
 
     @abstractmethod
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
@@ -84,7 +84,7 @@ class Objective(nn.Module, ABC):
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
         """Return the batch of some examples; equal arguments give an equal batch."""
 
-    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return tensors whose rows follow the batch's rows; here their embeddings ``(R, D)``."""
         return (self.encoder.embed_rows(batch.rows),)
 
@@ -93,10 +93,10 @@ class Objective(nn.Module, ABC):
         """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
 
     def forward(self, batch: Batch) -> Losses:
-        """Return the loss terms and the report of a batch."""
-        return self.losses(self.represent(batch), batch)
+        """Return the loss terms and the metrics of a batch."""
+        return self.losses(self.encode(batch), batch)
 
-    def test_encoder(self) -> SentenceEncoder:
+    def eval_encoder(self) -> SentenceEncoder:
         """Return the encoder that is evaluated and saved."""
         return self.encoder
 

@@ -11,7 +11,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.contrastive import nt_xent
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, Objective, Reads
+from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
 from simcse_cli.objectives.sampling import Span, SpanSampler
 from simcse_cli.objectives.simcse import NO_MLM_HEAD
@@ -36,7 +36,7 @@ class Declutr(Objective):
     """
 
     name = ObjectiveName.DECLUTR
-    reads = Reads.DOCUMENTS
+    reads = DataKind.DOCUMENTS
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"adam_eps": 1e-6, "batch_size": 16, "head": "none", "lr": 5e-5, "max_length": 512},
         **{"pooler": "avg", "warmup": 0.1, "weight_decay": 0.1},
@@ -65,7 +65,7 @@ class Declutr(Objective):
         self.mlm_weight = mlm_weight
         self.mlm = MlmTerm(encoder, probability=mlm_probability) if mlm_weight > 0 else None
         if self.mlm is not None and not self.mlm.is_pretrained:
-            self.remarks.append(NO_MLM_HEAD.format(model=encoder.name))
+            self.warnings.append(NO_MLM_HEAD.format(model=encoder.name))
         frame = encoder.tokenize([""])[0]
         self._prefix, self._suffix = frame[: len(frame) // 2], frame[len(frame) // 2 :]
         self._documents: list[TokenIds] | None = None
@@ -84,7 +84,7 @@ class Declutr(Objective):
                 )
             if len(self._documents) < len(tokens):
                 n_short = len(tokens) - len(self._documents)
-                self.remarks.append(
+                self.warnings.append(
                     f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
                 )
         return self._documents
@@ -115,10 +115,10 @@ class Declutr(Objective):
             rows = [*masked, *positives]
         return Batch(rows, len(groups), texts=list(zip(*views, strict=True)), extra=extra)
 
-    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the embeddings of the spans and, of the masked anchors, the summed MLM loss of each."""
         if self.mlm is None:
-            return super().represent(batch)
+            return super().encode(batch)
         embeddings, states, _ = self.encoder.embed_with_states(batch.rows)
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return embeddings, self.mlm.row_losses(states[: len(labels)], labels)

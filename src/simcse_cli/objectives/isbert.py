@@ -52,7 +52,7 @@ class IsBert(Objective):
         rows = self.encoder.tokenize(examples, max_length=self.max_length)
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
-    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the features ``(M, D)`` of all real tokens, sentence by sentence, and of the sentences."""
         embeddings, features, mask = self.encoder.embed_with_states(batch.rows)
         return features[mask.bool()], embeddings

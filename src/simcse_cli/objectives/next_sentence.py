@@ -8,7 +8,7 @@ import numpy as np
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Reads
+from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.sampling import positions_in_documents, sample_next
 from simcse_cli.objectives.simcse import SimcseUnsup
 
@@ -25,7 +25,7 @@ class NextSentence(SimcseUnsup):
     """
 
     name = ObjectiveName.NEXT_SENTENCE
-    reads = Reads.DOCUMENTS
+    reads = DataKind.DOCUMENTS
 
     def __init__(self, encoder: SentenceEncoder, *, window: int = 1, **settings: Any) -> None:
         super().__init__(encoder, **settings)

@@ -11,7 +11,7 @@ from simcse_cli.choices import ObjectiveName
 from simcse_cli.losses.contrastive import quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, Reads
+from simcse_cli.objectives.base import Batch, DataKind, Losses
 from simcse_cli.objectives.two_encoders import TwoEncoders
 
 PlacedSentence = tuple[str, int]
@@ -30,7 +30,7 @@ class QuickThoughts(TwoEncoders):
     """
 
     name = ObjectiveName.QUICK_THOUGHTS
-    reads = Reads.DOCUMENTS
+    reads = DataKind.DOCUMENTS
     ordered = True
     always_two = True
     defaults: ClassVar[Mapping[str, Any]] = {"batch_size": 400, "head": "none", "pooler": "avg"}

@@ -12,7 +12,7 @@ from simcse_cli.losses.classification import classification, pair_features
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import PairClassifier
-from simcse_cli.objectives.base import Batch, Losses, Objective, Reads
+from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 
 CLASSES = ("contradiction", "entailment", "neutral")
 """In the order of the original class numbers."""
@@ -29,7 +29,7 @@ class Sbert(Objective):
     """
 
     name = ObjectiveName.SBERT
-    reads = Reads.LABELLED
+    reads = DataKind.LABELLED
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"batch_size": 16, "head": "none", "lr": 2e-5, "max_length": 128, "pooler": "avg", "warmup": 0.1}
     }

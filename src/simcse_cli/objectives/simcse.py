@@ -62,7 +62,7 @@ class SimcseUnsup(TextViews):
         self.mlm_weight = mlm_weight
         self.mlm = MlmTerm(encoder, probability=mlm_probability) if mlm_weight > 0 else None
         if self.mlm is not None and not self.mlm.is_pretrained:
-            self.remarks.append(NO_MLM_HEAD.format(model=encoder.name))
+            self.warnings.append(NO_MLM_HEAD.format(model=encoder.name))
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
@@ -73,10 +73,10 @@ class SimcseUnsup(TextViews):
             batch.rows = batch.rows + masked
         return batch
 
-    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the embeddings of the plain rows and, with the MLM term, the loss of each masked row."""
         if self.mlm is None:
-            return super().represent(batch)
+            return super().encode(batch)
         n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
         plain, masked = batch.rows[:n_plain], batch.rows[n_plain:]
         first = batch.offset + n_plain - batch.extra["n_plain"]

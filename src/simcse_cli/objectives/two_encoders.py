@@ -62,11 +62,11 @@ class TwoEncoders(Objective):
         parts = ((self.encoder, batch.rows[:n_first]), (self.second, batch.rows[n_first:]))
         return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
 
-    def represent(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the embeddings of the rows."""
         return (self.embed(batch),)
 
-    def test_encoder(self) -> SentenceEncoder:
+    def eval_encoder(self) -> SentenceEncoder:
         """Return the encoder that is evaluated and saved."""
         if self.second is not None and self.serve_encoder is ServedEncoder.SECOND:
             return self.second

@@ -1,34 +1,15 @@
 """Gradients of a large batch in the memory of a small one (GradCache, Gao et al. 2021, arXiv 2101.06983)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from simcse_cli.devices import RngState
+
 Chunk = TypeVar("Chunk")
 Representations = tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class RandomState:
-    """State of PyTorch's generators on the CPU and on one CUDA device."""
-
-    cpu: Tensor
-    cuda: Tensor | None
-
-    @classmethod
-    def of(cls, device: torch.device) -> "RandomState":
-        """Return the present state."""
-        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return cls(torch.get_rng_state(), cuda)
-
-    def restore(self, device: torch.device) -> None:
-        """Make it the present state again, so that the next dropout masks repeat."""
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.cuda, device)
 
 
 def cached_backward(
@@ -57,12 +38,12 @@ def cached_backward(
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(RandomState.of(device))
+            states.append(RngState.of(device))
             parts.append(encode(chunk))
     leaves = tuple(torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True))
     value = loss(leaves)
     backward(value)
-    after = RandomState.of(device)
+    after = RngState.of(device)
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from simcse_cli.choices import Precision
 from simcse_cli.config import TrainConfig
+from simcse_cli.devices import resolve_device, resolve_precision
 from simcse_cli.errors import TrainingError
-from simcse_cli.models.checkpoint import resolve_device, resolve_precision
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.objectives.base import Batch, Objective
 from simcse_cli.progress import Progress, ProgressTask
@@ -41,7 +41,7 @@ class StepResult:
 
     loss: float
     losses: dict[str, float]
-    report: dict[str, float]
+    metrics: dict[str, float]
     grad_norm: float
     lr: float
     n_examples: int
@@ -138,20 +138,20 @@ class Trainer:
         # Several processes have to take the same path, however many rows each has.
         is_alone = self.accelerator.num_processes == 1
         if micro is None or (is_alone and len(batch.rows) <= micro):
-            losses, report = self.module(batch)
+            losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
-            return losses, report
+            return losses, metrics
         kept: dict[str, Any] = {}
 
         def loss_of(representations: tuple[Tensor, ...]) -> Tensor:
             with self.accelerator.autocast():
-                kept["losses"], kept["report"] = self.objective.losses(representations, batch)
+                kept["losses"], kept["metrics"] = self.objective.losses(representations, batch)
             terms: list[Tensor] = list(kept["losses"].values())
             return torch.stack(terms).sum()
 
         def encode(chunk: Batch) -> tuple[Tensor, ...]:
             with self.accelerator.autocast():
-                return self.objective.represent(chunk)
+                return self.objective.encode(chunk)
 
         cached_backward(
             batch.chunks(micro),
@@ -161,7 +161,7 @@ class Trainer:
             backward=self.accelerator.backward,
         )
         self._average_gradients()
-        return kept["losses"], kept["report"]
+        return kept["losses"], kept["metrics"]
 
     def _average_gradients(self) -> None:
         """Average gradients over processes, which DDP does by itself on the plain path."""
@@ -198,9 +198,9 @@ class Trainer:
         self.module.train()
         lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
         set_lr(self.optimizer.param_groups, lr)
-        losses, report = self._losses(batch)
+        losses, metrics = self._losses(batch)
         values = {name: float(value.detach()) for name, value in losses.items()}
-        values, report = self._mean_over_processes(values, report)
+        values, metrics = self._mean_over_processes(values, metrics)
         loss = sum(values.values())
         if not math.isfinite(loss):
             raise TrainingError(
@@ -220,7 +220,7 @@ class Trainer:
         self.objective.after_step(step + 1)
         world = self.accelerator.num_processes
         return StepResult(
-            loss, values, report, float(norm), lr, batch.n_examples * world, batch.n_tokens * world
+            loss, values, metrics, float(norm), lr, batch.n_examples * world, batch.n_tokens * world
         )
 
     # --- evaluation ---------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Trainer:
         if self.dev_set is None or not self.accelerator.is_main_process:
             return None
         started = time.perf_counter()
-        encoder = self.objective.test_encoder()
+        encoder = self.objective.eval_encoder()
         score = self.dev_set.score(lambda sentences: encoder.encode(sentences))
         self.position.eval_seconds += time.perf_counter() - started
         if score.score is None:
@@ -257,7 +257,7 @@ class Trainer:
             position.evaluations_without_gain += 1
 
     def _save_model(self) -> None:
-        encoder = self.objective.test_encoder()
+        encoder = self.objective.eval_encoder()
         facts = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(encoder, self.run_dir / "model", force=True, **facts)
 
@@ -310,7 +310,7 @@ class Trainer:
         ):
             task.advance(self.position.step)
             for step, batch in zip(steps, batches, strict=True):
-                if step == steps.start and self.objective.test_encoder().must_compile(batch.n_tokens):
+                if step == steps.start and self.objective.eval_encoder().must_compile(batch.n_tokens):
                     self.progress.info(
                         "compiling kernels for this processor, once: the first step takes longer"
                     )
@@ -356,7 +356,7 @@ class Trainer:
                     "epoch": step / self.steps_per_epoch,
                     "loss": result.loss,
                     "losses": result.losses,
-                    **result.report,
+                    **result.metrics,
                     "lr": result.lr,
                     "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
                     "sentences_per_second": rate,
@@ -370,7 +370,7 @@ class Trainer:
 
     def _save_state(self) -> None:
         if self.accelerator.is_main_process:
-            served = self.objective.test_encoder()
+            served = self.objective.eval_encoder()
             save_state(
                 self.run_dir / "checkpoint",
                 self.objective,

@@ -18,12 +18,13 @@ from simcse_cli.augment.augmentations import (
 from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
+from simcse_cli.devices import resolve_device
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.models.checkpoint import load_encoder, resolve_device
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.objectives.base import Objective, Reads
+from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
 from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
@@ -92,10 +93,10 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
     return TokenShuffle(share) if method is Augmentation.SHUFFLE else make_augmenter(method, rate)
 
 
-READERS: dict[Reads, Callable[[str], Any]] = {
-    Reads.ROWS: read_training_rows,
-    Reads.LABELLED: read_labelled_rows,
-    Reads.DOCUMENTS: read_training_documents,
+READERS: dict[DataKind, Callable[[str], Any]] = {
+    DataKind.ROWS: read_training_rows,
+    DataKind.LABELLED: read_labelled_rows,
+    DataKind.DOCUMENTS: read_training_documents,
 }
 
 # Why an objective that does not take a setting has no use for it.
@@ -125,7 +126,7 @@ def check_settings(config: TrainConfig) -> None:
             )
 
 
-def read_data(config: TrainConfig, reads: Reads, progress: Progress) -> Any:
+def read_data(config: TrainConfig, reads: DataKind, progress: Progress) -> Any:
     """Return the training data in the shape that the objective reads."""
     if config.train_file is None:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
@@ -164,8 +165,8 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         raise DataError(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)"
         )
-    for remark in objective.remarks:
-        progress.warn(remark)
+    for warning in objective.warnings:
+        progress.warn(warning)
     digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
     return TrainingParts(objective, data, dev_set, digests | dev_facts)
 

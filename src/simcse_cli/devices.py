@@ -1,0 +1,87 @@
+"""Every question about devices: which one, in what precision, autocast, the state of its random numbers."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from simcse_cli.choices import Device, Precision
+from simcse_cli.errors import ConfigError
+
+DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
+    """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
+
+    Of several GPUs each process takes the one of its ``LOCAL_RANK``, which launchers set; a single process
+    takes the first.
+
+    Raises:
+        ConfigError: the device asked for is not there.
+    """
+    device = Device(device)
+    available = {
+        Device.CUDA: torch.cuda.is_available(),
+        Device.MPS: torch.backends.mps.is_available(),
+        Device.CPU: True,
+    }
+    if device is Device.AUTO:
+        device = next(candidate for candidate, there in available.items() if there)
+    elif not available[device]:
+        raise ConfigError(
+            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
+        )
+    if device is Device.CUDA:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return torch.device(device.value)
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return False
+
+
+def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
+    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
+
+    Raises:
+        ConfigError: fp16 without a GPU.
+    """
+    precision = Precision(precision)
+    if precision is Precision.AUTO:
+        return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
+    if precision is Precision.FP16 and device.type == "cpu":
+        raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
+    return precision
+
+
+def no_autocast(device: torch.device) -> torch.autocast:
+    """Return a context in which operations keep the dtype of their inputs."""
+    return torch.autocast(device.type, enabled=False)
+
+
+@dataclass(frozen=True)
+class RngState:
+    """State of PyTorch's random generators on the CPU and on one CUDA device."""
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "RngState":
+        """Return the present state."""
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), cuda)
+
+    def restore(self, device: torch.device) -> None:
+        """Make it the present state again, so that the next dropout masks repeat."""
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)

@@ -1,0 +1,58 @@
+"""Barlow Twins: the cross-correlation of two views is to be the identity."""
+
+import torch
+from torch import Tensor
+
+from simcse_cli.devices import no_autocast
+
+
+def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
+    """Return the Barlow Twins loss, a sum over entries of the cross-correlation matrix.
+
+    Source: Zbontar et al. 2021, Eq. 1-2, normalised as in the authors' code: columns standardised over the
+    batch with the biased variance (+ 1e-5), ``C = Z_a^T Z_b / N``, loss
+    ``sum_i (1 - C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2``. No division by P or P^2.
+
+    Args:
+        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
+        view_b: ``(N, P)``; row i is the other view of the same sentence.
+        redundancy_weight: 0 or more; lambda in the paper.
+
+    Returns:
+        Scalar. Independent columns with both views equal: about 0; views constant over the batch: P.
+
+    Raises:
+        ValueError: shapes do not match or a batch of one, for which a correlation is undefined.
+    """
+    view_a, view_b = checked_views(view_a, view_b)
+    with no_autocast(view_a.device):
+        correlation = standardise(view_a).T @ standardise(view_b) / len(view_a)  # (P, P)
+        on_diagonal = (1 - correlation.diagonal()).square().sum()
+        return on_diagonal + redundancy_weight * off_diagonal_squares(correlation)
+
+
+def standardise(view: Tensor, *, eps: float = 1e-5) -> Tensor:
+    """Return each column with mean 0 and variance ``var / (var + eps)``, shape kept.
+
+    The variance divides by N (biased): what BatchNorm without affine parameters does in training mode.
+    """
+    variance, mean = torch.var_mean(view, dim=0, correction=0)
+    return (view - mean) * torch.rsqrt(variance + eps)
+
+
+def off_diagonal_squares(matrix: Tensor) -> Tensor:
+    """Return the sum of squares of a square matrix off its diagonal, a scalar."""
+    diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    return matrix.masked_fill(diagonal, 0.0).square().sum()
+
+
+def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two views in float32 at least; ValueError if shapes differ or there is one row only."""
+    if view_a.ndim != 2 or view_a.shape != view_b.shape:
+        raise ValueError(
+            f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"
+        )
+    if len(view_a) < 2:
+        raise ValueError("a batch of one sentence has no variance over the batch: need at least 2 rows")
+    dtype = torch.promote_types(view_a.dtype, torch.float32)
+    return view_a.to(dtype), view_b.to(dtype)

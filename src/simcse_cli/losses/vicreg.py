@@ -1,0 +1,76 @@
+"""VICReg: views agree, each dimension varies, no two dimensions covary."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simcse_cli.devices import no_autocast
+from simcse_cli.losses.barlow_twins import checked_views, off_diagonal_squares
+
+
+class VicregTerms(NamedTuple):
+    """The three terms of VICReg, scalars."""
+
+    invariance: Tensor
+    variance: Tensor
+    covariance: Tensor
+
+
+def invariance_loss(view_a: Tensor, view_b: Tensor) -> Tensor:
+    """Return the mean squared difference over all ``N * P`` entries, a scalar.
+
+    The paper's Eq. 5, a squared norm per pair, would be P times larger; the authors' code computes this.
+    """
+    return functional.mse_loss(view_a, view_b)
+
+
+def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Tensor:
+    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, unbiased variance, a scalar.
+
+    A view constant over the batch gives ``gamma - sqrt(eps)``, 0.99 with the defaults.
+    """
+    return functional.relu(gamma - torch.sqrt(view.var(dim=0, correction=1) + eps)).mean()
+
+
+def covariance_loss(view: Tensor) -> Tensor:
+    """Return the off-diagonal squares of the unbiased covariance, summed and divided by P, a scalar."""
+    centred = view - view.mean(dim=0)
+    covariance = centred.T @ centred / (len(view) - 1)  # (P, P)
+    return off_diagonal_squares(covariance) / view.shape[1]
+
+
+def vicreg(
+    view_a: Tensor,
+    view_b: Tensor,
+    *,
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> VicregTerms:
+    """Return VICReg's three terms, weighted; their sum is the loss.
+
+    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is a mean over all
+    entries, the variance term is the *average* of the two views, the covariance term their *sum*.
+
+    Args:
+        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
+        view_b: ``(N, P)``; row i is the other view of the same sentence.
+        invariance_weight: 0 or more; lambda in the paper.
+        variance_weight: 0 or more; mu in the paper.
+        covariance_weight: 0 or more; nu in the paper.
+
+    Returns:
+        Three scalars. Both views constant and equal: 0, ``variance_weight * 0.99``, 0.
+
+    Raises:
+        ValueError: shapes do not match or a batch of one, which has no variance.
+    """
+    view_a, view_b = checked_views(view_a, view_b)
+    with no_autocast(view_a.device):
+        return VicregTerms(
+            invariance=invariance_weight * invariance_loss(view_a, view_b),
+            variance=variance_weight * (variance_loss(view_a) + variance_loss(view_b)) / 2,
+            covariance=covariance_weight * (covariance_loss(view_a) + covariance_loss(view_b)),
+        )
