@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.training.cached_gradients import RandomState, cached_backward
+from simcse_cli.devices import RngState
+from simcse_cli.training.cached_gradients import cached_backward
 
 CPU = torch.device("cpu")
 
@@ -77,7 +78,7 @@ def test_cached_backward_accepts_a_representation_the_loss_ignores():
 
 
 def test_random_state_restore_repeats_draws():
-    state = RandomState.of(CPU)
+    state = RngState.of(CPU)
     first = torch.rand(3)
     state.restore(CPU)
     assert torch.equal(torch.rand(3), first)
