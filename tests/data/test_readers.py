@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from simcse_cli.data.hub import parse_hub_source
-from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences, read_rows
+from simcse_cli.data.readers import (
+    FileFormat,
+    guess_format,
+    iter_records,
+    iter_sentences,
+    parse_hub_source,
+    read_rows,
+)
 from simcse_cli.errors import DataError
 
 TWO = ["A dog runs, fast.", 'He said "no".']

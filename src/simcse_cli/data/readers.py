@@ -1,43 +1,50 @@
-"""Sentences and rows from what users have: text, JSON Lines, CSV, TSV, parquet, gzip, stdin, Hub datasets.
+"""Sentences and rows from text, JSON Lines, CSV, TSV, parquet, gzip, stdin and Hub datasets.
 
 Everything streams. The format follows from the name (``.gz`` is looked through); ``-`` is text unless told
 otherwise. Tables name their columns in a header. CSV and TSV files of one to three columns may lack it, as
-files made for the original SimCSE code do; their columns are then ``anchor``, ``positive``,
-``hard_negative`` in this order.
+files made for the original SimCSE code do; their columns are then ``POSITIONAL``.
 """
 
-from collections.abc import Iterator, Sequence
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from simcse_cli.data.columns import POSITIONAL, Record, find_column, resolve_columns
-from simcse_cli.data.hub import HUB_PREFIX
-from simcse_cli.data.table_rows import (
-    Source,
-    csv_cells,
-    iter_hub,
-    iter_jsonl,
-    iter_parquet,
-    name_cells,
-    source_name,
-    tsv_cells,
-)
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines
+from simcse_cli.files import STDIO, iter_lines, require_file
 
-__all__ = [
-    "POSITIONAL",
-    "FileFormat",
-    "Record",
-    "Source",
-    "find_column",
-    "guess_format",
-    "iter_records",
-    "iter_sentences",
-    "read_rows",
-    "resolve_columns",
-    "source_name",
-]
+Source = Path | str
+Record = dict[str, str]
+
+POSITIONAL = ("anchor", "positive", "hard_negative")
+"""Columns of a table without a header, in order."""
+
+COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
+    "anchor": (
+        *("sent0", "sentence1", "sentence_a", "premise", "question1", "query", "text", "sentence"),
+        *("source", "src", "text1", "text_a", "context"),
+    ),
+    "positive": (
+        *("sent1", "sentence2", "sentence_b", "hypothesis", "question2", "entailment", "paraphrase"),
+        *("target", "tgt", "text2", "text_b"),
+    ),
+    "hard_negative": ("hard_neg", "sent2", "sentence3", "negative", "contradiction"),
+    "text": ("sentence", "line", "content", "caption", "document", "anchor", "sent0"),
+    "label": ("gold_label", "labels", "class", "entailment_judgment"),
+}
+"""What common files call their columns, by the name used here; earlier ones win."""
+
+# A first row with one of these is a header.
+_HEADER_NAMES = frozenset(
+    (
+        *COLUMN_ALIASES,
+        *(name for names in COLUMN_ALIASES.values() for name in names),
+        *("id", "score", "is_duplicate", "quality", "image_id", "image"),
+        *("normal_sentence", "simple_sentence"),
+    )
+)
 
 
 class FileFormat(StrEnum):
@@ -59,15 +66,24 @@ _BY_SUFFIX = {
     ".tsv": FileFormat.TSV,
     ".parquet": FileFormat.PARQUET,
 }
+_HUB_PREFIX = "hf://"
+_HUB_HINT = (
+    "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
+)
 
 
 def guess_format(source: Source) -> FileFormat:
     """Return the format that the name of an input stands for; plain text when it says nothing."""
-    if str(source).startswith(HUB_PREFIX):
+    if str(source).startswith(_HUB_PREFIX):
         return FileFormat.HUB
     path = Path(source)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     return _BY_SUFFIX.get(suffix.lower(), FileFormat.TEXT)
+
+
+def source_name(source: Source) -> str:
+    """Return how messages call an input."""
+    return "standard input" if str(source) == STDIO else str(source)
 
 
 def iter_sentences(
@@ -77,8 +93,8 @@ def iter_sentences(
 
     Args:
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        column: which column of a table; by default its only column, or the one called ``text``, ``sentence``,
-            ``anchor`` or one of their usual names.
+        column: which column of a table; by default its only column, or the one called ``text``, ``anchor`` or
+            one of their aliases.
         fmt: overrides the format that the name stands for.
         encoding: of text, JSON Lines, CSV and TSV.
 
@@ -121,26 +137,29 @@ def iter_records(
     Raises:
         DataError: a row that cannot be parsed or has another number of columns; names file and line.
     """
-    fmt = fmt or guess_format(source)
-    if fmt is FileFormat.TEXT:
-        return (
-            (number, {POSITIONAL[0]: line})
-            for number, line in enumerate(iter_lines(source, encoding=encoding), start=1)
-        )
-    if fmt is FileFormat.JSONL:
-        return iter_jsonl(source, encoding)
-    if fmt is FileFormat.PARQUET:
-        return iter_parquet(source)
-    if fmt is FileFormat.HUB:
-        return iter_hub(str(source))
-    cells = csv_cells(source, encoding) if fmt is FileFormat.CSV else tsv_cells(source, encoding)
-    return name_cells(cells, source_name(source), tuple(names or ()), header)
+    match fmt or guess_format(source):
+        case FileFormat.TEXT:
+            return (
+                (number, {POSITIONAL[0]: line})
+                for number, line in enumerate(iter_lines(source, encoding=encoding), start=1)
+            )
+        case FileFormat.JSONL:
+            return _jsonl_records(source, encoding)
+        case FileFormat.PARQUET:
+            return _numbered(_parquet_rows(source))
+        case FileFormat.HUB:
+            return _numbered(_hub_rows(str(source)))
+        case FileFormat.CSV:
+            cells = _csv_cells(source, encoding)
+        case FileFormat.TSV:
+            cells = _tsv_cells(source, encoding)
+    return _named_cells(cells, source_name(source), tuple(names or ()), header)
 
 
 def read_rows(
     source: Source, columns: Sequence[str] = POSITIONAL[:2], *, fmt: FileFormat | None = None
 ) -> list[tuple[str, ...]]:
-    """Return the named columns of every row, in the order asked for; ``ALIASES`` of a name are accepted.
+    """Return the named columns (or their aliases) of every row, in the order asked for.
 
     Raises:
         DataError: a column is missing, or there are no rows.
@@ -154,6 +173,31 @@ def read_rows(
     if not rows:
         raise DataError(f"{source_name(source)} has no rows")
     return rows
+
+
+def find_column(record: Record, column: str) -> str | None:
+    """Return the name under which a row holds ``column``: its own, else its first alias, in any case."""
+    by_lower = {name.strip().lower(): name for name in reversed(list(record))}
+    for name in (column.lower(), *COLUMN_ALIASES.get(column, ())):
+        if name in by_lower:
+            return by_lower[name]
+    return None
+
+
+def resolve_columns(record: Record, columns: Sequence[str], place: str) -> tuple[str, ...]:
+    """Return the names under which a row holds ``columns``.
+
+    Raises:
+        DataError: one of them is missing under any of its names; says which columns there are.
+    """
+    found = tuple(find_column(record, column) for column in columns)
+    missing = [column for column, name in zip(columns, found, strict=True) if name is None]
+    if missing:
+        raise DataError(
+            f"{place}: the columns are {', '.join(record)}; missing is {', '.join(missing)}",
+            hint="rename the columns, or build the file with `simcse prepare`; see `simcse prepare --help`",
+        )
+    return tuple(name for name in found if name is not None)
 
 
 def _sentence_column(record: Record, column: str | None, place: str) -> str:
@@ -172,3 +216,140 @@ def _sentence_column(record: Record, column: str | None, place: str) -> str:
             hint="choose with --column NAME",
         )
     return found
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _as_record(row: dict[str, Any]) -> Record:
+    return {name: _text_of(value) for name, value in row.items()}
+
+
+def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
+    return ((number, _as_record(row)) for number, row in enumerate(rows, start=1))
+
+
+def _jsonl_records(source: Source, encoding: str) -> Iterator[tuple[int, Record]]:
+    """Yield the objects of JSON Lines; a list or string is a row without column names."""
+    name = source_name(source)
+    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            hint = "one JSON object per line is needed; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
+            raise DataError(f"{name}, line {number}: not valid JSON ({error.msg})", hint=hint) from error
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
+            value = dict(zip(POSITIONAL, value, strict=False))
+        if not isinstance(value, dict) or not value:
+            raise DataError(
+                f"{name}, line {number}: a JSON {type(value).__name__}, need an object with named columns",
+                hint='for example {"anchor": "...", "positive": "..."}',
+            )
+        yield number, _as_record(value)
+
+
+def _parquet_rows(source: Source) -> Iterator[dict[str, Any]]:
+    from pyarrow import ArrowException  # half a second that other formats need not pay
+    from pyarrow.parquet import ParquetFile
+
+    path = require_file(source)
+    try:
+        with ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=4096):
+                yield from batch.to_pylist()
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from error
+
+
+def parse_hub_source(source: str) -> tuple[str, str | None, str]:
+    """Return ``(name, config, split)`` of ``hf://NAME[@CONFIG][:SPLIT]``.
+
+    ``hf://nyu-mll/glue@qqp:validation`` is ``("nyu-mll/glue", "qqp", "validation")``.
+    """
+    body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")
+    body, _, split = body.partition(":")
+    name, _, config = body.partition("@")
+    if not name:
+        raise DataError(f"{source}: no dataset name", hint=_HUB_HINT)
+    return name, config or None, split or "train"
+
+
+def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Hub dataset without downloading it as a whole; ``hf:///folder`` reads a saved one."""
+    import datasets  # two seconds that other formats need not pay
+
+    name, config, split = parse_hub_source(source)
+    try:
+        if (Path(name) / "state.json").exists() or (Path(name) / "dataset_dict.json").exists():
+            saved = datasets.load_from_disk(name)
+            yield from saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+        else:
+            yield from datasets.load_dataset(name, config, split=split, streaming=True)
+    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(f"{source} cannot be loaded: {reason}", hint=_HUB_HINT) from error
+
+
+def _csv_cells(source: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in iter_lines(source, encoding=encoding)), strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(
+            f"{source_name(source)}, line {reader.line_num}: not valid CSV ({error})",
+            hint='put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL',
+        ) from error
+
+
+def _tsv_cells(source: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+        yield number, [_unquote(cell) for cell in line.split("\t")] if line.strip() else []
+
+
+def _unquote(cell: str) -> str:
+    # TSV files of the field hold bare quotes, so quoting is undone only where it is certain: "a ""b"" c".
+    inner = cell[1:-1]
+    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return cell
+
+
+def _named_cells(
+    rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
+) -> Iterator[tuple[int, Record]]:
+    """Yield the rows with their column names: those given, those of the header, or ``POSITIONAL``."""
+    for number, cells in rows:
+        if not cells:
+            continue
+        if not names:
+            if header is None:
+                known = any(cell.strip().lower() in _HEADER_NAMES for cell in cells)
+                header = known or len(cells) > len(POSITIONAL)
+            names = _header_names(cells, f"{source}, line {number}") if header else POSITIONAL[: len(cells)]
+            if header:
+                continue
+        if len(cells) != len(names):
+            raise DataError(
+                f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
+                hint="quote cells that hold the separator; name a file with one sentence per line .txt",
+            )
+        yield number, dict(zip(names, cells, strict=True))
+
+
+def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
+    """Return the names in a header; a nameless column, as that of a pandas index, is called by its number."""
+    names = tuple(cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1))
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"{place}: need a header with a different name for each of the {len(names)} columns",
+            hint=f"add a first line with the names, for example {','.join(POSITIONAL)}",
+        )
+    return names
