@@ -11,7 +11,14 @@ from urllib.parse import urlsplit
 import datasets
 import huggingface_hub
 
-from simcse_cli.data.senteval import Split, StsSubset, has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.data.senteval import (
+    Split,
+    StsSubset,
+    has_split,
+    read_sts_task,
+    resolve_senteval_dir,
+    sts_folder,
+)
 from simcse_cli.errors import DataError
 from simcse_cli.files import sha256_file
 
@@ -60,10 +67,7 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
         root = resolve_senteval_dir(data_dir)
     except DataError:
         return None
-    if (
-        name is None
-        or not (root / ("SICK" if name == "SICKRelatedness" else f"STS/{_folder_of(name)}")).is_dir()
-    ):
+    if name is None or not sts_folder(root, name).is_dir():
         return None
     by_split = {
         _SPLIT_NAMES[split]: list(read_sts_task(root, name, split=split).subsets.values())
@@ -129,10 +133,6 @@ def _is_reachable(endpoint: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _folder_of(sts_task: str) -> str:
-    return sts_task if sts_task == "STSBenchmark" else f"{sts_task}-en-test"
 
 
 def _to_dataset(subsets: list[StsSubset]) -> datasets.Dataset:

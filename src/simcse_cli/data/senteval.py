@@ -1,7 +1,7 @@
 """STS files in the SentEval layout, read exactly as the evaluation protocol reads them.
 
-Tokens are the white-space split of the file, re-joined with one space; pairs with a blank gold line are not
-annotated and are dropped (``docs/evaluation.md``, data).
+Tokens are joined with one space; pairs with a blank gold line are not annotated and are dropped
+(``docs/evaluation.md``, data).
 """
 
 from collections.abc import Iterator
@@ -51,10 +51,14 @@ STS_SUBSETS: dict[str, dict[str, int]] = {
         "question-question": 209,
     },
 }
-_STSB_FILES = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
-_SICK_FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
-STSB_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
-SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
+_SPLIT_FILES = {
+    "STSBenchmark": {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"},
+    "SICKRelatedness": {
+        "train": "SICK_train.txt",
+        "dev": "SICK_trial.txt",
+        "test": "SICK_test_annotated.txt",
+    },
+}
 
 _HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
 
@@ -69,7 +73,6 @@ class StsSubset:
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs."""
         return len(self.left)
 
 
@@ -83,7 +86,6 @@ class StsTask:
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs in all subsets."""
         return sum(subset.n_pairs for subset in self.subsets.values())
 
 
@@ -109,7 +111,7 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
     )
 
 
-def _normalise(text: str) -> str:
+def single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -142,7 +144,7 @@ def _year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
         columns = line.split("\t")
         if len(columns) < 2:
             raise DataError(f"{pairs_path}, line {line_no}: 1 column, need 2 (tab-separated)", hint=_HINT)
-        yield _normalise(columns[0]), _normalise(columns[1]), _parse_gold(gold, gold_path, line_no)
+        yield single_spaced(columns[0]), single_spaced(columns[1]), _parse_gold(gold, gold_path, line_no)
 
 
 def read_stsb_file(path: Path | str) -> StsSubset:
@@ -162,7 +164,7 @@ def read_stsb_file(path: Path | str) -> StsSubset:
                     "(genre, file, year, id, score, sentence 1, sentence 2)",
                     hint="give an STS-B file such as sts-dev.csv",
                 )
-            yield _normalise(columns[5]), _normalise(columns[6]), _parse_gold(columns[4], path, line_no)
+            yield single_spaced(columns[5]), single_spaced(columns[6]), _parse_gold(columns[4], path, line_no)
 
     return _subset(pairs(), path)
 
@@ -174,7 +176,14 @@ def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
         columns = line.split("\t")
         if len(columns) < 4:
             raise DataError(f"{path}, line {line_no}: {len(columns)} columns, need at least 4", hint=_HINT)
-        yield _normalise(columns[1]), _normalise(columns[2]), _parse_gold(columns[3], path, line_no)
+        yield single_spaced(columns[1]), single_spaced(columns[2]), _parse_gold(columns[3], path, line_no)
+
+
+def sts_folder(root: Path, task: str) -> Path:
+    """Return the folder of an STS task below ``downstream``, existing or not."""
+    if task == "SICKRelatedness":
+        return root / "SICK"
+    return root / "STS" / (task if task == "STSBenchmark" else f"{task}-en-test")
 
 
 def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list[Path]:
@@ -186,14 +195,11 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
     splits: tuple[Split, ...] = ("train", "dev", "test") if split == "all" else (split,)
     if not has_split(task, split):
         raise ValueError(f"{task} has a test set only, not {split!r}")
-    root = resolve_senteval_dir(data_dir)
-    if task == "STSBenchmark":
-        return [root / "STS" / "STSBenchmark" / _STSB_FILES[part] for part in splits]
-    if task == "SICKRelatedness":
-        return [root / "SICK" / _SICK_FILES[part] for part in splits]
+    folder = sts_folder(resolve_senteval_dir(data_dir), task)
+    if task in _SPLIT_FILES:
+        return [folder / _SPLIT_FILES[task][part] for part in splits]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    folder = root / "STS" / f"{task}-en-test"
     kinds = ("input", "gs")
     return [folder / f"STS.{kind}.{subset}.txt" for subset in STS_SUBSETS[task] for kind in kinds]
 
@@ -238,4 +244,4 @@ def _joined_splits(data_dir: Path | str, task: str) -> StsTask:
 
 def has_split(task: str, split: str) -> bool:
     """Tell whether a task has the split; only STS-B and SICK-R have more than a test set."""
-    return split == "test" or task in ("STSBenchmark", "SICKRelatedness")
+    return split == "test" or task in _SPLIT_FILES

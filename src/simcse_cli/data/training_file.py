@@ -33,7 +33,7 @@ class TrainingRows:
         return len(self.rows)
 
 
-def file_digest(source: str | Path, lines: Iterator[str]) -> str:
+def _digest(source: str | Path, lines: Iterator[str]) -> str:
     """Return the SHA-256 of a file, or of its lines where it is no file (stdin, Hub)."""
     if str(source) != STDIO and Path(source).is_file():
         return sha256_file(source)
@@ -81,7 +81,7 @@ def read_training_rows(source: str | Path) -> TrainingRows:
         raise DataError(
             f"{name} holds no training example", hint="give a file with one sentence a line, or a table"
         )
-    digest = file_digest(source, ("\t".join(row) for row in rows))
+    digest = _digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, columns, rows, n_dropped, digest)
 
 
@@ -126,7 +126,7 @@ def read_training_documents(source: str | Path) -> TrainingDocuments:
             f"{name}: {len(lines):,} lines and no blank line, need documents with a blank line between them",
             hint="lines in random order have no neighbours; end the file with a blank line if it is one text",
         )
-    return TrainingDocuments(name, documents, file_digest(source, iter(lines)))
+    return TrainingDocuments(name, documents, _digest(source, iter(lines)))
 
 
 def read_labelled_rows(source: str | Path) -> TrainingRows:
@@ -144,5 +144,5 @@ def read_labelled_rows(source: str | Path) -> TrainingRows:
     ]
     if not rows:
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
-    digest = file_digest(source, ("\t".join(row) for row in rows))
+    digest = _digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), digest)

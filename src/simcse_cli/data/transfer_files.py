@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TRANSFER_TASKS
-from simcse_cli.data.senteval import resolve_senteval_dir
+from simcse_cli.data.senteval import resolve_senteval_dir, single_spaced
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file
 
@@ -154,14 +154,10 @@ def _assemble(task: str, parts: dict[Part, list[_Row]], *, n_classes: int) -> Tr
     )
 
 
-def _normalise(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
     """Yield the lines as ``str.splitlines`` gives them: the protocol also breaks at form feeds and U+0085."""
     for line in require_file(path, hint=_HINT).read_text(encoding="latin-1").splitlines():
-        yield _normalise(line), "", label
+        yield single_spaced(line), "", label
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
@@ -172,7 +168,7 @@ def _trec_rows(path: Path) -> Iterator[_Row]:
             raise DataError(
                 f"{path}, line {line_no}: class {kind!r}, need one of {', '.join(TREC_CLASSES)}", hint=_HINT
             )
-        yield _normalise(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
+        yield single_spaced(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
 
 
 def _sst2_rows(path: Path) -> Iterator[_Row]:
@@ -182,7 +178,7 @@ def _sst2_rows(path: Path) -> Iterator[_Row]:
             raise DataError(
                 f"{path}, line {line_no}: need a sentence, a tab and the label 0 or 1", hint=_HINT
             )
-        yield _normalise(sentence), "", int(label)
+        yield single_spaced(sentence), "", int(label)
 
 
 def _mrpc_rows(path: Path) -> Iterator[_Row]:
@@ -197,7 +193,7 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
                 "(label 0 or 1, two ids, two sentences)",
                 hint=_HINT,
             )
-        yield _normalise(columns[3]), _normalise(columns[4]), int(columns[0])
+        yield single_spaced(columns[3]), single_spaced(columns[4]), int(columns[0])
 
 
 _READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
-from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir, sts_folder
 from simcse_cli.data.text import match_key, words
 from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
 from simcse_cli.data.writers import Row
@@ -47,7 +47,7 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
         DataError: there is no task, or a file is malformed.
     """
     root = resolve_senteval_dir(data_dir)
-    found = {task: _sts_sentences(root, task) for task in STS_TASKS if _sts_folder(root, task).is_dir()}
+    found = {task: _sts_sentences(root, task) for task in STS_TASKS if sts_folder(root, task).is_dir()}
     missing = missing_transfer_files(root)
     found |= {task: _scored_sentences(root, task) for task in TRANSFER_TASKS if task not in missing}
     if not found:
@@ -55,12 +55,6 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
             f"{root} holds no complete evaluation task", hint=f"simcse prepare senteval --data-dir {data_dir}"
         )
     return found
-
-
-def _sts_folder(root: Path, task: str) -> Path:
-    if task == "SICKRelatedness":
-        return root / "SICK"
-    return root / "STS" / (task if task == "STSBenchmark" else f"{task}-en-test")
 
 
 def _sts_sentences(root: Path, task: str) -> list[str]:
