@@ -5,17 +5,16 @@ from pathlib import Path
 import pytest
 
 from simcse_cli.augment.augmentations import (
-    CHAR_METHODS,
+    UNIT_OPERATORS,
     check_rate,
     make_augmenter,
     parse_augmentation,
     sentence_key,
     split_model,
 )
-from simcse_cli.augment.text_units import split_graphemes
+from simcse_cli.augment.words import split_graphemes
 from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.errors import ConfigError, DataError
-from tiny_wordnet import write_wordnet
 
 AWKWARD = [
     "one",
@@ -33,11 +32,6 @@ AWKWARD = [
     "ยินดีต้อนรับ",
 ]
 ON_TEXT = [method for method in Augmentation if method is not Augmentation.MLM]
-
-
-@pytest.fixture
-def wordnet_dir(tmp_path: Path) -> Path:
-    return write_wordnet(tmp_path / "dict")
 
 
 def test_sentence_key_differs_for_every_argument() -> None:
@@ -96,7 +90,7 @@ def test_augmenter_never_returns_blank_text(method: Augmentation, text: str, wor
 @pytest.mark.parametrize(
     ("method", "unit"),
     [(method, TextUnit.WORD) for method in ON_TEXT]
-    + [(method, TextUnit.CHAR) for method in sorted(CHAR_METHODS)],
+    + [(method, TextUnit.CHAR) for method in sorted(UNIT_OPERATORS)],
 )
 @pytest.mark.parametrize("text", AWKWARD)
 def test_augmenter_never_splits_a_grapheme(

@@ -5,22 +5,32 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from scipy.stats import chisquare
+from scipy.stats import binom, chisquare
 
+from simcse_cli.augment.augmentations import TokenShuffle
 from simcse_cli.augment.operators import (
     crop,
     crop_prefix_chars,
     delete,
     delete_one,
+    delete_words,
+    eda,
+    eda_clean,
+    eda_synonyms,
+    insert_synonyms,
     n_chosen,
     n_kept,
+    n_operations,
     n_synonyms,
+    replace_synonyms,
     shuffle,
-    shuffle_token_ids,
+    swap_words,
 )
+from simcse_cli.augment.wordnet import WordNet
 
 ALMOST_NEVER = 1e-4
 RATES = ("0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "0.9", "0.99", "1")
+EDA_WORDS = ["the", "car", "and", "the", "dog", "in", "the", "city"]
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -93,18 +103,18 @@ def test_shuffle_of_fewer_than_two_changes_nothing(n: int, rate: float) -> None:
     assert all(shuffle(words, rate, random.Random(key)) == words for key in range(50))
 
 
-def test_shuffle_token_ids_leaves_special_tokens_in_place() -> None:
-    ids, special = [101, 7, 8, 9, 102], [1, 0, 0, 0, 1]
-    orders = Counter(tuple(shuffle_token_ids(ids, special, 1.0, random.Random(key))) for key in range(6000))
+def test_token_shuffle_leaves_special_ids_in_place() -> None:
+    ids, special = [101, 7, 8, 9, 102], {101, 102}
+    orders = Counter(tuple(TokenShuffle(1.0)(ids, special, key)) for key in range(6000))
     assert set(orders) == {(101, *order, 102) for order in itertools.permutations((7, 8, 9))}
     assert chisquare(list(orders.values())).pvalue > ALMOST_NEVER
-    assert shuffle_token_ids([101, 102], [1, 1], 1.0, random.Random(0)) == [101, 102]
+    assert TokenShuffle(1.0)([101, 102], special, 0) == [101, 102]
 
 
-def test_shuffle_token_ids_counts_only_ordinary_tokens() -> None:
+def test_token_shuffle_counts_only_ordinary_ids() -> None:
     # round(0.3 * 4) is 1 and changes nothing; with the two special tokens it would be round(0.3 * 6) = 2.
-    ids, special = [101, 5, 6, 7, 8, 102], [1, 0, 0, 0, 0, 1]
-    assert all(shuffle_token_ids(ids, special, 0.3, random.Random(key)) == ids for key in range(50))
+    ids = [101, 5, 6, 7, 8, 102]
+    assert all(TokenShuffle(0.3)(ids, {101, 102}, key) == ids for key in range(50))
 
 
 @pytest.mark.parametrize(
@@ -118,3 +128,125 @@ def test_shuffle_token_ids_counts_only_ordinary_tokens() -> None:
 )
 def test_crop_prefix_chars_cuts_the_end(text: str, rate: float, prefix: str) -> None:
     assert crop_prefix_chars(text, rate) == prefix
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't stop-gap 24 cafés!", ["dont", "stop", "gap", "caf", "s"]),
+        ("It’s\tTIME", ["its", "time"]),
+        ("1999 ...", []),
+    ],
+)
+def test_eda_clean_keeps_only_lower_case_words(text: str, words: list[str]) -> None:
+    assert eda_clean(text) == words
+
+
+@pytest.mark.parametrize(
+    ("n_words", "alpha", "count"), [(1, 0.1, 1), (19, 0.1, 1), (20, 0.1, 2), (10, 0.5, 5)]
+)
+def test_n_operations_rounds_down_to_at_least_one(n_words: int, alpha: float, count: int) -> None:
+    assert n_operations(n_words, alpha) == count
+
+
+def test_eda_synonyms_join_all_senses_without_the_word(wordnet: WordNet) -> None:
+    assert eda_synonyms("work", wordnet) == ["labor", "toil"]
+    assert eda_synonyms("dogs", wordnet) == ["dog", "domestic dog"]
+    assert eda_synonyms("zebra", wordnet) == []
+
+
+def test_replace_synonyms_changes_every_occurrence_of_a_word_that_is_no_stop_word(wordnet: WordNet) -> None:
+    words = ["the", "dog", "and", "the", "dog"]
+    for key in range(50):
+        replaced = replace_synonyms(words, 0.1, random.Random(key), wordnet)
+        assert replaced == ["the", "domestic", "dog", "and", "the", "domestic", "dog"]
+
+
+def test_replace_synonyms_changes_up_to_n_distinct_words_drawn_uniformly(wordnet: WordNet) -> None:
+    single = {"auto": "car", "motorcar": "car", "domestic": "dog", "metropolis": "city"}
+    changed: Counter[str] = Counter()
+    for key in range(3000):
+        replaced = replace_synonyms(EDA_WORDS, 0.1, random.Random(key), wordnet)
+        changed.update({single[word] for word in replaced if word in single})
+    assert set(changed) == {"car", "dog", "city"}
+    assert changed.total() == 3000  # one word each, since int(0.1 * 8) is below 1
+    assert chisquare(list(changed.values())).pvalue > ALMOST_NEVER
+    all_three = replace_synonyms(EDA_WORDS, 0.4, random.Random(1), wordnet)
+    assert not {"car", "city"} & set(all_three)
+    assert "domestic" in all_three
+
+
+def test_insert_synonyms_puts_first_synonyms_anywhere_but_the_end(wordnet: WordNet) -> None:
+    words = ["car", "xx", "yy", "zz"]
+    places: Counter[int] = Counter()
+    for key in range(4000):
+        longer = insert_synonyms(words, 0.1, random.Random(key), wordnet)
+        if longer != words:  # nine tries may all miss the one word with a synonym: 0.75 ** 9 of the time
+            places[longer.index("auto")] += 1
+    assert set(places) == {0, 1, 2, 3}
+    assert chisquare(list(places.values())).pvalue > ALMOST_NEVER
+    missed = 4000 - places.total()
+    assert 0.0005 < binom.cdf(missed, 4000, 0.75**9) < 0.9995
+
+
+def test_insert_synonyms_leaves_text_without_synonyms(wordnet: WordNet) -> None:
+    assert insert_synonyms(["xx", "yy"], 0.5, random.Random(0), wordnet) == ["xx", "yy"]
+
+
+def test_swap_words_swaps_uniform_pairs_and_gives_up_after_three_tries() -> None:
+    words = ["a", "b", "c", "d"]
+    outcomes = Counter(tuple(swap_words(words, 0.1, random.Random(key))) for key in range(6000))
+    unchanged = outcomes.pop(tuple(words))
+    assert len(outcomes) == 6
+    assert chisquare(list(outcomes.values())).pvalue > ALMOST_NEVER
+    assert 0.0005 < binom.cdf(unchanged, 6000, 0.25**3) < 0.9995
+
+
+def test_swap_words_does_as_many_swaps_as_asked() -> None:
+    words = [str(i) for i in range(20)]
+    for key in range(20):
+        swapped = swap_words(words, 0.2, random.Random(key))
+        assert sorted(swapped) == sorted(words)
+        assert sum(a != b for a, b in zip(words, swapped, strict=True)) <= 8
+
+
+def test_delete_words_keeps_each_with_probability_one_minus_alpha() -> None:
+    words = [str(i) for i in range(10)]
+    kept: Counter[str] = Counter()
+    sizes: Counter[int] = Counter()
+    for key in range(4000):
+        left = delete_words(words, 0.3, random.Random(key))
+        assert left == sorted(left, key=int)
+        kept.update(left)
+        sizes[len(left)] += 1
+    assert chisquare([kept[word] for word in words]).pvalue > ALMOST_NEVER
+    expected = binom.pmf(range(11), 10, 0.7) * 4000
+    observed = [sizes[size] for size in range(11)]
+    # Sizes below 4 are too rare for a cell of their own.
+    pooled = ([sum(observed[:4]), *observed[4:]], [expected[:4].sum(), *expected[4:]])
+    assert chisquare(*pooled).pvalue > ALMOST_NEVER
+
+
+def test_delete_words_never_leaves_nothing() -> None:
+    assert delete_words(["one"], 1.0, random.Random(0)) == ["one"]
+    last = Counter(delete_words(["a", "b", "c"], 1.0, random.Random(key))[0] for key in range(1500))
+    assert chisquare(list(last.values())).pvalue > ALMOST_NEVER
+
+
+def test_eda_applies_one_operation_drawn_uniformly(wordnet: WordNet) -> None:
+    # A sentence on which the operations differ: only deletion shortens, only insertion lengthens by a repeat
+    # of "auto", replacement loses "car" and only a swap moves "zz".
+    words = ["car", "xx", "yy", "zz"] * 5
+    kinds: Counter[str] = Counter()
+    for key in range(2000):
+        changed = eda(words, 0.3, random.Random(key), wordnet)
+        if len(changed) < len(words):
+            kinds["delete"] += 1
+        elif len(changed) > len(words):
+            kinds["insert"] += 1
+        elif "car" not in changed:
+            kinds["replace"] += 1
+        else:
+            kinds["swap"] += 1
+    assert chisquare(list(kinds.values())).pvalue > ALMOST_NEVER
+    assert len(kinds) == 4

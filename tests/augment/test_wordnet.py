@@ -12,11 +12,6 @@ DEBIAN = Path("/usr/share/wordnet")
 
 
 @pytest.fixture
-def wordnet(tmp_path: Path) -> WordNet:
-    return find_wordnet(write_wordnet(tmp_path / "dict"))
-
-
-@pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Take away every place in which a database could be found."""
     for name in ("WNSEARCHDIR", "WNHOME", "NLTK_DATA"):

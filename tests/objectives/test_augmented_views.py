@@ -7,7 +7,7 @@ from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 from simcse_cli.augment.augmentations import Augmenter, TokenShuffle, make_augmenter
-from simcse_cli.augment.mlm_fill import MlmFiller
+from simcse_cli.augment.language_model import MlmFiller
 from simcse_cli.choices import Augmentation, Device
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder

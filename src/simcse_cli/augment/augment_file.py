@@ -1,49 +1,113 @@
 """Stream sentences through an augmentation into ``anchor,positive`` rows, in order, on several cores."""
 
+import operator
 import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import chain, count, islice
 from multiprocessing import get_context
-from typing import Protocol
+from pathlib import Path
 
-from simcse_cli.augment.augmentations import sentence_key
-from simcse_cli.augment.text_units import is_unspaced
+from simcse_cli.augment.augmentations import TextAugmenter, check_rate, sentence_key
+from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.augment.text_diff import diff_row
+from simcse_cli.augment.words import is_unspaced
+from simcse_cli.choices import Augmentation, Sides, TextUnit
+from simcse_cli.data.manifest import build_manifest, write_manifest
+from simcse_cli.data.readers import iter_sentences, source_name
 from simcse_cli.data.text import clean_text
+from simcse_cli.data.writers import open_rows, output_format
+from simcse_cli.errors import DataError
+from simcse_cli.files import STDIO, check_output
 from simcse_cli.progress import Progress
+from simcse_cli.report import DiffRow
 
 _CHUNK_LINES = 2000
 # Starting workers takes longer than this many chunks do in one process.
 _CHUNKS_WITHOUT_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
+_UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
 COLUMNS = ("anchor", "positive")
 Pair = tuple[str, str]
 NumberedLine = tuple[int, str]
 
 
-class Rewriter(Protocol):
-    """Rewrites texts, each by the randomness of its own key."""
+def augment_file(
+    source: str,
+    output: Path | None,
+    options: AugmentOptions,
+    make_augmenter: Callable[[AugmentOptions], TextAugmenter],
+    *,
+    show: Callable[[list[DiffRow]], None],
+    progress: Progress,
+) -> None:
+    """Write the pairs of all sentences in ``source`` with a manifest beside them; without ``output`` only show some.
 
-    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
-        """Return one rewritten text for each text."""
+    Args:
+        source: a file, or ``-`` for stdin.
+        output: a file, or ``-`` for stdout.
+        options: what is made of each sentence.
+        make_augmenter: called when the output is known to be right; loading a model takes seconds.
+        show: takes the preview, if there is one.
+        progress: receives the number of lines done.
+
+    Raises:
+        ConfigError: the rate is not one that the method takes.
+        DataError: the input is unreadable or blank.
+        OutputError: ``output`` exists (without ``force``) or cannot be written.
+    """
+    rate = check_rate(options.method, options.rate)
+    if output is not None:
+        output_format(output, COLUMNS)
+        if str(output) != STDIO:
+            check_output(output, force=options.force)
+    both_sides = options.sides is Sides.BOTH
+    job = AugmentJob(make_augmenter(options), options.seed, options.copies, both_sides)
+    sentences = iter_sentences(source, column=options.column)
+    if options.preview:
+        head = _take_sentences(sentences, options.preview)
+        show(list(_preview_rows(head, job, options.unit)))
+        sentences = chain(head, sentences)
+    if output is None:
+        return
+    workers = options.workers or available_cores()
+    if options.method is Augmentation.MLM:
+        workers = 1  # the model computes on all cores already
+    with open_rows(output, COLUMNS, force=options.force) as write:
+        counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
+        if not counts.n_rows:
+            raise DataError(f"{source_name(source)} has no sentences, only {counts.n_blank:,} blank lines")
+    _report(counts, source_name(source), output, options.unit, progress)
+    if str(output) == STDIO:
+        return
+    manifest = build_manifest(
+        "augment",
+        inputs=[source],
+        folder=output.parent,
+        outputs=[(output, counts.n_rows)],
+        settings={
+            "method": options.method,
+            "rate": rate,
+            "sides": options.sides,
+            "copies": options.copies,
+            "unit": options.unit,
+            "model": options.model,
+        },
+        seed=options.seed,
+        counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
+    )
+    progress.detail(f"wrote {write_manifest(output, manifest)}")
 
 
 @dataclass(frozen=True)
 class AugmentJob:
-    """What to make of each line.
+    """What to make of each line: ``copies`` rows, each with other randomness, the anchor augmented too or not."""
 
-    Args:
-        rewriter: the augmentation.
-        seed: 0 or more.
-        copies: rows per line, each with other randomness.
-        both_sides: augment the anchor too, independently of the positive.
-    """
-
-    rewriter: Rewriter
+    augmenter: TextAugmenter
     seed: int
     copies: int = 1
     both_sides: bool = False
@@ -52,13 +116,13 @@ class AugmentJob:
         """Return the ``(anchor, positive)`` rows of numbered lines, the copies of a line together."""
         draws = [(number, text, copy) for number, text in lines for copy in range(self.copies)]
         texts = [text for _, text, _ in draws]
-        positives = self._rewrite(draws, side=0)
-        anchors = self._rewrite(draws, side=1) if self.both_sides else texts
+        positives = self._augment(draws, side=0)
+        anchors = self._augment(draws, side=1) if self.both_sides else texts
         return list(zip(anchors, positives, strict=True))
 
-    def _rewrite(self, draws: Sequence[tuple[int, str, int]], side: int) -> list[str]:
+    def _augment(self, draws: Sequence[tuple[int, str, int]], side: int) -> list[str]:
         keys = [sentence_key(self.seed, number, copy, side) for number, _, copy in draws]
-        return self.rewriter.many([text for _, text, _ in draws], keys)
+        return self.augmenter.many([text for _, text, _ in draws], keys)
 
 
 @dataclass(frozen=True)
@@ -80,13 +144,7 @@ class AugmentCounts:
     n_unspaced: int = 0
 
     def __add__(self, other: "AugmentCounts") -> "AugmentCounts":
-        return AugmentCounts(
-            self.n_lines + other.n_lines,
-            self.n_blank + other.n_blank,
-            self.n_rows + other.n_rows,
-            self.n_unchanged + other.n_unchanged,
-            self.n_unspaced + other.n_unspaced,
-        )
+        return AugmentCounts(*map(operator.add, astuple(self), astuple(other)))
 
 
 def available_cores() -> int:
@@ -108,15 +166,7 @@ def write_pairs(
     workers: int,
     progress: Progress,
 ) -> AugmentCounts:
-    """Write the rows of all sentences and return what happened; the rows do not depend on ``workers``.
-
-    Args:
-        sentences: one per line of the input, in order; lines count from 0.
-        write: takes one row.
-        job: the augmentation.
-        workers: processes to use; short inputs are done in this one.
-        progress: receives the number of lines done.
-    """
+    """Write the rows of all sentences, which do not depend on ``workers``; short inputs are done in this process."""
     counts = AugmentCounts()
     with progress.task("augment") as task:
         for rows, part in _results(_chunks(sentences), job, workers):
@@ -160,7 +210,7 @@ def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterato
             pool.shutdown(cancel_futures=True)
 
 
-_worker_job: AugmentJob | None = None
+_worker_job: AugmentJob
 
 
 def _start_worker(job: AugmentJob) -> None:
@@ -170,8 +220,6 @@ def _start_worker(job: AugmentJob) -> None:
 
 
 def _work(chunk: _Chunk) -> _Result:
-    if _worker_job is None:
-        raise ValueError("the worker was not started with a job")
     return _augment_chunk(chunk, _worker_job)
 
 
@@ -186,3 +234,41 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
         n_unchanged=sum(anchor == positive for anchor, positive in rows),
         n_unspaced=sum(is_unspaced(text) for _, text in lines),
     )
+
+
+def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
+    """Return the lines up to the ``count``-th that is not blank, blank ones included: they count as lines."""
+    taken: list[str] = []
+    n_left = count
+    while n_left and (sentence := next(sentences, None)) is not None:
+        taken.append(sentence)
+        n_left -= bool(sentence.strip())
+    return taken
+
+
+def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
+    for number, text in number_lines(sentences):
+        for copy, (anchor, positive) in enumerate(job.rows([(number, text)])):
+            name = f"line {number + 1}" + (f", copy {copy + 1}" if job.copies > 1 else "")
+            if job.both_sides:
+                yield diff_row(f"{name}, anchor", text, anchor, unit)
+                name += ", positive"
+            yield diff_row(name, text, positive, unit)
+
+
+def _report(counts: AugmentCounts, name: str, output: Path, unit: TextUnit, progress: Progress) -> None:
+    blank = f", {counts.n_blank:,} blank lines skipped" if counts.n_blank else ""
+    target = "standard output" if str(output) == STDIO else output
+    progress.info(
+        f"{target}: {counts.n_rows:,} pairs of {counts.n_lines:,} sentences, "
+        f"{counts.n_unchanged:,} of them unchanged{blank}"
+    )
+    if counts.n_unspaced > _UNSPACED_SHARE * counts.n_lines and unit is TextUnit.WORD:
+        progress.warn(
+            f"{name}: {counts.n_unspaced:,} sentences hold text without spaces, where a phrase counts as "
+            "one word; --unit char works on characters"
+        )
+    if 2 * counts.n_unchanged > counts.n_rows:
+        progress.warn(
+            "more than half of the positives equal their anchor: too short for this method and rate"
+        )

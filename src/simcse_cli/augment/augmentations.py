@@ -8,20 +8,22 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from simcse_cli.augment.eda import eda_clean, eda_words
 from simcse_cli.augment.operators import (
     crop,
     crop_prefix_chars,
     delete,
     delete_one,
+    eda,
+    eda_clean,
     n_synonyms,
     shuffle,
-    shuffle_token_ids,
 )
+from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.synonyms import replace_with_synonyms
-from simcse_cli.augment.text_units import join_units, split_units, split_words
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
+from simcse_cli.augment.words import join_units, split_units, split_words
 from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.errors import ConfigError
 
@@ -35,9 +37,14 @@ DEFAULT_RATES = {
 }
 """The rate used when none is given; ``delete-one`` takes none, ``synonym`` without one replaces one word."""
 
-CHAR_METHODS = frozenset(
-    {Augmentation.CROP, Augmentation.DELETE, Augmentation.DELETE_ONE, Augmentation.SHUFFLE}
-)
+UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
+    Augmentation.CROP: crop,
+    Augmentation.DELETE: delete,
+    Augmentation.DELETE_ONE: delete_one,
+    Augmentation.SHUFFLE: shuffle,
+}
+"""The methods that work on characters as well as on words."""
+
 DEFAULT_MLM = "bert-base"
 """The masked language model of the paper's Table 1."""
 
@@ -45,7 +52,7 @@ DEFAULT_MLM = "bert-base"
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key of one augmented sentence: no two (seed, line, copy, side) share one.
 
-    Everything random about a sentence follows from its key, so neither the number of workers nor the batch
+    All that is random about a sentence follows from its key, so neither the number of workers nor the batch
     can change it.
 
     Args:
@@ -77,6 +84,15 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     return rate
 
 
+def check_unit(method: Augmentation, unit: TextUnit) -> None:
+    """Raise ConfigError for characters as the unit of a method that works on words."""
+    if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
+        raise ConfigError(
+            f"{method} works on whole words, found unit char",
+            hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}",
+        )
+
+
 def split_model(text: str) -> tuple[str, str | None]:
     """Return ``METHOD:RATE`` and the model of ``METHOD:RATE:MODEL``, None where it names none."""
     method, *rest = text.split(":", 2)
@@ -106,14 +122,18 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     return method, check_rate(method, rate)
 
 
+class TextAugmenter(Protocol):
+    """Changes texts, each by the randomness of its own key."""
+
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        """Return one changed text for each text."""
+
+
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies one augmentation to single sentences; has no state between calls and can be sent to workers.
+    """Applies an operator to single sentences; has no state between calls and can be sent to workers.
 
-    Made by :func:`make_augmenter`. Whatever the operator does, no text with something in it becomes empty.
-
-    Args:
-        operator: text and randomness to text.
+    No text with something in it becomes empty, whatever the operator does.
     """
 
     operator: Callable[[str, random.Random], str]
@@ -129,18 +149,14 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class TokenShuffle:
-    """Shuffles the sub-word ids of a sentence as :func:`shuffle_token_ids` does, for use in training.
-
-    Args:
-        rate: fraction of the sub-words, in (0, 1].
-    """
+    """Shuffles a fraction of the sub-word ids of a sentence, for use in training; below 2 nothing changes."""
 
     rate: float
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
         """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
-        mask = [token in special_ids for token in token_ids]
-        return shuffle_token_ids(token_ids, mask, self.rate, random.Random(key))
+        ordinary = [position for position, token in enumerate(token_ids) if token not in special_ids]
+        return shuffle(token_ids, self.rate, random.Random(key), ordinary)
 
 
 def make_augmenter(
@@ -153,7 +169,7 @@ def make_augmenter(
     """Return the callable ``(text, key) -> text`` of one augmentation.
 
     Args:
-        method: any but ``mlm``, which needs a model: see :class:`simcse_cli.augment.mlm_fill.MlmFiller`.
+        method: any but ``mlm``, which needs a model: see :mod:`simcse_cli.augment.language_model`.
         rate: fraction in (0, 1]; None is the default of the method.
         unit: what crop, delete, delete-one and shuffle count: words, or graphemes (text without spaces).
         wordnet_dir: WordNet files for synonym and eda; None looks in the usual places.
@@ -164,36 +180,24 @@ def make_augmenter(
     """
     unit = TextUnit(unit)
     check_unit(method, unit)
-    check_rate(method, rate)
+    rate = check_rate(method, rate)
+    if method in UNIT_OPERATORS:
+        operator = UNIT_OPERATORS[method] if rate is None else partial(UNIT_OPERATORS[method], rate=rate)
+        return Augmenter(partial(_on_units, operator=operator, unit=unit))
+    if method is Augmentation.CROP_PREFIX_CHARS:
+        return Augmenter(partial(_prefix_text, rate=rate))
     if method is Augmentation.MLM:
         raise ConfigError(
             f"{method} needs a masked language model and is no operator on words alone",
-            hint="load one with simcse_cli.augment.mlm_fill.load_mlm_filler",
+            hint="load one with simcse_cli.augment.language_model.load_mlm_filler",
         )
-    if method is Augmentation.SYNONYM:
-        return Augmenter(partial(_synonym_text, rate=rate, wordnet=find_wordnet(wordnet_dir)))
-    if method is Augmentation.DELETE_ONE:
-        return Augmenter(partial(_on_units, operator=delete_one, unit=unit))
-    share = DEFAULT_RATES[method] if rate is None else rate
-    if method is Augmentation.EDA:
-        return Augmenter(partial(_eda_text, alpha=share, wordnet=find_wordnet(wordnet_dir)))
-    if method is Augmentation.CROP_PREFIX_CHARS:
-        return Augmenter(partial(_prefix_text, rate=share))
-    operator = {Augmentation.CROP: crop, Augmentation.DELETE: delete, Augmentation.SHUFFLE: shuffle}[method]
-    return Augmenter(partial(_on_units, operator=partial(operator, rate=share), unit=unit))
+    on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
+    return Augmenter(partial(on_words, rate=rate, wordnet=find_wordnet(wordnet_dir)))
 
 
-def check_unit(method: Augmentation, unit: TextUnit) -> None:
-    """Refuse characters as the unit of a method that works on words.
-
-    Raises:
-        ConfigError: ``unit`` is ``char`` and the method looks words up or has its own unit.
-    """
-    if unit is TextUnit.CHAR and method not in CHAR_METHODS:
-        raise ConfigError(
-            f"{method} works on whole words, found unit char",
-            hint=f"use --unit word, or one of: {', '.join(sorted(CHAR_METHODS))}",
-        )
+def word_augmenter(options: AugmentOptions) -> TextAugmenter:
+    """Return the augmenter of options that ask for no model."""
+    return make_augmenter(options.method, options.rate, unit=options.unit, wordnet_dir=options.wordnet_dir)
 
 
 def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit) -> str:
@@ -206,9 +210,9 @@ def _synonym_text(text: str, rng: random.Random, *, rate: float | None, wordnet:
     return " ".join(replace_with_synonyms(words, n_synonyms(len(words), rate), rng, wordnet))
 
 
-def _eda_text(text: str, rng: random.Random, *, alpha: float, wordnet: WordNet) -> str:
+def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:
     words = eda_clean(text)
-    return " ".join(eda_words(words, alpha, rng, wordnet)) if words else text
+    return " ".join(eda(words, rate, rng, wordnet)) if words else text
 
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:

@@ -1,17 +1,28 @@
-"""The augmentations of words: each drops, keeps or moves units, and the rounding rules that say how many.
+"""What is done to the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
 
-An operator takes units (words, or graphemes), a rate where it has one, and a ``random.Random``; it returns new
-units and never an empty list. What the papers leave open is marked in ``docs/augmentation.md``.
+An operator takes units, a rate where it has one and a ``random.Random``; it returns new units and never an
+empty list. ``docs/augmentation.md`` marks what the papers leave open.
 """
 
 import math
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from simcse_cli.augment.text_units import split_graphemes
+from simcse_cli.augment.wordnet import WordNet
+from simcse_cli.augment.words import FUNCTION_WORDS, split_graphemes
 
 MAX_SYNONYMS = 10  # nlpaug's default
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
+# EDA removes apostrophes before it looks words up, so "don't" arrives as "dont".
+_EDA_STOP_WORDS = {word.replace("'", "") for word in FUNCTION_WORDS} | {"s", "t"}
+_EDA_APOSTROPHES = re.compile("['’]")
+_EDA_SEPARATORS = re.compile("[^a-z]+")
+_INSERTION_TRIES = 9
+_SWAP_TRIES = 3
+
+Unit = TypeVar("Unit")
 
 
 def n_kept(n_units: int, rate: float) -> int:
@@ -27,11 +38,27 @@ def n_chosen(n_units: int, rate: float) -> int:
     return min(n_units, max(1, round(rate * n_units)))
 
 
+def n_synonyms(n_words: int, rate: float | None) -> int:
+    """Return how many words get a synonym: one, or with a rate nlpaug's ``ceil(rate n)``, from 1 to 10."""
+    if rate is None:
+        return 1
+    return max(1, min(MAX_SYNONYMS, math.ceil(rate * n_words - _ROUNDING_SLACK)))
+
+
 def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
     """Keep one continuous span of ``n_kept`` units, every start equally likely. Source: Gao et al. 2021."""
     kept = n_kept(len(units), rate)
     start = rng.randrange(len(units) - kept + 1)
     return list(units[start : start + kept])
+
+
+def crop_prefix_chars(text: str, rate: float) -> str:
+    """Keep the first ``n_kept`` graphemes, even inside a word: the crop of the reproducibility report.
+
+    Nothing is random. It is not the paper's crop, and is here to repeat the report's row.
+    """
+    graphemes = split_graphemes(text)
+    return "".join(graphemes[: n_kept(len(graphemes), rate)])
 
 
 def delete(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
@@ -49,63 +76,108 @@ def delete_one(units: Sequence[str], rng: random.Random) -> list[str]:
     return [*units[:position], *units[position + 1 :]]
 
 
-def shuffle(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Choose ``round(rate n)`` positions uniformly and permute what stands there; fewer than 2: unchanged.
+def shuffle(
+    units: Sequence[Unit], rate: float, rng: random.Random, positions: Sequence[int] | None = None
+) -> list[Unit]:
+    """Choose ``round(rate n)`` of ``n`` positions uniformly and permute what stands there.
 
-    Source: Farina and Pappadopulo 2024, who apply it to sub-words: see :func:`shuffle_token_ids`. All
-    permutations are equally likely, the identity included, so the units may come back as they were.
-    """
-    shuffled = list(units)
-    for target, source in _shuffled_positions(range(len(units)), rate, rng):
-        shuffled[target] = units[source]
-    return shuffled
-
-
-def shuffle_token_ids(
-    token_ids: Sequence[int], special_mask: Sequence[int], rate: float, rng: random.Random
-) -> list[int]:
-    """Shuffle the sub-words of one sentence before padding; special tokens stay where they are.
-
-    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690): a fraction of the input tokens is permuted, in
-    both branches independently. The count is ``round(rate L)`` with L the tokens that are not special;
-    below 2 nothing changes.
+    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views,
+    each on its own. All permutations are equally likely, the identity included. Fewer than 2: unchanged.
 
     Args:
-        token_ids: ``(L,)`` ids with special tokens.
-        special_mask: ``(L,)``; non-zero marks a special token (the tokenizer's ``special_tokens_mask``).
-        rate: fraction of the ordinary tokens, in (0, 1].
+        units: words, sub-words or ids.
+        rate: fraction, in (0, 1].
         rng: source of randomness.
-
-    Returns:
-        ``(L,)`` the same ids, reordered.
+        positions: those that may be chosen; default all.
     """
-    shuffled = list(token_ids)
-    ordinary = [position for position, special in enumerate(special_mask) if not special]
-    for target, source in _shuffled_positions(ordinary, rate, rng):
-        shuffled[target] = token_ids[source]
+    shuffled = list(units)
+    positions = range(len(units)) if positions is None else positions
+    count = round(rate * len(positions))
+    if count >= 2:
+        chosen = sorted(rng.sample(positions, count))
+        for target, source in zip(chosen, rng.sample(chosen, count), strict=True):
+            shuffled[target] = units[source]
     return shuffled
 
 
-def _shuffled_positions(positions: Sequence[int], rate: float, rng: random.Random) -> list[tuple[int, int]]:
-    count = round(rate * len(positions))
-    if count < 2:
-        return []
-    chosen = sorted(rng.sample(positions, count))
-    return list(zip(chosen, rng.sample(chosen, count), strict=True))
+def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
+    """Apply one of EDA's four operations, drawn uniformly, to the words of ``eda_clean`` (one or more).
 
-
-def crop_prefix_chars(text: str, rate: float) -> str:
-    """Keep the first ``n_kept`` characters: the crop of the reproducibility report, not the paper's.
-
-    Nothing is random and words are cut; it exists so that the report's row can be repeated. Characters are
-    graphemes.
+    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output a sentence,
+    since Farina and Pappadopulo use one text a view and do not say how its operation is drawn; stop words are
+    this package's closed classes.
     """
-    graphemes = split_graphemes(text)
-    return "".join(graphemes[: n_kept(len(graphemes), rate)])
+    operations: tuple[Callable[[], list[str]], ...] = (
+        lambda: replace_synonyms(words, alpha, rng, wordnet),
+        lambda: insert_synonyms(words, alpha, rng, wordnet),
+        lambda: swap_words(words, alpha, rng),
+        lambda: delete_words(words, alpha, rng),
+    )
+    return rng.choice(operations)()
 
 
-def n_synonyms(n_words: int, rate: float | None) -> int:
-    """Return how many words get a synonym: one, or with a rate nlpaug's ``ceil(rate n)``, from 1 to 10."""
-    if rate is None:
-        return 1
-    return max(1, min(MAX_SYNONYMS, math.ceil(rate * n_words - _ROUNDING_SLACK)))
+def eda_clean(text: str) -> list[str]:
+    """Return the words EDA sees: lower case, apostrophes gone, all else outside a-z a space; may be empty.
+
+    ``"Don't stop-gap 24 cafés!"`` gives dont, stop, gap, caf, s.
+    """
+    return _EDA_SEPARATORS.sub(" ", _EDA_APOSTROPHES.sub("", text.lower())).split()
+
+
+def n_operations(n_words: int, alpha: float) -> int:
+    """Return how many words EDA changes: ``max(1, int(alpha n))`` in floating point, as its code does."""
+    return max(1, int(alpha * n_words))
+
+
+def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
+    """Return the distinct lemmas of every synset of ``word`` but the word itself, in database order.
+
+    Lemmas are lower-cased, underscores and hyphens become spaces, other characters outside a-z go.
+    """
+    lemmas = (lemma for synset in wordnet.all_synsets(word) for lemma in synset)
+    cleaned = (re.sub("[^a-z ]", "", lemma.lower().replace("-", " ")) for lemma in lemmas)
+    return [lemma for lemma in dict.fromkeys(cleaned) if lemma.strip() and lemma != word]
+
+
+def replace_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
+    """SR: replace up to ``n_operations`` distinct words, no stop words, each at all its occurrences."""
+    candidates = [word for word in dict.fromkeys(words) if word not in _EDA_STOP_WORDS]
+    rng.shuffle(candidates)
+    replaced = list(words)
+    n_left = n_operations(len(words), alpha)
+    for candidate in candidates:
+        synonyms = eda_synonyms(candidate, wordnet)
+        if synonyms and n_left:
+            synonym = rng.choice(synonyms)
+            replaced = [synonym if word == candidate else word for word in replaced]
+            n_left -= 1
+    return " ".join(replaced).split()
+
+
+def insert_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
+    """RI: ``n_operations`` times, insert the first synonym of a random word before a random position."""
+    extended = list(words)
+    for _ in range(n_operations(len(words), alpha)):
+        draws = (eda_synonyms(rng.choice(extended), wordnet) for _ in range(_INSERTION_TRIES))
+        synonyms = next(filter(None, draws), None)
+        if synonyms:
+            extended.insert(rng.randrange(len(extended)), synonyms[0])
+    return " ".join(extended).split()
+
+
+def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
+    """RS: ``n_operations`` swaps of two positions; given up when three draws in a row hit the first one."""
+    swapped = list(words)
+    for _ in range(n_operations(len(words), alpha)):
+        first = rng.randrange(len(swapped))
+        draws = (rng.randrange(len(swapped)) for _ in range(_SWAP_TRIES))
+        second = next((draw for draw in draws if draw != first), first)
+        swapped[first], swapped[second] = swapped[second], swapped[first]
+    return swapped
+
+
+def delete_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
+    """RD: keep each word with probability 1 - alpha, one random word if none is left; one word stays."""
+    if len(words) == 1:
+        return list(words)
+    return [word for word in words if rng.random() > alpha] or [rng.choice(words)]

@@ -1,28 +1,30 @@
-"""Replace words by WordNet synonyms of the same part of speech, in the same form and case.
+"""Words replaced by WordNet synonyms of the same part of speech, in the same form and case.
 
 There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged texts, by how
-often a lemma has the form seen, and by the word before it (an article asks for a noun, ``to`` for a
-base verb). Words of the closed classes, abbreviations in capitals and words without a letter
-are never replaced.
+often a lemma has the form seen, and by the word before it (an article asks for a noun, ``to`` for a base verb).
+WordNet's exception lists name every form that its rules cannot undo (``ran``, ``running``, ``mice``), so a lemma
+without an exception is regular.
 """
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import regex
 
-from simcse_cli.augment.function_words import (
+from simcse_cli.augment.wordnet import Pos, WordNet
+from simcse_cli.augment.words import (
     BE_AND_HAVE,
+    DETERMINERS,
     FUNCTION_WORDS,
     MODALS_AND_DO,
-    NOUN_INTRODUCERS,
     PREPOSITIONS,
     SUBJECT_PRONOUNS,
+    match_case,
+    word_set,
 )
-from simcse_cli.augment.inflection import Inflection, inflect, inflection_of
-from simcse_cli.augment.text_units import match_case
-from simcse_cli.augment.wordnet import Pos, WordNet
 
 # Punctuation before, the word, a possessive ending, punctuation after.
 _WORD_PARTS = regex.compile(
@@ -31,6 +33,35 @@ _WORD_PARTS = regex.compile(
 _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
 _UNLIKELY = 0.01  # weight of a reading that the word before speaks against
+_SIBILANT = re.compile("(s|x|z|ch|sh)$")
+_CONSONANT_Y = re.compile("[^aeiou]y$")
+_VOWEL_GROUP = re.compile("[aeiouy]+")
+# Forms equal to the base form are in no exception list.
+_SAME_PAST = word_set(
+    "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split spread thrust upset"
+)
+_SAME_PLURAL = word_set(
+    "aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout"
+)
+# Verbs in i with another vowel in past and participle: sang, sung; most have one, as clung.
+_CHANGES_TWICE = word_set("begin drink ring shrink sing sink spring stink swim")
+_PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
+_NOUN_PREPOSITIONS = word_set("of in on at by for to with from de")
+
+
+class Inflection(Enum):
+    """Form of a word; BASE is what the dictionary lists."""
+
+    BASE = auto()
+    PLURAL = auto()
+    THIRD_PERSON = auto()
+    PAST = auto()
+    PARTICIPLE = auto()
+    GERUND = auto()
+    COMPARATIVE = auto()
+    SUPERLATIVE = auto()
+
+
 # WordNet counts lemmas; this is roughly how often a lemma shows each form in running text.
 _FORM_SHARE = {
     (Pos.NOUN, Inflection.BASE): 0.75,
@@ -57,11 +88,7 @@ class Reading:
 def replace_with_synonyms(
     words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """Replace up to ``count`` words, drawn uniformly from those with a synonym, each by one drawn uniformly.
-
-    Words without a synonym are passed over; with none at all the words come back as they are. A synonym may
-    be an expression of several words.
-    """
+    """Replace up to ``count`` words, drawn uniformly from those with a synonym, each by one drawn uniformly."""
     replaced = list(words)
     positions = list(range(len(words)))
     rng.shuffle(positions)
@@ -76,7 +103,11 @@ def replace_with_synonyms(
 
 
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
-    """Return what could stand for ``words[position]``, with its form, case and punctuation; never itself."""
+    """Return what could stand for ``words[position]``, with its form, case and punctuation; never itself.
+
+    Words of the closed classes, abbreviations in capitals and words without a letter have none. A synonym may be
+    an expression of several words.
+    """
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
@@ -116,9 +147,9 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _context_weight(previous: str, pos: Pos, inflection: Inflection) -> float:
-    """Return how well a reading goes with the word before it: 1, or a small weight where it does not."""
+    """Return 1, or a small weight where the word before speaks against the reading."""
     is_finite_verb = pos is Pos.VERB and inflection not in (Inflection.GERUND, Inflection.PARTICIPLE)
-    if previous in NOUN_INTRODUCERS:
+    if previous in DETERMINERS:
         return _UNLIKELY if pos is Pos.VERB else 1.0
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
         return _UNLIKELY if is_finite_verb else 1.0
@@ -132,10 +163,10 @@ def _context_weight(previous: str, pos: Pos, inflection: Inflection) -> float:
 def _fitting_synsets(
     reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
 ) -> Sequence[tuple[str, ...]]:
-    """Return the synsets whose own spelling of the lemma has the case of the text.
+    """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
 
-    ``china`` is the porcelain and ``China`` the state. A capital at the start of a sentence, and text all in
-    capitals, say nothing. Lower-case text may also mean the name where WordNet has nothing else.
+    A capital at the start of a sentence and text all in capitals say nothing. Lower-case text may also mean the
+    name where WordNet has nothing else.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
@@ -156,3 +187,129 @@ def _starts_sentence(words: Sequence[str], position: int) -> bool:
 def _bare(word: str) -> str:
     parts = _WORD_PARTS.fullmatch(word)
     return word.lower() if parts is None else parts["core"].lower()
+
+
+def inflection_of(word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool) -> Inflection:
+    """Return the form that a lower-case ``word`` is of ``lemma``, one of its base forms.
+
+    ``after_auxiliary`` (be or have stands shortly before) decides where past and participle look alike.
+    """
+    if word == lemma or pos is Pos.ADVERB:
+        return Inflection.BASE
+    if pos is Pos.NOUN:
+        return Inflection.PLURAL
+    if pos is Pos.ADJECTIVE:
+        return Inflection.SUPERLATIVE if word.endswith("st") else Inflection.COMPARATIVE
+    if word.endswith("ing"):
+        return Inflection.GERUND
+    if word.endswith("s"):
+        return Inflection.THIRD_PERSON
+    pasts, participles = _past_forms(lemma, wordnet)
+    if word in pasts and word not in participles:
+        return Inflection.PAST
+    if word in participles and word not in pasts:
+        return Inflection.PARTICIPLE
+    return Inflection.PARTICIPLE if after_auxiliary else Inflection.PAST
+
+
+def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
+    """Return ``lemma`` in the form ``inflection``, or None where its form is not certain.
+
+    In an expression the head is inflected: the first word of a verb (gave up), the last of a noun or the one
+    before a preposition (men of the world). ``inflect("jog", Pos.VERB, Inflection.GERUND, w)`` is jogging.
+    """
+    if inflection is Inflection.BASE:
+        return lemma
+    words = lemma.split(" ")
+    head = _head_position(words, pos)
+    if not words[head].isalpha():
+        return None
+    if pos is Pos.ADJECTIVE:
+        return _compare(lemma, inflection, wordnet)
+    form = _inflect_word(words[head], pos, inflection, wordnet)
+    return None if form is None else " ".join([*words[:head], form, *words[head + 1 :]])
+
+
+def _head_position(words: Sequence[str], pos: Pos) -> int:
+    if pos is Pos.VERB:
+        return 0
+    prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
+    return max(0, next(prepositions, len(words)) - 1)
+
+
+def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
+    irregular = wordnet.irregular_forms(word, pos)
+    if pos is Pos.NOUN:
+        return irregular[0] if irregular else _plural(word)
+    if inflection is Inflection.THIRD_PERSON:
+        return next((form for form in irregular if form.endswith("s")), _with_s(word, after_o="es"))
+    if inflection is Inflection.GERUND:
+        return next((form for form in irregular if form.endswith("ing")), _with_ing(word))
+    pasts, participles = _past_forms(word, wordnet)
+    if inflection is Inflection.PARTICIPLE:
+        return participles[0]  # several are spellings of one: born, borne
+    return pasts[0] if len(pasts) == 1 else None
+
+
+def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
+    """Return the possible past forms and past participles of a verb."""
+    if lemma in _SAME_PAST:
+        return [lemma], [lemma]
+    irregular = [form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))]
+    if not irregular:
+        return [_with_ed(lemma)], [_with_ed(lemma)]
+    participles = [form for form in irregular if _looks_like_participle(form, lemma)]
+    pasts = [form for form in irregular if form not in participles]
+    if lemma.endswith(("come", "run")):  # came, ran: the participle is the base form and no exception
+        return pasts, [lemma]
+    if not participles:
+        return pasts, pasts
+    # A participle alone is beside a regular past: shown, showed.
+    return pasts or [_with_ed(lemma)], participles
+
+
+def _looks_like_participle(form: str, lemma: str) -> bool:
+    if form.endswith(("n", "ne")) and not lemma.endswith(("n", "ne")):
+        return True  # eaten, gone, born
+    return lemma in _CHANGES_TWICE and "u" in form
+
+
+def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
+    ending = "est" if inflection is Inflection.SUPERLATIVE else "er"
+    irregular = [form for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE) if form.endswith(ending)]
+    if irregular:
+        return irregular[0]
+    is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
+    if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
+        return f"{'most' if inflection is Inflection.SUPERLATIVE else 'more'} {lemma}"
+    return lemma.removesuffix("e") + ending
+
+
+def _plural(noun: str) -> str:
+    if noun in _SAME_PLURAL:
+        return noun
+    if noun.endswith("man") and not _PLURAL_MANS.search(noun):
+        return noun.removesuffix("man") + "men"
+    return _with_s(noun)
+
+
+def _with_s(word: str, after_o: str = "s") -> str:
+    if _CONSONANT_Y.search(word):
+        return word[:-1] + "ies"
+    if _SIBILANT.search(word):
+        return word + "es"
+    return word + (after_o if word.endswith("o") else "s")
+
+
+def _with_ed(word: str) -> str:
+    if _CONSONANT_Y.search(word):
+        return word[:-1] + "ied"
+    return word + ("d" if word.endswith("e") else "ed")
+
+
+def _with_ing(word: str) -> str:
+    if word.endswith("ie"):
+        return word[:-2] + "ying"
+    if word.endswith("e") and not word.endswith(("ee", "oe", "ye")):
+        return word[:-1] + "ing"
+    return word + "ing"

@@ -3,6 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from simcse_cli.augment.words import join_units, split_units
+from simcse_cli.choices import TextUnit
+from simcse_cli.report import DiffRow
+
 
 @dataclass(frozen=True)
 class Change:
@@ -13,8 +17,19 @@ class Change:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the words are the same on both sides."""
         return self.before == self.after
+
+
+def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
+    """Return a text beside its changed version, with the edit distance and the number of words."""
+    units = split_units(before, unit)
+    distance, changes = word_changes(units, split_units(after, unit))
+    return DiffRow(
+        f"{name}: distance {distance}, {len(units)} {unit}s",
+        [(join_units(change.before, unit), not change.is_equal) for change in changes if change.before],
+        [(join_units(change.after, unit), not change.is_equal) for change in changes if change.after],
+        separator=" " if unit is TextUnit.WORD else "",
+    )
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[Change]]:

@@ -1,8 +1,4 @@
-"""Reader of the official WordNet database files: index, data and exception lists, with base forms.
-
-File formats: wndb(5WN) and morphy(7WN) of WordNet 3.0. Nothing is downloaded; :func:`find_wordnet` looks
-where the files usually are.
-"""
+"""Reader of the WordNet database files, with base forms. Formats: wndb(5WN) and morphy(7WN) of WordNet 3.0."""
 
 import functools
 import importlib.metadata
@@ -32,7 +28,7 @@ _CACHED_WORDS = 1 << 16
 
 
 class Pos(StrEnum):
-    """Part of speech; the value is WordNet's letter."""
+    """Part of speech, by WordNet's letter."""
 
     NOUN = "n"
     VERB = "v"
@@ -63,8 +59,7 @@ _DETACHMENT_RULES: dict[Pos, tuple[tuple[str, str], ...]] = {
 class WordNet:
     """The database in one folder; files are opened when first needed, and again in each worker.
 
-    Args:
-        directory: holds ``index.*`` and ``data.*``; ``*.exc`` and ``cntlist.rev`` are used where present.
+    The folder holds ``index.*`` and ``data.*``; ``*.exc`` and ``cntlist.rev`` are used where present.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -80,13 +75,12 @@ class WordNet:
         """Return the synsets of a base form, most frequent sense first, each as its words.
 
         Words are written as in the database, with spaces for underscores; ``lemma`` itself is among them.
-        An unknown lemma has none. ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine,
-        motorcar.
+        ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
         """
         return self._cached_synsets(lemma, pos)
 
     def has(self, lemma: str, pos: Pos) -> bool:
-        """Return whether ``lemma`` is a base form of that part of speech."""
+        """Return whether ``lemma`` is a base form of ``pos``."""
         return lemma.replace(" ", "_") in self._index[pos]
 
     def base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
@@ -97,7 +91,7 @@ class WordNet:
         return self._cached_base_forms(word, pos)
 
     def all_synsets(self, word: str) -> list[tuple[str, ...]]:
-        """Return all synsets of all base forms of ``word``: noun, verb, adjective, adverb."""
+        """Return the synsets of every base form of ``word`` in every part of speech."""
         return [
             synset
             for pos in Pos
@@ -127,7 +121,7 @@ class WordNet:
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
             return ()
-        # synset_cnt stands second; the offsets are the last synset_cnt fields.
+        # The second field is synset_cnt; the last synset_cnt fields are offsets.
         fields = entry.split()
         return tuple(self._synset_words(pos, int(offset)) for offset in fields[-int(fields[1]) :])
 
@@ -207,7 +201,7 @@ def find_wordnet(directory: Path | str | None = None) -> WordNet:
 
     ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
     ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
-    the data folders of NLTK, and installed Python packages that carry the files.
+    the data folders of NLTK, and installed Python packages that carry the files. Nothing is downloaded.
 
     Raises:
         DataError: nothing found, or ``directory`` lacks a file; names it.

@@ -15,6 +15,7 @@ from simcse_cli.augment.augmentations import (
     parse_augmentation,
     split_model,
 )
+from simcse_cli.augment.language_model import load_mlm_filler
 from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
@@ -85,8 +86,6 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
     method, rate = parse_augmentation(text)
     share = DEFAULT_RATES.get(method, 0.0) if rate is None else rate
     if method is Augmentation.MLM:
-        from simcse_cli.augment.mlm_fill import load_mlm_filler
-
         return load_mlm_filler(resolve_model(model or DEFAULT_MLM), rate=share, device=resolve_device(device))
     if model is not None:
         raise ConfigError(f"--augment {text}:{model}: only mlm takes a model", hint=f"write --augment {text}")

@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.augment.text_units import (
+from simcse_cli.augment.words import (
     grapheme_starts,
     is_unspaced,
     join_units,

@@ -1,3 +1,4 @@
+import pickle
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +10,16 @@ from scipy.stats import chisquare
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from helpers import SENTENCES, build_tiny_model
-from simcse_cli.augment.mlm_fill import MlmFiller, load_mlm_filler, mask_words
+from simcse_cli.augment.language_model import (
+    MlmFiller,
+    cut_pieces,
+    join_pieces,
+    load_mlm_filler,
+    make_subword_shuffler,
+    mask_words,
+    split_subwords,
+)
+from simcse_cli.augment.words import split_graphemes
 from simcse_cli.errors import CheckpointError
 
 ALMOST_NEVER = 1e-4
@@ -153,3 +163,44 @@ def test_load_mlm_filler_refuses_a_model_without_the_head(tiny_model_dir: Path) 
 def test_load_mlm_filler_names_a_folder_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no masked language model can be loaded"):
         load_mlm_filler(tmp_path, rate=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "starts", "pieces", "gaps"),
+    [
+        ("unhappy cat", [0, 2, 8], ["un", "happy", "cat"], ["", "", " ", ""]),
+        ("  a b ", [2, 4], ["a", "b"], ["  ", " ", " "]),
+        ("e\u0301t", [0, 1, 2], ["e\u0301", "t"], ["", "", ""]),  # offset 1 is inside a grapheme
+        ("ab c", [0, 1, 2], ["a", "b", "c"], ["", "", " ", ""]),  # a piece that begins with its space
+        ("", [], [], [""]),
+    ],
+)
+def test_cut_pieces_and_join_pieces_are_inverse(
+    text: str, starts: list[int], pieces: list[str], gaps: list[str]
+) -> None:
+    assert cut_pieces(text, starts) == (pieces, gaps)
+    assert join_pieces(pieces, gaps) == text
+
+
+def test_split_subwords_cuts_where_the_tokenizer_does(tiny_model_dir: Path) -> None:
+    pieces, gaps = split_subwords("The cat sqz!", tiny_model_dir)
+    assert pieces == ["The", "cat", "s", "q", "z", "!"]
+    assert gaps == ["", " ", " ", "", "", "", ""]
+
+
+def test_subword_shuffler_permutes_pieces_between_fixed_gaps(tiny_model_dir: Path) -> None:
+    shuffler = make_subword_shuffler(tiny_model_dir, 1.0)
+    outcomes = {shuffler("cat qz", key) for key in range(60)}
+    assert outcomes == {"cat qz", "cat zq", "q catz", "q zcat", "z catq", "z qcat"}
+    copy = pickle.loads(pickle.dumps(shuffler))  # noqa: S301 - our own bytes
+    assert copy("cat qz", 5) == shuffler("cat qz", 5)
+
+
+def test_subword_shuffler_never_splits_a_grapheme(tiny_model_dir: Path) -> None:
+    shuffler = make_subword_shuffler(tiny_model_dir, 1.0)
+    rng = random.Random(0)
+    for _ in range(50):
+        text = " ".join("".join(rng.choices(["e\u0301", "a", "👨‍👩‍👧", "7"], k=3)) for _ in range(4))
+        changed = shuffler(text, rng.randrange(1000))
+        count = sorted(grapheme.strip() for grapheme in split_graphemes(changed))
+        assert count == sorted(grapheme.strip() for grapheme in split_graphemes(text))

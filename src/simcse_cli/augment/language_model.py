@@ -1,23 +1,31 @@
-"""Augmentation by a masked language model: mask some words, fill in the likeliest other words.
+"""Augmentations that need a language model: masked words filled in by it, and sub-words as its tokenizer cuts them.
 
-Source: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and how the filling is chosen
-is not stated there; toolkit default: one mask token for each chosen word, all filled in one pass, each by the
-likeliest whole word that differs from the original. The auxiliary MLM loss changes no text.
+Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and how the filling
+is chosen is not stated there; toolkit default: one mask token for each chosen word, all filled in one pass, each
+by the likeliest whole word that differs from the original. The auxiliary MLM loss changes no text.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from simcse_cli.augment.operators import n_chosen
-from simcse_cli.augment.text_units import match_case, split_punctuation, split_words
-from simcse_cli.errors import CheckpointError
+from simcse_cli.augment.augmentations import DEFAULT_MLM, Augmenter, TextAugmenter, check_rate, check_unit
+from simcse_cli.augment.operators import n_chosen, shuffle
+from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuation, split_words
+from simcse_cli.choices import Augmentation, TextUnit
+from simcse_cli.devices import resolve_device
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.models.resolve import resolve_model
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
 # of the logits, depend on the sentences alone.
@@ -26,6 +34,28 @@ _MAX_TOKENS = 512
 _MIN_TOKENS = 64
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
+_LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+
+
+def model_augmenter(options: AugmentOptions) -> TextAugmenter:
+    """Return what fills in words by a masked language model, or shuffles the sub-words of its tokenizer.
+
+    Raises:
+        ConfigError: another method, or characters as the unit.
+        CheckpointError: the model cannot be used.
+    """
+    method, unit = options.method, options.unit
+    check_unit(method, unit)
+    rate = check_rate(method, options.rate) or 0.0
+    if method is Augmentation.MLM:
+        folder = resolve_model(options.model or DEFAULT_MLM)
+        return load_mlm_filler(folder, rate=rate, device=resolve_device(options.device))
+    if method is not Augmentation.SHUFFLE or unit is not TextUnit.WORD or options.model is None:
+        raise ConfigError(
+            f"--model is for mlm and for shuffle by sub-words, found --method {method} --unit {unit}",
+            hint="leave --model out",
+        )
+    return make_subword_shuffler(resolve_model(options.model), rate)
 
 
 WordParts = tuple[str, str, str]
@@ -77,7 +107,7 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
 
 
 class MlmFiller:
-    """Rewrites sentences with a masked language model; made by :func:`load_mlm_filler`.
+    """Fills in words by a masked language model; made by :func:`load_mlm_filler`.
 
     Args:
         model: a ``transformers`` masked-LM, in evaluation mode on its device.
@@ -94,13 +124,12 @@ class MlmFiller:
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
-        self._words = _vocabulary_words(tokenizer, tokens)
+        self._words = _whole_words(tokenizer, tokens)
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
         self._spaced_words = self._glued_words & begins if begins.any() else self._glued_words
 
     def __call__(self, text: str, key: int) -> str:
-        """Return the augmented ``text``; see :meth:`many`."""
         return self.many([text], [key])[0]
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
@@ -172,23 +201,20 @@ class MlmFiller:
         return match_case(original, word)
 
 
-def _vocabulary_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
+def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     """Return the text of each token that is a whole word, else the empty string.
 
     Special tokens, punctuation, WordPiece continuations and parts of a character are no words.
     """
+
+    def whole_word(token: str) -> str:
+        if not token or token in special or token.startswith("##"):
+            return ""
+        text: str = tokenizer.convert_tokens_to_string([token]).strip()
+        return text if text and "\ufffd" not in text and split_punctuation(text) == ("", text, "") else ""
+
     special = set(tokenizer.all_special_tokens)
-    return [
-        ""
-        if not token or token in special or token.startswith("##")
-        else _whole_word(tokenizer.convert_tokens_to_string([token]))
-        for token in tokens
-    ]
-
-
-def _whole_word(text: str) -> str:
-    text = text.strip()
-    return text if text and "\ufffd" not in text and split_punctuation(text) == ("", text, "") else ""
+    return [whole_word(token) for token in tokens]
 
 
 def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str = "cpu") -> MlmFiller:
@@ -197,38 +223,75 @@ def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str 
     Raises:
         CheckpointError: the files cannot be read, hold no masked-LM head, or the tokenizer has no mask token.
     """
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    hint = "use a masked language model, for example --model bert-base"
+    def refuse(reason: str) -> CheckpointError:
+        hint = "use a masked language model, for example --model bert-base"
+        return CheckpointError(f"{model_dir}: {reason}", hint=hint)
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(model_dir, **_LOCAL)
         model, info = AutoModelForMaskedLM.from_pretrained(
-            model_dir,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
+            model_dir, dtype=torch.float32, output_loading_info=True, **_LOCAL
         )
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(
-            f"{model_dir}: no masked language model can be loaded ({reason})", hint=hint
-        ) from error
+        raise refuse(f"no masked language model can be loaded ({reason})") from error
     if tokenizer.mask_token is None:
-        raise CheckpointError(f"{model_dir}: the tokenizer has no mask token", hint=hint)
+        raise refuse("the tokenizer has no mask token")
     if not tokenizer.is_fast:
-        raise CheckpointError(
-            f"{model_dir}: the tokenizer gives no character offsets (no tokenizer.json)", hint=hint
-        )
-    missing = _named(info["missing_keys"])
-    if missing:
-        raise CheckpointError(
-            f"{model_dir}: weights of the masked-LM head are missing and would be random ({missing})",
-            hint=hint,
-        )
+        raise refuse("the tokenizer gives no character offsets (no tokenizer.json)")
+    if missing := sorted(info["missing_keys"]):
+        named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise refuse(f"weights of the masked-LM head are missing and would be random ({named})")
     return MlmFiller(model.eval().to(device), tokenizer, rate=rate)
 
 
-def _named(keys: Iterable[str]) -> str:
-    names = sorted(keys)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def make_subword_shuffler(model_dir: Path, rate: float) -> Augmenter:
+    """Return what permutes a fraction of a text's sub-words between the white space, which stays.
+
+    Tokenised again, the text may be cut elsewhere; training shuffles the ids themselves (``TokenShuffle``).
+    """
+    return Augmenter(partial(_shuffle_subwords, rate=rate, model_dir=model_dir))
+
+
+def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
+    pieces, gaps = split_subwords(text, model_dir)
+    return join_pieces(shuffle(pieces, rate, rng), gaps).strip()
+
+
+def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
+    """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around them.
+
+    ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is cut.
+    """
+    tokenizer = _tokenizer(model_dir)
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return cut_pieces(text, [start for start, end in encoding["offset_mapping"] if start < end])
+
+
+@cache
+def _tokenizer(model_dir: Path) -> Any:
+    return AutoTokenizer.from_pretrained(model_dir, **_LOCAL)
+
+
+def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Cut ``text`` at those ``starts`` that begin a grapheme; return the pieces and the gaps around them."""
+    pieces: list[str] = []
+    gaps = [""]
+    borders = [0, *sorted(set(starts) & grapheme_starts(text) - {0}), len(text)]
+    for start, end in pairwise(borders):
+        stretch = text[start:end]
+        piece = stretch.strip()
+        if not piece:
+            gaps[-1] += stretch
+            continue
+        before, _, after = stretch.partition(piece)
+        gaps[-1] += before
+        pieces.append(piece)
+        gaps.append(after)
+    return pieces, gaps
+
+
+def join_pieces(pieces: Sequence[str], gaps: Sequence[str]) -> str:
+    """Return the text of ``n`` pieces between ``n + 1`` gaps."""
+    return gaps[0] + "".join(piece + gap for piece, gap in zip(pieces, gaps[1:], strict=True))

@@ -1,0 +1,30 @@
+"""What users choose about `augment`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcse_cli.choices import Augmentation, Device, Sides, TextUnit
+from simcse_cli.settings import setting
+
+
+@dataclass(frozen=True)
+class AugmentOptions:
+    """Which augmentation, and what is made of each sentence."""
+
+    method: Augmentation = setting(..., "What is done to a sentence.")
+    rate: float | None = setting(
+        None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
+    )
+    sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
+    copies: int = setting(1, "Rows per sentence.", min=1)
+    unit: TextUnit = setting(TextUnit.WORD, "What is dropped or moved; char for text without spaces.")
+    column: str | None = setting(None, "Column of a table that holds the sentences.")
+    wordnet_dir: Path | None = setting(None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET")
+    model: str | None = setting(
+        None, "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.", "--model", "-m"
+    )
+    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    workers: int | None = setting(None, "Processes; default: all cores.", min=1)
+    preview: int = setting(0, "Show what changes in the first N sentences.", min=0)
+    seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
+    force: bool = setting(False, "Overwrite existing outputs.")

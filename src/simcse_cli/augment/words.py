@@ -1,0 +1,122 @@
+"""Text as words or graphemes and back, and the English words that stand in for no other.
+
+A word is what stands between white space, as in the SimCSE authors' own augmentation (issue 231 of their
+repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its accents, a
+flag, a family emoji, a Devanagari cluster.
+"""
+
+from collections.abc import Iterable
+
+import regex
+
+from simcse_cli.choices import TextUnit
+
+_GRAPHEME = regex.compile(r"\X")
+_SPACED_GRAPHEME = regex.compile(r"\s*\X")
+# White space that carries a combining mark or a joiner belongs to that grapheme, so it separates nothing.
+_WORD_BREAK = regex.compile(r"\s+(?!\p{M}|\u200d)")
+_WORD_PARTS = regex.compile(r"([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{M}\p{N}]*)")
+_UNSPACED_RUN = regex.compile(
+    r"(?:[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{M}*){6,}"
+)
+
+
+def split_words(text: str) -> list[str]:
+    """Return what white space separates; no grapheme is cut."""
+    if text.isascii():
+        return text.split()
+    return [word for word in _WORD_BREAK.split(text.strip()) if word]
+
+
+def split_graphemes(text: str) -> list[str]:
+    """Return the graphemes, each with the white space before it; joined they are ``text.strip()`` again."""
+    return [match.group() for match in _SPACED_GRAPHEME.finditer(text.strip())]
+
+
+def grapheme_starts(text: str) -> set[int]:
+    """Return the offsets at which a grapheme begins."""
+    return {match.start() for match in _GRAPHEME.finditer(text)}
+
+
+def split_units(text: str, unit: TextUnit) -> list[str]:
+    """Return the words or graphemes of ``text``; none for blank text."""
+    return split_words(text) if unit is TextUnit.WORD else split_graphemes(text)
+
+
+def join_units(units: Iterable[str], unit: TextUnit) -> str:
+    """Return the text of words, with one space between them, or of graphemes."""
+    return " ".join(units) if unit is TextUnit.WORD else "".join(units).strip()
+
+
+def is_unspaced(text: str) -> bool:
+    """Return whether ``text`` has six or more letters in a row of a script written without spaces.
+
+    Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan: there a "word" between spaces is a whole phrase.
+    """
+    return not text.isascii() and _UNSPACED_RUN.search(text) is not None
+
+
+def split_punctuation(word: str) -> tuple[str, str, str]:
+    """Return what stands before, in and after a word; punctuation alone stands before nothing.
+
+    ``"(cat's),"`` gives ``("(", "cat's", "),")``.
+    """
+    parts = _WORD_PARTS.fullmatch(word)
+    return (parts[1], parts[2], parts[3]) if parts is not None else ("", word, "")
+
+
+def match_case(word: str, replacement: str) -> str:
+    """Return ``replacement`` with the capitals of ``word``: all of them, the first letter, or as it is.
+
+    ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
+    """
+    if len(word) > 1 and word.isupper():
+        return replacement.upper()
+    if word[:1].isupper():
+        return replacement[:1].upper() + replacement[1:]
+    return replacement
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words between the spaces of ``text``."""
+    return frozenset(text.split())
+
+
+# The closed classes of English.
+DETERMINERS = word_set(
+    "a an the this that these those each every either neither another any some no such both all half "
+    "my your his her its our their whose"
+)
+SUBJECT_PRONOUNS = word_set("i you he she it we they who")
+_OTHER_PRONOUNS = word_set(
+    "me him us them mine yours hers ours theirs myself yourself himself herself itself ourselves yourselves "
+    "themselves oneself one which what whom someone somebody something anyone anybody anything everyone "
+    "everybody everything nobody nothing none there here"
+)
+PREPOSITIONS = word_set(
+    "of in on at by for with from into onto upon about over under above below between among through during "
+    "before after against across along around behind beside besides beyond despite down except inside near "
+    "off out outside per since till until toward towards underneath up via with within without as like than"
+)
+_CONJUNCTIONS = word_set(
+    "and or but nor so yet if because although though unless while whereas whether when where why how"
+)
+BE_AND_HAVE = word_set(
+    "am is are was were be been being have has had having isn't aren't wasn't weren't haven't hasn't hadn't"
+)
+MODALS_AND_DO = word_set(
+    "can could may might must shall should will would ought cannot do does did don't doesn't didn't won't "
+    "wouldn't can't couldn't shouldn't mustn't shan't"
+)
+_PARTICLES = word_set("to not n't too very just only again then once more most other same own now doing")
+
+FUNCTION_WORDS = (
+    DETERMINERS
+    | SUBJECT_PRONOUNS
+    | _OTHER_PRONOUNS
+    | PREPOSITIONS
+    | _CONJUNCTIONS
+    | BE_AND_HAVE
+    | MODALS_AND_DO
+    | _PARTICLES
+)
