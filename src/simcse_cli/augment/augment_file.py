@@ -38,19 +38,17 @@ NumberedLine = tuple[int, str]
 
 def augment_file(
     source: str,
-    output: Path | None,
     options: AugmentOptions,
     make_augmenter: Callable[[AugmentOptions], TextAugmenter],
     *,
     show: Callable[[list[DiffRow]], None],
     progress: Progress,
 ) -> None:
-    """Write the pairs of all sentences in ``source`` with a manifest beside them; without ``output`` only show some.
+    """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
     Args:
         source: a file, or ``-`` for stdin.
-        output: a file, or ``-`` for stdout.
-        options: what is made of each sentence.
+        options: what is made of each sentence; without an output there is only the preview.
         make_augmenter: called when the output is known to be right; loading a model takes seconds.
         show: takes the preview, if there is one.
         progress: receives the number of lines done.
@@ -60,7 +58,7 @@ def augment_file(
         DataError: the input is unreadable or blank.
         OutputError: ``output`` exists (without ``force``) or cannot be written.
     """
-    rate = check_rate(options.method, options.rate)
+    output, rate = options.output, check_rate(options.method, options.rate)
     if output is not None:
         output_format(output, COLUMNS)
         if str(output) != STDIO:

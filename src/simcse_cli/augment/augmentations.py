@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from simcse_cli.augment.operators import (
     crop,
@@ -181,18 +181,18 @@ def make_augmenter(
     unit = TextUnit(unit)
     check_unit(method, unit)
     rate = check_rate(method, rate)
+    settings: dict[str, Any] = {} if rate is None else {"rate": rate}
     if method in UNIT_OPERATORS:
-        operator = UNIT_OPERATORS[method] if rate is None else partial(UNIT_OPERATORS[method], rate=rate)
-        return Augmenter(partial(_on_units, operator=operator, unit=unit))
+        return Augmenter(partial(_on_units, operator=partial(UNIT_OPERATORS[method], **settings), unit=unit))
     if method is Augmentation.CROP_PREFIX_CHARS:
-        return Augmenter(partial(_prefix_text, rate=rate))
+        return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.MLM:
         raise ConfigError(
             f"{method} needs a masked language model and is no operator on words alone",
             hint="load one with simcse_cli.augment.language_model.load_mlm_filler",
         )
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
-    return Augmenter(partial(on_words, rate=rate, wordnet=find_wordnet(wordnet_dir)))
+    return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
@@ -205,7 +205,7 @@ def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str
     return join_units(operator(units, rng=rng), unit) if units else text
 
 
-def _synonym_text(text: str, rng: random.Random, *, rate: float | None, wordnet: WordNet) -> str:
+def _synonym_text(text: str, rng: random.Random, *, wordnet: WordNet, rate: float | None = None) -> str:
     words = split_words(text)
     return " ".join(replace_with_synonyms(words, n_synonyms(len(words), rate), rng, wordnet))
 

@@ -9,9 +9,10 @@ from simcse_cli.settings import setting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """Which augmentation, and what is made of each sentence."""
+    """Which augmentation, what is made of each sentence, and where it is written."""
 
     method: Augmentation = setting(..., "What is done to a sentence.")
+    output: Path | None = setting(None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o")
     rate: float | None = setting(
         None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
     )

@@ -1,7 +1,6 @@
 """The `augment` command: sentences to ``anchor,positive`` rows."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,10 +22,6 @@ def augment_command(
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="Sentences: text, CSV, TSV, JSONL or parquet; - is stdin.")
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.")
-    ] = None,
-    *,
     options: AugmentOptions,
 ) -> None:
     """Write `anchor,positive` rows for `simcse train`, the positive being the changed sentence.
@@ -34,7 +29,7 @@ def augment_command(
     A sentence's change follows from the seed, its line number and the copy alone, so the file is the same for
     any number of workers. `--preview` without `-o` only looks.
     """
-    if output is None and not options.preview:
+    if options.output is None and not options.preview:
         raise typer.BadParameter("give a file with -o, or --preview N to only look", param_hint="--output")
     from simcse_cli.augment.augment_file import augment_file
 
@@ -43,5 +38,5 @@ def augment_command(
     else:
         from simcse_cli.augment.augmentations import word_augmenter as make_augmenter
     console = get_console()
-    show = partial(console.show_diffs, to_stderr=str(output) == STDIO)
-    augment_file(source, output, options, make_augmenter, show=show, progress=console)
+    show = partial(console.show_diffs, to_stderr=str(options.output) == STDIO)
+    augment_file(source, options, make_augmenter, show=show, progress=console)
