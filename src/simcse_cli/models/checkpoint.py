@@ -15,6 +15,7 @@ from simcse_cli.errors import CheckpointError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import light_backbone, light_tokenizer
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.weights import read_tensors
@@ -211,7 +212,7 @@ def load_encoder(
     chosen = _choose_pooler(
         str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
     )
-    has_head = chosen is Pooler.CLS or (record.pooler is chosen and record.head_use is HeadUse.KEPT)
+    has_head = POOLERS[chosen].has_head or (record.pooler is chosen and record.head_use is HeadUse.KEPT)
     head = _load_head(folder, record, own_pooler, missing) if has_head else None
     if has_head and head is None:
         if not force_pooler:

@@ -20,7 +20,7 @@ from simcse_cli.models.packed import (
     packed_vectors,
 )
 from simcse_cli.models.padding import pad, token_batches
-from simcse_cli.models.poolers import NEEDS_ALL_LAYERS, pool
+from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.progress import Progress, SilentProgress
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class SentenceEncoder(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
     ) -> tuple[Tensor, ...]:
         """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last."""
-        all_layers = self.pooler in NEEDS_ALL_LAYERS
+        all_layers = POOLERS[self.pooler].needs_all_layers
         output = self.backbone(
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=all_layers, **inputs
         )

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from simcse_cli.choices import HeadUse, Pooler
+from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, OutputError
 from simcse_cli.files import output_error, read_json, write_json
 from simcse_cli.models.checkpoint import load_encoder, quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.padding import pad
-from simcse_cli.models.poolers import AVERAGES, NEEDS_ALL_LAYERS, pool
+from simcse_cli.models.poolers import POOLERS, PoolerSpec, Reduction, pool, without_head
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 
 PROBE_SENTENCES = (
@@ -92,12 +92,11 @@ def _dense_config(head: MlpHead) -> dict[str, Any]:
     }
 
 
-def _layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
-    """Return the weight of every hidden state, embedding output first, for a two-layer average."""
-    other = {Pooler.AVG_EMB_LAST: 0, Pooler.AVG_FIRST_LAST: 1, Pooler.AVG_TOP2: n_layers - 1}[pooler]
+def _layer_weights(spec: PoolerSpec, n_layers: int) -> torch.Tensor:
+    """Return the weight of every hidden state, embedding output first."""
     weights = torch.zeros(n_layers + 1)
-    weights[n_layers] += 1.0
-    weights[other] += 1.0
+    for layer in spec.layers:
+        weights[layer] += 1.0
     return weights
 
 
@@ -122,12 +121,13 @@ def _write_cnn(cnn: TokenCnn, folder: Path) -> str:
 def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     from safetensors.torch import save_file
 
+    spec = POOLERS[encoder.pooler]
     modules: list[tuple[str, str]] = [("", "Transformer")]
     n_layers = int(encoder.config.num_hidden_layers)
     write_json(
         folder / "sentence_bert_config.json", {"max_seq_length": encoder.max_length, "do_lower_case": False}
     )
-    if encoder.pooler in NEEDS_ALL_LAYERS:
+    if spec.needs_all_layers:
         path = folder / "1_WeightedLayerPooling"
         path.mkdir()
         settings = {
@@ -136,17 +136,16 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
             "num_hidden_layers": n_layers,
         }
         write_json(path / "config.json", settings)
-        save_file({"layer_weights": _layer_weights(encoder.pooler, n_layers)}, path / "model.safetensors")
+        save_file({"layer_weights": _layer_weights(spec, n_layers)}, path / "model.safetensors")
         modules.append((path.name, "WeightedLayerPooling"))
     if encoder.token_cnn is not None:
         modules.append((_write_cnn(encoder.token_cnn, folder), "CNN"))
     pooling = folder / f"{len(modules)}_Pooling"
     pooling.mkdir()
-    averages = encoder.pooler in AVERAGES
-    pooling_modes = {"pooling_mode_cls_token": not averages, "pooling_mode_mean_tokens": averages}
-    others = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
+    modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
+    flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
     width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
-    write_json(pooling / "config.json", {"word_embedding_dimension": width, **pooling_modes, **others})
+    write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
     modules.append((pooling.name, "Pooling"))
     if record.head_folder is not None and encoder.head is not None and encoder.head_use is HeadUse.KEPT:
         modules.append((record.head_folder, "Dense"))
@@ -168,7 +167,7 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
     if had_pooler_slot:
         backbone.pooler = _make_own_pooler(encoder)
     hidden_before = getattr(backbone.config, "output_hidden_states", False)
-    backbone.config.output_hidden_states = encoder.pooler in NEEDS_ALL_LAYERS
+    backbone.config.output_hidden_states = POOLERS[encoder.pooler].needs_all_layers
     try:
         with quiet_transformers():
             backbone.save_pretrained(folder)
@@ -189,8 +188,9 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
             folder / head_folder / "model.safetensors",
         )
         write_json(folder / head_folder / "config.json", _dense_config(encoder.head))
+    is_train_only = encoder.head_use is HeadUse.TRAIN_ONLY
     record = ModelRecord(
-        pooler=encoder.pooler,
+        pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
         head_use=encoder.head_use,
         head_folder=head_folder,
         head_tanh=encoder.head.tanh if encoder.head is not None else True,
@@ -198,8 +198,6 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
         max_length=encoder.max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
     )
-    if encoder.head_use is HeadUse.TRAIN_ONLY and encoder.pooler is Pooler.CLS:
-        record = ModelRecord(**(vars(record) | {"pooler": Pooler.CLS_BEFORE_POOLER}))
     _write_sentence_transformers_files(encoder, folder, record)
     write_json(folder / RECORD_FILE, record.to_json(**facts))
 

@@ -8,14 +8,9 @@ from typing import Any
 from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
+from simcse_cli.models.poolers import POOLERS, Reduction
 
 RECORD_FILE = "simcse.json"
-_ST_POOLERS = {
-    "pooling_mode_cls_token": Pooler.CLS_BEFORE_POOLER,
-    "pooling_mode_mean_tokens": Pooler.AVG,
-    "cls": Pooler.CLS_BEFORE_POOLER,
-    "mean": Pooler.AVG,
-}
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ def _own_record(values: dict[str, Any], folder: Path) -> ModelRecord:
 
 
 def _sentence_transformers_record(folder: Path) -> ModelRecord:
-    pooler: Pooler | None = None
+    reduction: Reduction | None = None
     head_folder, head_tanh, normalize, max_length, cnn_folder = None, True, False, None, None
     for module in read_json(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
@@ -92,7 +87,7 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
                 settings = path / "sentence_bert_config.json"
                 max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
             case "Pooling":
-                pooler = _sentence_transformers_pooler(read_json(path / "config.json"), path)
+                reduction = _reduction_of(read_json(path / "config.json"), path)
             case "CNN":
                 cnn_folder = module["path"]
             case "Dense":
@@ -104,10 +99,8 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
                     f"{folder / 'modules.json'}: module {kind} is not supported; "
                     "need Transformer, CNN, Pooling (cls or mean), Dense, Normalize"
                 )
-    if pooler is Pooler.CLS_BEFORE_POOLER and head_folder is not None:
-        pooler = Pooler.CLS
     return ModelRecord(
-        pooler,
+        None if reduction is None else _pooler_of(reduction, has_head=head_folder is not None),
         HeadUse.NONE if head_folder is None else HeadUse.KEPT,
         head_folder,
         head_tanh,
@@ -118,13 +111,25 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
     )
 
 
-def _sentence_transformers_pooler(config: dict[str, Any], path: Path) -> Pooler:
+def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
+    """Return the pooler of the last layer; a head over averages is no pooler of its own."""
+    found = {
+        spec.has_head: pooler
+        for pooler, spec in POOLERS.items()
+        if spec.reduction is reduction and not spec.needs_all_layers
+    }
+    return found.get(has_head, found[False])
+
+
+def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
+    """Return the pooling mode; sentence-transformers writes it as a name or as one flag a mode."""
     mode = config.get("pooling_mode")
     active = (
         [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
     )
-    if len(active) == 1 and active[0] in _ST_POOLERS:
-        return _ST_POOLERS[active[0]]
+    for reduction in Reduction:
+        if active in ([f"pooling_mode_{reduction}"], [reduction.partition("_")[0]]):
+            return reduction
     raise CheckpointError(f"{path}: pooling {json.dumps(active)} is not supported; need cls or mean tokens")
 
 

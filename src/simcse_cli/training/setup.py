@@ -16,7 +16,7 @@ from simcse_cli.augment.augmentations import (
     split_model,
 )
 from simcse_cli.augment.language_model import load_mlm_filler
-from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler
+from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
 from simcse_cli.devices import resolve_device
@@ -24,6 +24,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
@@ -51,10 +52,9 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
     dropout = 0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout
-    backbone_pooler = Pooler.CLS_BEFORE_POOLER if config.pooler is Pooler.CLS else config.pooler
     encoder = load_encoder(
         config.model,
-        pooler=backbone_pooler,
+        pooler=without_head(config.pooler),
         device="cpu",
         force_pooler=True,
         dropout=dropout,
@@ -62,16 +62,11 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     )
     encoder.normalize = False
     encoder.head, encoder.head_use = None, HeadUse.NONE
-    if config.pooler is Pooler.CLS and config.head is not HeadUse.NONE:
+    if POOLERS[config.pooler].has_head and config.head is not HeadUse.NONE:
         torch.manual_seed(config.seed)
         std = float(getattr(encoder.config, "initializer_range", 0.02))
-        encoder.pooler, encoder.head, encoder.head_use = (
-            Pooler.CLS,
-            MlpHead(encoder.hidden_size, std),
-            config.head,
-        )
-    elif config.pooler is Pooler.CLS:
-        encoder.pooler = Pooler.CLS_BEFORE_POOLER
+        encoder.pooler, encoder.head_use = config.pooler, config.head
+        encoder.head = MlpHead(encoder.hidden_size, std)
     return encoder
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from simcse_cli.choices import Pooler
 from simcse_cli.models.packed.backbone import PackedBackbone
 from simcse_cli.models.packed.tokens import ROUNDED_TO
-from simcse_cli.models.poolers import AVERAGES, LAYERS_READ
+from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
 
 
 def packed_vectors(
@@ -23,10 +23,12 @@ def packed_vectors(
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
     """
     tokens = packed.pack(rows, multiple=ROUNDED_TO)
-    if pooler in AVERAGES:
-        states = packed.hidden_states(tokens, layers=LAYERS_READ[pooler], dtype=dtype)
+    spec = POOLERS[pooler]
+    if spec.reduction is Reduction.MEAN:
+        states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-        pooled = torch.cat([_average([_wide(layer) for layer in group]) for group in groups])
+        means = [mean_of_layers([_wide(layer).mean(dim=1) for layer in group]) for group in groups]
+        pooled = torch.cat(means)
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
@@ -35,9 +37,3 @@ def packed_vectors(
 def _wide(states: Tensor) -> Tensor:
     """Return states in float32 at least."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
-
-
-def _average(layers: Sequence[Tensor]) -> Tensor:
-    """Return the mean over tokens and layers, ``(n_rows, H)``, of one or two tensors ``(n_rows, L, H)``."""
-    means = [layer.mean(dim=1) for layer in layers]
-    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
