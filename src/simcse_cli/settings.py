@@ -1,7 +1,7 @@
 """A setting is written once, as a field of a dataclass: it is the flag, the YAML key, the variable and the help."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from types import UnionType
@@ -51,8 +51,10 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
 
 
 def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
-    """Return the fields of a dataclass that are settings, by name."""
-    return {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
+    """Return the fields of a dataclass that are settings, by name; inherited ones follow its own."""
+    own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
+    inherited = settings_of(group.__base__) if is_dataclass(group.__base__) else {}
+    return {n: own[n] for n in own if n not in inherited} | {n: own[n] for n in inherited}
 
 
 def flag(group: type, name: str) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.prepare.lint import Check, Linter
+from simcse_cli.prepare.lint import Check, Linter, guess_language, training_rows
 
 ENGLISH = "The cat was in the house and it was not happy."
 
@@ -76,3 +76,32 @@ def test_linter_counts_a_row_once_when_two_texts_are_cut():
 
 def test_linter_shows_control_characters_in_its_example():
     assert lint(("a\x07b" + "c" * 100,))[Check.CONTROL_CHARACTERS].example.startswith("a\\x07bc")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The cat was in the house and it was not happy with that.", "English"),
+        ("Das ist nicht der Hund, den ich auf dem Weg gesehen habe.", "German"),
+        ("Les enfants sont dans une maison qui est au bord du lac.", "French"),
+        ("Los niños están en una casa que está cerca del río y muy lejos.", "Spanish"),
+        ("Де бабушка живёт", "Cyrillic"),
+        ("我喜欢猫", "CJK"),
+        ("नमस्ते दुनिया", "Devanagari"),
+        ("Two dogs run.", None),
+        ("", None),
+        ("1234 !!", None),
+    ],
+)
+def test_guess_language_of_clear_and_unclear_texts(text, expected):
+    assert guess_language(text) == expected
+
+
+def test_guess_language_goes_by_most_letters():
+    assert guess_language("The word мир is in the title of that book.") == "English"
+
+
+def test_training_rows_takes_the_columns_there_are(tmp_path):
+    (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
+    (tmp_path / "b.txt").write_text("one\n")
+    assert list(training_rows([tmp_path / "a.csv", tmp_path / "b.txt"])) == [("a", "b", "c"), ("one",)]

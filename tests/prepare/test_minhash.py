@@ -75,7 +75,7 @@ def test_near_index_recall_matches_its_formula():
 
 
 def test_near_index_does_not_depend_on_batches(sentences):
-    one_by_one = NearIndex()
+    one_by_one = NearIndex(0.7)
     alone = [one_by_one.sketch([text])[0] for text in sentences]
     together = one_by_one.sketch(sentences)
     for (shingles_a, keys_a), (shingles_b, keys_b) in zip(alone, together, strict=True):

@@ -1,95 +1,61 @@
-from collections import Counter
-
 import pytest
 
-from simcse_cli.prepare.rows import (
-    DropByLength,
-    DropDuplicates,
-    DropEmpty,
-    DropNearDuplicates,
-    DropSelfNegative,
-    RowCounts,
-    choose,
-    clean_rows,
-    filter_rows,
-    sample_rows,
-)
+from simcse_cli.choices import Dedup
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.options import RowOptions
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.progress import SilentProgress
+
+PAIR = ("anchor", "positive")
 
 
-def kept(rows, *filters):
-    counts = RowCounts()
-    return list(filter_rows(rows, filters, counts)), counts
+def write(rows, output, columns=("text",), *, measure_overlap=False, **options):
+    return write_rows(
+        "sentences",
+        rows,
+        columns,
+        RowOptions(output=output, **options),
+        inputs=[],
+        settings={},
+        measure_overlap=measure_overlap,
+        progress=SilentProgress(),
+    )
 
 
-def test_filter_rows_counts_read_kept_and_dropped():
-    rows = [("a b",), ("",), ("a",), ("a b",)]
-    result, counts = kept(rows, DropEmpty(), DropByLength(min_words=2), DropDuplicates())
-    assert result == [("a b",)]
-    assert (counts.read, counts.kept) == (4, 1)
-    assert counts.dropped == {"empty": 1, "too_short": 1, "duplicate": 1}
+def test_write_rows_cleans_filters_and_counts(tmp_path):
+    rows = [(" a  b ",), ("",), ("A b!",), ("c",)]
+    result = write(rows, tmp_path / "a.txt", dedup=Dedup.EXACT, min_words=2)
+    assert (tmp_path / "a.txt").read_text() == "a b\n"
+    assert result.counts.dropped == {"empty": 1, "duplicate": 1, "too_short": 1}
+    assert (result.counts.read, result.counts.kept) == (4, 1)
 
 
-def test_filter_rows_works_across_batches():
-    rows = [(f"row {i % 2000}",) for i in range(5000)]
-    result, counts = kept(rows, DropDuplicates())
-    assert result == rows[:2000]
-    assert counts.dropped["duplicate"] == 3000
+def test_write_rows_samples_after_filtering(tmp_path):
+    rows = [(f"row number {i}",) for i in range(100)] + [("x",)] * 100
+    result = write(rows, tmp_path / "a.txt", min_words=2, sample=10, keep_order=True)
+    lines = (tmp_path / "a.txt").read_text().splitlines()
+    numbers = [int(line.split()[-1]) for line in lines]
+    assert len(lines) == result.counts.kept == 10
+    assert numbers == sorted(numbers)
+    assert result.counts.dropped == {"too_short": 100, "not_sampled": 90}
 
 
-def test_clean_rows_puts_texts_on_one_line():
-    assert list(clean_rows([("a\n b", "c\x00")])) == [("a b", "c")]
+def test_write_rows_measures_overlap_of_what_is_written(tmp_path):
+    rows = [("a b", "a b"), ("a", "b"), ("", "c")]
+    assert write(rows, tmp_path / "a.csv", PAIR, measure_overlap=True).overlap.value == 0.5
+    assert write(rows, tmp_path / "b.csv", PAIR).overlap.value is None
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [(("a b", "a b c"), None), (("a", "a b"), "too_short"), (("a b", "a b c d"), "too_long")],
-)
-def test_drop_by_length_looks_at_every_text(row, reason):
-    assert DropByLength(min_words=2, max_words=3).reasons([row]) == [reason]
+def test_write_rows_with_strict_writes_nothing_after_a_finding(tmp_path):
+    with pytest.raises(DataError, match="lint found empty 1"):
+        write([("a",), ("",)], tmp_path / "a.txt", strict=True)
+    assert list(tmp_path.iterdir()) == []
+    assert write([("a",)], tmp_path / "a.txt", strict=True).counts.kept == 1
 
 
-def test_drop_self_negative_ignores_spelling_and_pairs():
-    rows = [("a", "b", "B."), ("a", "b", "c"), ("a", "a")]
-    assert DropSelfNegative().reasons(rows) == ["positive_is_hard_negative", None, None]
-
-
-def test_drop_duplicates_compares_column_by_column():
-    rows = [("a b", "c"), ("A b.", "C"), ("a", "b c"), ("c", "a b")]
-    assert DropDuplicates().reasons(rows) == [None, "duplicate", None, None]
-
-
-def test_drop_near_duplicates_keeps_the_first():
-    first = "Two dogs are running through a field of tall grass near the river."
-    rows = [(first,), (first.replace("tall", "dry"),), ("Something else entirely is written here.",)]
-    assert DropNearDuplicates(0.7).reasons(rows) == [None, "near_duplicate", None]
-
-
-def test_sample_rows_is_uniform():
-    rows = [(str(i),) for i in range(20)]
-    drawn = Counter(row for seed in range(3000) for row in sample_rows(rows, 5, seed=seed))
-    # Each row is expected 750 times; binomial deviation 23.7.
-    assert max(abs(drawn[row] - 750) for row in rows) < 5 * 23.7
-
-
-def test_sample_rows_keeps_the_order_or_shuffles():
-    rows = [(str(i),) for i in range(200)]
-    in_order = sample_rows(rows, 50, seed=1, keep_order=True)
-    shuffled = sample_rows(rows, 50, seed=1)
-    assert in_order == sorted(in_order, key=lambda row: int(row[0]))
-    assert shuffled != in_order
-    assert sorted(shuffled) == sorted(in_order)
-    assert shuffled == sample_rows(rows, 50, seed=1)
-    assert shuffled != sample_rows(rows, 50, seed=2)
-
-
-def test_sample_rows_returns_all_when_there_are_no_more():
-    rows = [("a",), ("b",)]
-    assert sample_rows(rows, 5, seed=0, keep_order=True) == rows
-
-
-def test_choose_is_uniform_over_keys_and_fixed_by_seed_and_key():
-    options = ["a", "b", "c"]
-    drawn = Counter(choose(options, seed=7, key=str(i)) for i in range(6000))
-    assert all(abs(count - 2000) < 5 * 36.5 for count in drawn.values())
-    assert choose(options, seed=7, key="x") == choose(options, seed=7, key="x")
-    assert len({choose(options, seed=seed, key="x") for seed in range(50)}) == 3
+def test_write_rows_says_why_no_row_is_left(tmp_path):
+    with pytest.raises(
+        DataError, match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1"
+    ):
+        write([("a",), ("",)], tmp_path / "a.txt", min_words=2)
+    assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,23 @@
 """The `prepare` command: one sub-command for each kind of training file."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simcse_cli.choices import HardNegativeLabel, PositiveLabel
-from simcse_cli.commands._prepare_other import demo_command, lint_command, senteval_command
-from simcse_cli.commands._row_options import RowOptions, takes_row_options
+from simcse_cli.commands.options import ForceOption, OutputOptions, SeedOption, takes
 from simcse_cli.console import get_console
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.options import (
+    DemoSizes,
+    LintOptions,
+    NeighbourOptions,
+    NliOptions,
+    PairOptions,
+    SentenceOptions,
+)
 
 prepare_app = typer.Typer(
     no_args_is_help=True,
@@ -19,10 +28,6 @@ prepare_app = typer.Typer(
 InputsArgument = Annotated[
     list[str], typer.Argument(metavar="INPUT...", help="Files, - for stdin, or hf://OWNER/NAME@CONFIG:SPLIT.")
 ]
-ColumnOption = Annotated[str | None, typer.Option("--column", help="Column of a table that holds the text.")]
-SplitOption = Annotated[
-    bool, typer.Option("--split-sentences", help="Split each line into sentences by rule.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,51 +36,23 @@ def register(app: typer.Typer) -> None:
 
 
 @prepare_app.command("sentences")
-@takes_row_options
-def sentences_command(
-    inputs: InputsArgument,
-    options: RowOptions,
-    column: ColumnOption = None,
-    split_sentences: SplitOption = False,
-) -> None:
+@takes("options", SentenceOptions)
+def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
     Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets, in one pass and bounded memory.
 
     simcse prepare sentences wiki.txt -o sentences.txt --min-words 4 --sample 1000000
     """
-    from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.prepare.corpora import sentence_rows
+    from simcse_cli.prepare.sentences import prepare_sentences
 
-    write_rows(
-        "sentences",
-        sentence_rows(inputs, column=column, split=split_sentences, encoding=options.encoding),
-        n_columns=1,
-        inputs=inputs,
-        settings={"column": column, "split_sentences": split_sentences},
-        options=options,
-    )
+    count_tokens = _token_counter(options.tokenizer)
+    prepare_sentences(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
 
 
 @prepare_app.command("nli")
-@takes_row_options
-def nli_command(
-    inputs: InputsArgument,
-    options: RowOptions,
-    positive: Annotated[
-        PositiveLabel, typer.Option(help="Hypotheses that become positives.")
-    ] = PositiveLabel.ENTAILMENT,
-    hard_negative: Annotated[
-        HardNegativeLabel, typer.Option(help="Hypotheses that become hard negatives; none makes pairs.")
-    ] = HardNegativeLabel.CONTRADICTION,
-    anli: Annotated[
-        list[str] | None,
-        typer.Option(help="ANLI file to add (uid, context, hypothesis, label); repeat for more."),
-    ] = None,
-    overlap: Annotated[
-        bool, typer.Option(help="Report the lexical overlap of anchors and positives.")
-    ] = True,
-) -> None:
+@takes("options", NliOptions)
+def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
     Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and labels
@@ -84,50 +61,15 @@ def nli_command(
 
     simcse prepare nli snli_1.0_train.jsonl multinli_1.0_train.jsonl -o nli.csv
     """
-    from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.data.nli import iter_nli
-    from simcse_cli.prepare.nli import NliCounts, nli_rows
+    from simcse_cli.prepare.nli import prepare_nli
 
-    sources = [*inputs, *(anli or [])]
-    counts = NliCounts()
-    rows = nli_rows(
-        (pairs for source in sources for pairs in iter_nli(source)),
-        positive=positive,
-        hard_negative=hard_negative,
-        seed=options.refine.seed,
-        counts=counts,
-    )
-    write_rows(
-        "nli",
-        rows,
-        n_columns=2 if hard_negative is HardNegativeLabel.NONE else 3,
-        inputs=sources,
-        settings={"positive": positive, "hard_negative": hard_negative},
-        options=options,
-        measure_overlap=overlap,
-        corpus=counts,
-    )
+    count_tokens = _token_counter(options.tokenizer)
+    prepare_nli(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
 
 
 @prepare_app.command("pairs")
-@takes_row_options
-def pairs_command(
-    inputs: InputsArgument,
-    options: RowOptions,
-    flickr30k: Annotated[
-        bool, typer.Option("--flickr30k", help="Captions: every two captions of an image are a pair.")
-    ] = False,
-    parallel: Annotated[
-        bool, typer.Option("--parallel", help="Two text files: line i of one belongs to line i of the other.")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns to pair, where they are not found."),
-    ] = None,
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="Report the lexical overlap of the pairs (F1 of words).")
-    ] = False,
-) -> None:
+@takes("options", PairOptions)
+def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
     Finds the layout of QQP, MRPC, WikiAuto and ParaNMT by itself (rows marked as no paraphrase are left out),
@@ -135,50 +77,15 @@ def pairs_command(
 
     simcse prepare pairs results_20130124.token --flickr30k -o pairs.csv --sample 200000
     """
-    from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.prepare.pair_files import caption_rows, pair_rows, parallel_rows
+    from simcse_cli.prepare.pairs import prepare_pairs
 
-    if flickr30k:
-        rows = caption_rows(inputs, encoding=options.encoding)
-    elif parallel:
-        rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=options.encoding)
-    else:
-        chosen = None if columns is None else _two(columns.split(","), "--columns", "names")
-        rows = pair_rows(inputs, columns=chosen, encoding=options.encoding)
-    write_rows(
-        "pairs",
-        rows,
-        n_columns=2,
-        inputs=inputs,
-        settings={"flickr30k": flickr30k, "parallel": parallel, "columns": columns},
-        options=options,
-        measure_overlap=overlap,
-    )
-
-
-def _two(values: list[str], flag: str, what: str) -> tuple[str, str]:
-    if len(values) != 2:
-        raise ConfigError(f"{flag} needs two {what}, found {len(values)}: {', '.join(values)}")
-    return values[0], values[1]
+    count_tokens = _token_counter(options.tokenizer)
+    prepare_pairs(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
 
 
 @prepare_app.command("neighbours")
-@takes_row_options
-def neighbours_command(
-    inputs: InputsArgument,
-    options: RowOptions,
-    reach: Annotated[
-        int, typer.Option("--next", min=1, help="Draw the positive from this many following sentences.")
-    ] = 1,
-    every: Annotated[
-        bool, typer.Option("--every", help="Write a pair for each of them instead of drawing one.")
-    ] = False,
-    column: ColumnOption = None,
-    split_sentences: SplitOption = False,
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="Report the lexical overlap of the pairs.")
-    ] = False,
-) -> None:
+@takes("options", NeighbourOptions)
+def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
     Text must be in document order, a blank line between documents; in a table each row is a document. No
@@ -186,29 +93,113 @@ def neighbours_command(
 
     simcse prepare neighbours books.txt -o next3.csv --next 3
     """
-    from simcse_cli.commands._prepare_rows import write_rows
-    from simcse_cli.prepare.corpora import DocumentCounts, iter_documents, neighbour_rows
+    from simcse_cli.prepare.neighbours import prepare_neighbours
 
-    counts = DocumentCounts()
-    documents = iter_documents(
-        inputs, column=column, split=split_sentences, encoding=options.encoding, counts=counts
+    count_tokens = _token_counter(options.tokenizer)
+    prepare_neighbours(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
+
+
+def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
+    """Return a function that counts the sub-words of texts, special tokens included; None for no model."""
+    if model is None:
+        return None
+    from simcse_cli.models.checkpoint import load_tokenizer
+    from simcse_cli.models.resolve import resolve_model
+
+    tokenizer = load_tokenizer(resolve_model(model))
+
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
+
+    return count
+
+
+@prepare_app.command("senteval")
+@takes("outputs", OutputOptions)
+def senteval_command(
+    *,
+    data_dir: Annotated[
+        Path,
+        typer.Option("--data-dir", envvar="SIMCSE_DATA", help="SentEval folder (it holds `downstream/`)."),
+    ],
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", help="Check only the files of these tasks, for example STS12,MR.")
+    ] = None,
+    content: Annotated[bool, typer.Option(help="Compare contents too, not only line counts.")] = True,
+    outputs: OutputOptions,
+) -> None:
+    """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
+
+    Exit code 1 when anything differs from the published folder.
+    """
+    from simcse_cli.prepare.senteval import (
+        check_senteval,
+        check_task_names,
+        require_published,
+        senteval_payload,
+        senteval_report,
     )
-    result = write_rows(
-        "neighbours",
-        neighbour_rows(documents, reach=reach, every=every, seed=options.refine.seed),
-        n_columns=2,
-        inputs=inputs,
-        settings={"next": reach, "every": every, "column": column, "split_sentences": split_sentences},
-        options=options,
-        measure_overlap=overlap,
-        corpus=counts,
+
+    console = get_console()
+    names = None if tasks is None else check_task_names(tasks)
+    checks = check_senteval(data_dir, tasks=names, content=content, progress=console.progress)
+    payload = senteval_payload(data_dir, checks)
+    report = senteval_report(checks)
+    console.emit(report, payload, outputs.fmt, output=outputs.output, force=outputs.force)
+    require_published(data_dir, checks)
+
+
+@prepare_app.command("lint")
+@takes("options", LintOptions)
+@takes("outputs", OutputOptions)
+def lint_command(
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")],
+    options: LintOptions,
+    outputs: OutputOptions,
+) -> None:
+    """Look for what is wrong with training files; changes nothing.
+
+    Checks for empty and cut texts, control characters, wrong encoding, mixed languages, repeated pairs,
+    swapped columns, and positives equal to their anchor or hard negative. With `--strict` any of it is an
+    error.
+
+    simcse prepare lint nli.csv --tokenizer minilm --max-length 32
+    """
+    from simcse_cli.prepare.lint import lint_files, lint_report, list_findings
+
+    console = get_console()
+    linter = lint_files(
+        inputs,
+        encoding=options.encoding,
+        max_length=options.max_length,
+        count_tokens=_token_counter(options.tokenizer),
+        progress=console.progress,
     )
-    if counts.n_documents == len(inputs) and result.counts.read > 1:
-        get_console().warn(
-            "no blank line separates documents: pairs are neighbours only if the lines are in document order"
-        )
+    findings = linter.findings()
+    payload = {
+        "inputs": list(inputs),
+        "n_rows": linter.n_rows,
+        "findings": [asdict(finding) for finding in findings],
+    }
+    console.emit(lint_report(linter), payload, outputs.fmt, output=outputs.output, force=outputs.force)
+    if options.strict and findings:
+        raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
 
 
-prepare_app.command("senteval")(senteval_command)
-prepare_app.command("lint")(lint_command)
-prepare_app.command("demo")(demo_command)
+@prepare_app.command("demo")
+@takes("sizes", DemoSizes)
+def demo_command(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to; created when missing.")],
+    sizes: DemoSizes,
+    seed: SeedOption = 42,
+    force: ForceOption = False,
+) -> None:
+    """Generate a small corpus with known meaning, so that everything runs without a network.
+
+    Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,
+    `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it say that a pipeline works, not how
+    good a model is.
+    """
+    from simcse_cli.prepare.demo import prepare_demo
+
+    prepare_demo(output, sizes, seed=seed, force=force, progress=get_console().progress)

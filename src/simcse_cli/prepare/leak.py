@@ -10,8 +10,10 @@ from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_
 from simcse_cli.data.text import match_key, words
 from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
 from simcse_cli.data.writers import Row
-from simcse_cli.errors import DataError
+from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.minhash import NearIndex
+from simcse_cli.prepare.options import RowOptions
+from simcse_cli.progress import Progress
 
 MIN_WORDS = 3
 """Shorter evaluation sentences are not looked for: a "yes" or "very good" in a corpus is no leak."""
@@ -142,3 +144,24 @@ class LeakFilter:
     def n_found(self) -> int:
         """Distinct evaluation sentences found so far, over all tasks."""
         return len(self._exact | self._nearly)
+
+
+def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
+    """Return the filter asked for with ``--check-leak``, if any.
+
+    Raises:
+        ConfigError: another option of the leak check is given without it.
+        DataError: the evaluation folder cannot be read.
+    """
+    if options.check_leak is None:
+        if options.drop_leaks or options.leak_near:
+            flag = "--drop-leaks" if options.drop_leaks else "--leak-near"
+            raise ConfigError(
+                f"{flag} needs the evaluation folder", hint=f"add --check-leak EVALDIR to {flag}"
+            )
+        return None
+    sentences = evaluation_sentences(options.check_leak)
+    n_sentences = sum(map(len, sentences.values()))
+    progress.detail(f"looking for {n_sentences:,} evaluation sentences of {', '.join(sentences)}")
+    near = options.near_threshold if options.leak_near else None
+    return LeakFilter(sentences, drop=options.drop_leaks, near=near)

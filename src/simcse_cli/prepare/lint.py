@@ -1,21 +1,52 @@
-"""What is wrong with the rows of a training file, counted while they pass; nothing is changed."""
+"""``prepare lint``: what is wrong with the rows of a training file, counted while they pass.
+
+Languages are guessed coarsely, to see that a corpus is mixed: texts in the Latin alphabet by function words of
+seven languages, all others by script.
+"""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
-from simcse_cli.data.text import has_control_characters, match_key
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    Source,
+    find_column,
+    guess_format,
+    iter_records,
+    iter_sentences,
+)
+from simcse_cli.data.text import has_control_characters, match_key, words
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.language import guess_language
-from simcse_cli.prepare.rows import digest_keys
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.filters import digest_keys
+from simcse_cli.progress import Progress
+from simcse_cli.report import Column, Report
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """Sub-words of each text, special tokens included."""
 
 # UTF-8 read as Latin-1 or Windows-1252 ("Ã©", "â€™"), the replacement character, a byte order mark inside.
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€|Ã[ŠŒŽšœžŸ]|[\ufffd\ufeff]")
+_FUNCTION_WORDS = {
+    "English": "the of and to is that was for with his they are from this have not but had you which were",
+    "German": "der und das nicht ist ein eine ich wir mit auf für von zu dem sich auch wird einen sind",
+    "French": "les des est une dans que qui pour pas sur nous vous avec sont cette du au été mais ses",
+    "Spanish": "los las una que por para con del está como más pero sus fue este muy esta hay y el",
+    "Italian": "il che di non una per sono della con gli nel alla più anche è ha questo dei ma lo",
+    "Dutch": "het een van niet zijn dat met voor op de hij ook naar maar wordt aan bij deze heeft uit",
+    "Portuguese": "não uma os que com para do da em foi mais dos são como mas pelo ao à sua ele",
+}
+_LANGUAGES_OF: dict[str, list[str]] = {}
+for _language, _list in _FUNCTION_WORDS.items():
+    for _word in _list.split():
+        _LANGUAGES_OF.setdefault(_word, []).append(_language)
+_MIN_FUNCTION_WORDS = 3
 _EXAMPLE_LENGTH = 60
 _TOKEN_BATCH = 1024
 
@@ -34,7 +65,7 @@ class Check(StrEnum):
     POSITIVE_IS_HARD_NEGATIVE = "positive_is_hard_negative"
 
 
-EXPLANATIONS = {
+_EXPLANATIONS = {
     Check.EMPTY: "a text is empty",
     Check.TRUNCATED: "a text has more sub-words than --max-length and is cut in training",
     Check.CONTROL_CHARACTERS: "control characters other than white space",
@@ -158,3 +189,87 @@ def _example(row: Row) -> str:
     text = " | ".join(row)
     text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return text if len(text) <= _EXAMPLE_LENGTH else text[: _EXAMPLE_LENGTH - 1] + "…"
+
+
+def guess_language(text: str) -> str | None:
+    """Return a language such as ``English``, a script such as ``Cyrillic``, or None when it is not clear.
+
+    A language needs three different function words of its own, and twice as many as the next language.
+    """
+    if not text.isascii():
+        scripts = Counter(_script(character) for character in text if character.isalpha())
+        script, count = scripts.most_common(1)[0] if scripts else ("Latin", 0)
+        if script != "Latin" and 2 * count > scripts.total():
+            return script
+    found = _LANGUAGES_OF.keys() & words(text)
+    hits = Counter(language for word in found for language in _LANGUAGES_OF[word])
+    ranked = [*hits.most_common(2), ("", 0), ("", 0)]
+    (best, n_best), (_, n_next) = ranked[:2]
+    return best if n_best >= _MIN_FUNCTION_WORDS and n_best >= 2 * n_next else None
+
+
+@lru_cache(maxsize=4096)
+def _script(letter: str) -> str:
+    """Return the script of a letter: the first word of its Unicode name, which is ``CJK`` for ideographs."""
+    name = unicodedata.name(letter, "").split(" ", 1)[0]
+    return name if name == "CJK" else name.capitalize() or "Unknown"
+
+
+def lint_files(
+    sources: Sequence[Source],
+    *,
+    encoding: str = "utf-8",
+    max_length: int,
+    count_tokens: CountTokens | None,
+    progress: Progress,
+) -> Linter:
+    """Return a linter that has seen the rows of all files, which are taken as one training set.
+
+    Raises:
+        DataError: there are no rows.
+    """
+    linter = Linter(count_tokens, max_length)
+    with progress.task("rows checked") as task:
+        for row in training_rows(sources, encoding=encoding):
+            linter.check(row)
+            task.advance()
+    if not linter.n_rows:
+        raise DataError(f"{', '.join(map(str, sources))}: no rows")
+    return linter
+
+
+def training_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
+    for source in sources:
+        if guess_format(source) is FileFormat.TEXT:
+            yield from ((text,) for text in iter_sentences(source, encoding=encoding))
+            continue
+        for _, record in iter_records(source, encoding=encoding):
+            found = [find_column(record, name) for name in POSITIONAL]
+            columns = [name for name in found if name is not None] or list(record)
+            yield tuple(record[name] for name in columns)
+
+
+def list_findings(findings: Iterable[Finding]) -> str:
+    """Return the checks that found something, as messages name them."""
+    return ", ".join(f"{finding.check} {finding.n_rows:,}" for finding in findings)
+
+
+def lint_report(linter: Linter) -> Report:
+    """Return a row for each check that was made."""
+    found = {finding.check: asdict(finding) for finding in linter.findings()}
+    checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
+    clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None}
+    rows = [
+        {**found.get(check, clean), "check": check.replace("_", " "), "meaning": _EXPLANATIONS[check]}
+        for check in checks
+    ]
+    columns = [
+        Column("check"),
+        Column("n_rows", "rows", kind="count"),
+        Column("share", "%", kind="score"),
+        Column("first_row", "first", kind="count"),
+        Column("example"),
+        Column("meaning"),
+    ]
+    return Report(f"Lint of {linter.n_rows:,} rows", columns, rows)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.text import words
-from simcse_cli.prepare.options import NEAR_THRESHOLD
 
 N_BANDS = 16
 ROWS_PER_BAND = 4
@@ -54,7 +53,7 @@ class NearIndex:
         threshold: smallest Jaccard similarity that counts as near, in (0, 1].
     """
 
-    def __init__(self, threshold: float = NEAR_THRESHOLD) -> None:
+    def __init__(self, threshold: float) -> None:
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold

@@ -1,4 +1,4 @@
-"""Training rows made of natural language inference pairs.
+"""``prepare nli``: training rows made of natural language inference pairs.
 
 Source: Gao et al. 2021, section 4 and Table 4; counts in ``docs/data.md``.
 """
@@ -6,11 +6,47 @@ Source: Gao et al. 2021, section 4 and Table 4; counts in ``docs/data.md``.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from simcse_cli.choices import HardNegativeLabel, PositiveLabel
-from simcse_cli.data.nli import NO_LABEL, Label, NliPair
+from simcse_cli.data.nli import NO_LABEL, Label, NliPair, iter_nli
+from simcse_cli.data.readers import POSITIONAL
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.rows import choose
+from simcse_cli.prepare.lint import CountTokens
+from simcse_cli.prepare.options import NliOptions
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.progress import Progress
+
+
+def prepare_nli(
+    inputs: Sequence[str],
+    options: NliOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write the triplets or pairs of labelled corpora."""
+    sources = [*inputs, *(options.anli or [])]
+    counts = NliCounts()
+    rows = nli_rows(
+        (pairs for source in sources for pairs in iter_nli(source)),
+        positive=options.positive,
+        hard_negative=options.hard_negative,
+        seed=options.seed,
+        counts=counts,
+    )
+    write_rows(
+        "nli",
+        rows,
+        POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL,
+        options,
+        inputs=sources,
+        settings={"positive": options.positive, "hard_negative": options.hard_negative},
+        measure_overlap=options.overlap,
+        corpus=counts,
+        count_tokens=count_tokens,
+        progress=progress,
+    )
 
 
 @dataclass
@@ -97,3 +133,9 @@ def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[L
             grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
     counts.n_premises += len(grouped)
     return grouped
+
+
+def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:
+    """Return one of the texts by a hash of seed and key: the same whatever else is read, in any order."""
+    digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return candidates[int.from_bytes(digest, "big") % len(candidates)]

@@ -1,32 +1,112 @@
-"""The settings of ``simcse prepare`` as plain values; imports nothing heavy, so ``--help`` is instant."""
+"""The settings of ``simcse prepare``; imports nothing heavy, so that ``--help`` is instant."""
 
+import codecs
 from dataclasses import dataclass
+from pathlib import Path
 
-from simcse_cli.choices import Dedup
+from simcse_cli.choices import Dedup, HardNegativeLabel, PositiveLabel
+from simcse_cli.errors import UsageError
+from simcse_cli.settings import setting
 
-NEAR_THRESHOLD = 0.7
+MAX_DEMO_SIZE = 100_000
+"""Up to this many of each kind the demo grammar has a new sentence left for every scene."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintOptions:
+    """How the rows of training files are checked."""
+
+    tokenizer: str | None = setting(
+        None, "Model whose sub-words are counted, to report texts that training cuts."
+    )
+    max_length: int = setting(32, "Sub-words that training will keep.", min=3)
+    strict: bool = setting(False, "Fail when lint finds anything.")
+    encoding: str = setting("utf-8", "Encoding of text inputs.")
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise UsageError(
+                f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030",
+                option="'--encoding'",
+            ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(LintOptions):
+    """Where rows go, and which of them."""
+
+    output: Path = setting(
+        ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
+    )
+    sample: int | None = setting(None, "Draw this many rows at random after filtering.", min=1)
+    keep_order: bool = setting(False, "Keep a sample in the order of the input.")
+    min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
+    max_words: int | None = setting(None, "Drop rows with a text of more words.", min=1)
+    dedup: Dedup | None = setting(
+        None, "Drop repeated rows: exact (but for case, spacing, punctuation) or near (MinHash) ones."
+    )
+    near_threshold: float = setting(
+        0.7, "Share of words and word pairs that near texts have in common.", min=0.3, max=1.0
+    )
+    check_leak: Path | None = setting(None, "SentEval folder: report its sentences that occur in the rows.")
+    leak_near: bool = setting(False, "Look for near occurrences (MinHash) too.")
+    drop_leaks: bool = setting(False, "Drop the rows that --check-leak finds.")
+    seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
+    force: bool = setting(False, "Overwrite existing outputs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceOptions(RowOptions):
+    """Sentences from text and tables."""
+
+    column: str | None = setting(None, "Column of a table that holds the text.")
+    split_sentences: bool = setting(False, "Split each line into sentences by rule.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NliOptions(RowOptions):
+    """Triplets and pairs from labelled pairs."""
+
+    positive: PositiveLabel = setting(PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
+    hard_negative: HardNegativeLabel = setting(
+        HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
+    )
+    anli: list[str] | None = setting(
+        None, "ANLI file to add (uid, context, hypothesis, label); repeat for more."
+    )
+    overlap: bool = setting(
+        True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(RowOptions):
+    """Pairs from paraphrase and caption corpora."""
+
+    flickr30k: bool = setting(False, "Captions: every two captions of an image are a pair.")
+    parallel: bool = setting(False, "Two text files: line i of one belongs to line i of the other.")
+    columns: str | None = setting(None, "Columns to pair, where they are not found.", metavar="A,B")
+    overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourOptions(RowOptions):
+    """Pairs of neighbouring sentences from documents."""
+
+    reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
+    every: bool = setting(False, "Write a pair for each of them instead of drawing one.")
+    column: str | None = setting(None, "Column of a table that holds the text.")
+    split_sentences: bool = setting(False, "Split each line into sentences by rule.")
+    overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
 
 
 @dataclass(frozen=True)
-class RefineOptions:
-    """What becomes of rows between corpus and file.
+class DemoSizes:
+    """How much the demo corpus holds."""
 
-    Attributes:
-        min_words: fewest words of a text, separated by white space.
-        max_words: most words of a text.
-        dedup: drop repeated rows, or near ones too.
-        near_threshold: Jaccard similarity from which rows are near duplicates, and texts near leaks.
-        sample: how many rows to draw at random after filtering; None for all.
-        keep_order: keep a sample in the order of the input.
-        seed: of the sample.
-        strict: fail when lint finds anything.
-    """
-
-    min_words: int | None = None
-    max_words: int | None = None
-    dedup: Dedup | None = None
-    near_threshold: float = NEAR_THRESHOLD
-    sample: int | None = None
-    keep_order: bool = False
-    seed: int = 42
-    strict: bool = False
+    sentences: int = setting(4000, "Unlabelled sentences.", min=1, max=MAX_DEMO_SIZE)
+    triplets: int = setting(2000, "Triplets, and three NLI rows of each.", min=1, max=MAX_DEMO_SIZE)
+    pairs: int = setting(2000, "Graded pairs of all splits.", min=4, max=MAX_DEMO_SIZE)
+    documents: int = setting(200, "Short stories, in document order.", min=1, max=10_000)

@@ -1,157 +1,214 @@
-"""Rows on their way from a corpus to a training file: filters that say why they drop one, and sampling.
+"""The way of every kind of row from its corpus into a training file: lint, clean, filter, sample, write."""
 
-A row is a tuple of one to three texts: a sentence, a pair, or a pair with a hard negative.
-"""
-
-import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import islice
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
-from simcse_cli.data.text import clean_text, match_key
-from simcse_cli.data.writers import Row
-from simcse_cli.prepare.minhash import NearIndex
+from simcse_cli.choices import Dedup
+from simcse_cli.data.manifest import build_manifest, write_manifest
+from simcse_cli.data.text import OverlapMean
+from simcse_cli.data.writers import Row, open_rows
+from simcse_cli.errors import DataError
+from simcse_cli.files import STDIO
+from simcse_cli.prepare.filters import (
+    RowCounts,
+    RowFilter,
+    clean_rows,
+    drop_by_length,
+    drop_duplicates,
+    drop_empty,
+    drop_near_duplicates,
+    drop_self_negatives,
+    filter_rows,
+    sample_rows,
+)
+from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
+from simcse_cli.prepare.lint import CountTokens, Finding, Linter, list_findings
+from simcse_cli.prepare.options import RowOptions
+from simcse_cli.progress import Progress
 
-BATCH_ROWS = 1024
-
-
-@dataclass
-class RowCounts:
-    """How many rows were read and kept, and how many each reason dropped; read = kept + sum of dropped."""
-
-    read: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-
-
-class RowFilter(Protocol):
-    """Looks at rows in their order; may remember what it has seen."""
-
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return for each row why it is dropped, or None to keep it."""
-
-
-def filter_rows(rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts) -> Iterator[Row]:
-    """Yield the rows that every filter keeps, and count; what one filter drops the next one does not see."""
-    stream = iter(rows)
-    while batch := list(islice(stream, BATCH_ROWS)):
-        counts.read += len(batch)
-        for row_filter in filters:
-            reasons = row_filter.reasons(batch) if batch else []
-            counts.dropped.update(reason for reason in reasons if reason is not None)
-            batch = [row for row, reason in zip(batch, reasons, strict=True) if reason is None]
-        counts.kept += len(batch)
-        yield from batch
+_MANIFEST_SETTINGS = (
+    *("min_words", "max_words", "dedup", "near_threshold", "sample", "keep_order", "strict"),
+    *("check_leak", "leak_near", "drop_leaks", "tokenizer", "max_length", "encoding"),
+)
 
 
-def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows with every text on one line and without control characters."""
-    return (tuple(clean_text(text) for text in row) for row in rows)
+class CorpusCounts(Protocol):
+    """What was read of a corpus; filled by the time its rows are used up."""
 
-
-class DropEmpty:
-    """Drops rows in which a text is empty."""
-
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return ``empty`` for rows with an empty text."""
-        return [None if all(row) else "empty" for row in rows]
+    def summary(self) -> str:
+        """Return the counts as one line."""
 
 
 @dataclass
-class DropByLength:
-    """Drops rows in which a text has fewer or more words (separated by white space) than allowed."""
+class RowResult:
+    """What happened to the rows; ``overlap`` is over the written pairs."""
 
-    min_words: int | None = None
-    max_words: int | None = None
-
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return ``too_short`` or ``too_long``."""
-        return [self._reason(row) for row in rows]
-
-    def _reason(self, row: Row) -> str | None:
-        lengths = [len(text.split()) for text in row]
-        if self.min_words is not None and min(lengths) < self.min_words:
-            return "too_short"
-        if self.max_words is not None and max(lengths) > self.max_words:
-            return "too_long"
-        return None
+    counts: RowCounts = field(default_factory=RowCounts)
+    findings: list[Finding] = field(default_factory=list)
+    leaks: list[TaskLeak] | None = None
+    overlap: OverlapMean = field(default_factory=OverlapMean)
 
 
-class DropSelfNegative:
-    """Drops triplets whose positive and hard negative are the same: no embedding can tell them apart."""
+def write_rows(
+    kind: str,
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    options: RowOptions,
+    *,
+    inputs: Sequence[str],
+    settings: dict[str, Any],
+    measure_overlap: bool = False,
+    corpus: CorpusCounts | None = None,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> RowResult:
+    """Write the rows that survive with their manifest, and report what happened.
 
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return ``positive_is_hard_negative`` for such rows."""
-        return [
-            "positive_is_hard_negative" if len(row) > 2 and match_key(row[1]) == match_key(row[2]) else None
-            for row in rows
-        ]
+    Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for
+    finding duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
 
+    Args:
+        kind: the sub-command.
+        rows: what the corpus holds.
+        columns: their names.
+        options: filters, checks and output.
+        inputs: as the user named them.
+        settings: options of this kind alone, for the manifest.
+        measure_overlap: report the lexical overlap of anchors and positives.
+        corpus: what was read.
+        count_tokens: for lint.
+        progress: receives the report.
 
-def digest_keys(keys: Iterable[str]) -> int:
-    """Return 64 bits that stand for the match keys of a row, column by column."""
-    joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
-
-
-class DropDuplicates:
-    """Drops rows that repeat an earlier one up to case, spacing and punctuation; about 80 bytes per row."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return ``duplicate`` for every row after the first of its kind."""
-        return [self._reason(digest_keys(map(match_key, row))) for row in rows]
-
-    def _reason(self, digest: int) -> str | None:
-        if digest in self._seen:
-            return "duplicate"
-        self._seen.add(digest)
-        return None
-
-
-class DropNearDuplicates:
-    """Drops rows that are near an earlier kept one; the texts of a row are compared as one."""
-
-    def __init__(self, threshold: float) -> None:
-        self._index = NearIndex(threshold)
-
-    def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Return ``near_duplicate`` for rows near an earlier kept one."""
-        reasons: list[str | None] = []
-        for sketch in self._index.sketch([" ".join(row) for row in rows]):
-            if self._index.find(sketch):
-                reasons.append("near_duplicate")
-            else:
-                self._index.add(sketch)
-                reasons.append(None)
-        return reasons
-
-
-def sample_rows(rows: Iterable[Row], size: int, *, seed: int, keep_order: bool = False) -> list[Row]:
-    """Return ``size`` rows drawn uniformly without replacement, or all when there are no more; one pass.
-
-    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random, or that
-    of the input with ``keep_order``.
+    Raises:
+        DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.
+        OutputError: the output exists without ``force`` or cannot be written.
     """
-    rng = random.Random(seed)
-    reservoir: list[tuple[int, Row]] = []
-    for position, row in enumerate(rows):
-        if position < size:
-            reservoir.append((position, row))
-        elif (slot := int(rng.random() * (position + 1))) < size:
-            reservoir[slot] = (position, row)
-    reservoir.sort()
-    if not keep_order:
-        rng.shuffle(reservoir)
-    return [row for _, row in reservoir]
+    linter = Linter(count_tokens, options.max_length)
+    leak = leak_filter(options, progress)
+    result = _write(rows, columns, options, linter, leak, measure_overlap, progress)
+    if corpus is not None:
+        progress.info(corpus.summary())
+    _tell(kind, result, options, progress)
+    if str(options.output) != STDIO:
+        manifest = _manifest(kind, inputs, settings, options, result)
+        if corpus is not None:
+            manifest["corpus"] = vars(corpus)
+        progress.info(f"wrote {options.output} and {write_manifest(options.output, manifest)}")
+    return result
 
 
-def choose(options: Sequence[str], *, seed: int, key: str) -> str:
-    """Return one of the options by a hash of seed and key: the same whatever else is read, in any order."""
-    digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return options[int.from_bytes(digest, "big") % len(options)]
+def _write(
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    options: RowOptions,
+    linter: Linter,
+    leak: LeakFilter | None,
+    measure_overlap: bool,
+    progress: Progress,
+) -> RowResult:
+    result = RowResult()
+    kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), result.counts)
+    if options.sample is not None:
+        kept = _sampled(kept, options.sample, options, result.counts)
+    with (
+        open_rows(options.output, columns, force=options.force) as write,
+        progress.task("rows written") as task,
+    ):
+        for row in kept:
+            write(row)
+            task.advance()
+            if measure_overlap:
+                result.overlap.add(row[0], row[1])
+        result.findings = linter.findings()
+        result.leaks = leak.result() if leak is not None else None
+        _require_rows(result.counts)
+        if options.strict and result.findings:
+            raise DataError(
+                f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
+                hint="mend the input, or leave out --strict: what lint finds is only reported then",
+            )
+    return result
+
+
+def _filters(options: RowOptions, leak: LeakFilter | None) -> list[RowFilter]:
+    filters: list[RowFilter] = [drop_empty, drop_self_negatives]
+    if options.min_words is not None or options.max_words is not None:
+        filters.append(drop_by_length(options.min_words, options.max_words))
+    if leak is not None:
+        filters.append(leak.reasons)
+    if options.dedup is not None:
+        filters.append(drop_duplicates())
+    if options.dedup is Dedup.NEAR:
+        filters.append(drop_near_duplicates(options.near_threshold))
+    return filters
+
+
+def _sampled(rows: Iterator[Row], size: int, options: RowOptions, counts: RowCounts) -> Iterator[Row]:
+    sample = sample_rows(rows, size, seed=options.seed, keep_order=options.keep_order)
+    if counts.kept > len(sample):
+        counts.dropped["not_sampled"] = counts.kept - len(sample)
+        counts.kept = len(sample)
+    yield from sample
+
+
+def _require_rows(counts: RowCounts) -> None:
+    if counts.kept:
+        return
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
+    raise DataError(
+        f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
+        hint="check the input and the filter options",
+    )
+
+
+def _tell(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
+    counts = result.counts
+    progress.info(f"{kind}: {counts.read:,} rows read, {counts.kept:,} kept")
+    for reason, count in counts.dropped.most_common():
+        progress.info(f"  dropped {count:>11,}  {reason.replace('_', ' ')}")
+    if options.sample is not None and counts.kept < options.sample:
+        progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
+    for finding in result.findings:
+        check = finding.check.replace("_", " ")
+        what = f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
+        progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
+    if result.leaks is not None:
+        _tell_leaks(result.leaks, progress)
+    if result.overlap.value is not None:
+        share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
+        progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")
+
+
+def _tell_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
+    found = [leak for leak in leaks if leak.n_rows]
+    for leak in found:
+        near = "" if leak.n_near is None else f" and {leak.n_near:,} nearly"
+        what = f"rows hold {leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly{near}"
+        progress.info(f"  leak    {leak.n_rows:>11,}  {what}")
+    if not found:
+        progress.info(f"  no sentence of the {len(leaks)} evaluation tasks occurs in the rows")
+
+
+def _manifest(
+    kind: str, inputs: Sequence[str], settings: dict[str, Any], options: RowOptions, result: RowResult
+) -> dict[str, Any]:
+    shared = {name: getattr(options, name) for name in _MANIFEST_SETTINGS}
+    if options.check_leak is not None:
+        shared["check_leak"] = str(options.check_leak)
+    return build_manifest(
+        kind,
+        inputs=inputs,
+        folder=options.output.parent,
+        outputs=[(options.output, result.counts.kept)],
+        settings=settings | shared,
+        seed=options.seed,
+        counts={
+            "read": result.counts.read,
+            "kept": result.counts.kept,
+            "dropped": dict(sorted(result.counts.dropped.items())),
+        },
+        lint=[asdict(finding) for finding in result.findings],
+        leaks=None if result.leaks is None else [asdict(leak) for leak in result.leaks],
+        overlap_f1=result.overlap.value,
+    )

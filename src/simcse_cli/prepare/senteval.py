@@ -1,4 +1,4 @@
-"""A SentEval data folder compared file by file with the published one: line counts, columns and content.
+"""``prepare senteval``: a SentEval folder compared file by file with the published one.
 
 The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content
 digest leaves trailing white space out, so that files with other line ends pass.
@@ -12,16 +12,19 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from simcse_cli.data.senteval import resolve_senteval_dir
+from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import Progress
+from simcse_cli.report import Column, Report
 
-WHERE_TO_FIND = (
+_WHERE_TO_FIND = (
     "get the folder with SentEval/data/downstream/download_dataset.sh of the SimCSE repository "
     "(princeton-nlp/SimCSE), or data/downstream/get_transfer_data.bash of facebookresearch/SentEval"
 )
-UNUSED = "-"
-"""Task of files that belong to the folder but that no evaluation reads."""
+_UNUSED = "-"  # the task of files that no evaluation reads
+_MAX_NAMED = 8
 
 
 class FileState(StrEnum):
@@ -41,7 +44,7 @@ class ExpectedFile:
 
     Attributes:
         path: below ``downstream``.
-        task: the task that reads it, or ``UNUSED``.
+        task: the task that reads it, or ``-`` where no evaluation does.
         lines: number of lines, a header included.
         columns: fewest tab-separated columns of every line.
         sha256: digest of the lines, each without trailing white space and with a line feed.
@@ -125,3 +128,75 @@ def _stripped_lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         for line in stream:
             yield line.rstrip()
+
+
+def check_task_names(tasks: str) -> list[str]:
+    """Return the tasks of a comma-separated list.
+
+    Raises:
+        ConfigError: no file belongs to one of them.
+    """
+    names = [name.strip() for name in tasks.split(",")]
+    known = {file.task for file in expected_files()} - {_UNUSED}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--tasks: no task {name!r}", hint=f"tasks are {', '.join(sorted(known))}")
+    return names
+
+
+def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
+    """Raise DataError that names the files that are not as published, if any."""
+    bad = _not_ok(checks)
+    if bad:
+        named = "; ".join(
+            f"{check.expected.path}: {check.state}, {check.detail}" for check in bad[:_MAX_NAMED]
+        )
+        more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
+        raise DataError(
+            f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}",
+            hint=_WHERE_TO_FIND,
+        )
+
+
+def senteval_payload(data_dir: Path, checks: Sequence[FileCheck]) -> dict[str, Any]:
+    """Return the JSON object of a check."""
+    return {"data_dir": str(data_dir), "ok": not _not_ok(checks), "files": list(map(_file_record, checks))}
+
+
+def senteval_report(checks: Sequence[FileCheck]) -> Report:
+    """Return the files that are not as published, or a row for each task where all are."""
+    bad = _not_ok(checks)
+    if bad:
+        columns = [
+            Column("path", "file"),
+            Column("task"),
+            Column("state"),
+            Column("detail", "found and expected"),
+        ]
+        return Report("Files that are not as published", columns, list(map(_file_record, bad)))
+    tasks = {check.expected.task for check in checks}
+    rows = [
+        {
+            "task": "(not evaluated)" if task == _UNUSED else task,
+            "files": sum(check.expected.task == task for check in checks),
+            "lines": sum(check.expected.lines for check in checks if check.expected.task == task),
+        }
+        for task in sorted(tasks, key=lambda task: (task == _UNUSED, task))
+    ]
+    columns = [Column("task"), Column("files", kind="count"), Column("lines", kind="count")]
+    return Report("All files are as published", columns, rows)
+
+
+def _not_ok(checks: Sequence[FileCheck]) -> list[FileCheck]:
+    return [check for check in checks if check.state is not FileState.OK]
+
+
+def _file_record(check: FileCheck) -> dict[str, Any]:
+    return {
+        "path": check.expected.path,
+        "task": None if check.expected.task == _UNUSED else check.expected.task,
+        "state": check.state,
+        "lines": check.lines,
+        "expected_lines": check.expected.lines,
+        "detail": check.detail or None,
+    }

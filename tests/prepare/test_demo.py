@@ -10,8 +10,9 @@ from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.readers import iter_sentences, read_rows
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import OutputError
-from simcse_cli.prepare.demo_corpus import DemoSizes, build_demo_corpus, write_demo_corpus
+from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, similarity, vary, word
+from simcse_cli.prepare.options import DemoSizes
 
 SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)
 SCENE = Scene("man", "play", "guitar", "park", "night")
@@ -81,7 +82,7 @@ def test_build_demo_corpus_is_fixed_by_its_seed(corpus):
 
 def test_build_demo_corpus_does_not_depend_on_hash_seeds(corpus):
     script = (
-        "import json; from simcse_cli.prepare.demo_corpus import *;"
+        "import json; from simcse_cli.prepare.demo import *; from simcse_cli.prepare.options import *;"
         f"print(json.dumps(build_demo_corpus({SIZES!r}, seed=3).sentences))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -4,13 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from simcse_cli.prepare.corpora import (
-    DocumentCounts,
-    iter_documents,
-    neighbour_rows,
-    sentence_rows,
-    training_rows,
-)
+from simcse_cli.prepare.neighbours import DocumentCounts, iter_documents, neighbour_pairs
 
 DOCUMENTS = [["a1", "a2", "a3", "a4"], ["b1"], ["c1", "c2"]]
 TEXT = "\n\na1\na2\na3\na4\n\n \nb1\n\nc1\nc2"
@@ -18,14 +12,6 @@ TEXT = "\n\na1\na2\na3\na4\n\n \nb1\n\nc1\nc2"
 
 def read(sources, **settings):
     return [list(document) for document in iter_documents(sources, **settings)]
-
-
-def test_sentence_rows_reads_sources_in_order(tmp_path):
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
-    (tmp_path / "b.jsonl").write_text('{"text": "three. Four."}\n')
-    sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
-    assert list(sentence_rows(sources)) == [("one",), ("two",), ("three. Four.",)]
-    assert list(sentence_rows(sources, split=True))[2:] == [("three.",), ("Four.",)]
 
 
 def test_iter_documents_splits_text_at_blank_lines(tmp_path):
@@ -48,43 +34,42 @@ def test_iter_documents_takes_each_table_row_as_one(tmp_path):
     assert read([tmp_path / "a.jsonl"], split=True) == [["One here.", "Two there."], ["x", "y"]]
 
 
-def test_neighbour_rows_pairs_each_sentence_with_the_next():
-    assert list(neighbour_rows(DOCUMENTS, seed=0)) == [("a1", "a2"), ("a2", "a3"), ("a3", "a4"), ("c1", "c2")]
+def test_neighbour_pairs_pairs_each_sentence_with_the_next():
+    assert list(neighbour_pairs(DOCUMENTS, seed=0)) == [
+        ("a1", "a2"),
+        ("a2", "a3"),
+        ("a3", "a4"),
+        ("c1", "c2"),
+    ]
 
 
 @pytest.mark.parametrize("reach", [1, 2, 3, 10])
-def test_neighbour_rows_with_every_gives_all_pairs_within_reach(reach):
+def test_neighbour_pairs_with_every_gives_all_pairs_within_reach(reach):
     expected = [
         (document[i], document[j])
         for document in DOCUMENTS
         for i in range(len(document))
         for j in range(i + 1, min(i + reach + 1, len(document)))
     ]
-    assert list(neighbour_rows(DOCUMENTS, reach=reach, every=True, seed=0)) == expected
+    assert list(neighbour_pairs(DOCUMENTS, reach=reach, every=True, seed=0)) == expected
 
 
-def test_neighbour_rows_draws_uniformly_from_those_in_reach():
+def test_neighbour_pairs_draws_uniformly_from_those_in_reach():
     document = [str(i) for i in range(6001)]
-    rows = list(neighbour_rows([document], reach=3, seed=5))
+    rows = list(neighbour_pairs([document], reach=3, seed=5))
     assert [anchor for anchor, _ in rows] == document[:-1]
     distances = Counter(int(positive) - int(anchor) for anchor, positive in rows)
     assert set(distances) == {1, 2, 3}
     assert all(abs(count - 2000) < 5 * 36.5 for count in distances.values())
-    assert rows == list(neighbour_rows([document], reach=3, seed=5))
+    assert rows == list(neighbour_pairs([document], reach=3, seed=5))
 
 
-def test_neighbour_rows_of_brown_keep_document_borders(shared_data):
+def test_neighbour_pairs_of_brown_keep_document_borders(shared_data):
     path = shared_data / "brown" / "brown.txt"
     documents = [block.split("\n") for block in path.read_text().strip("\n").split("\n\n")]
     counts = DocumentCounts()
-    rows = list(neighbour_rows(iter_documents([path], counts=counts), seed=0))
+    rows = list(neighbour_pairs(iter_documents([path], counts=counts), seed=0))
     assert (counts.n_documents, counts.n_sentences) == (500, 57340)
     expected = [pair for lines in documents for pair in pairwise(lines)]
     assert rows == expected
     assert len(rows) == 57340 - 500
-
-
-def test_training_rows_takes_the_columns_there_are(tmp_path):
-    (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
-    (tmp_path / "b.txt").write_text("one\n")
-    assert list(training_rows([tmp_path / "a.csv", tmp_path / "b.txt"])) == [("a", "b", "c"), ("one",)]

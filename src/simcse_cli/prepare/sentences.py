@@ -1,6 +1,14 @@
-"""Running text to sentences by rule: no model, no download, the same result everywhere."""
+"""``prepare sentences``: one sentence per line, of lines or of running text split by rule."""
 
 import re
+from collections.abc import Iterator, Sequence
+
+from simcse_cli.data.readers import Source, iter_sentences
+from simcse_cli.data.writers import Row
+from simcse_cli.prepare.lint import CountTokens
+from simcse_cli.prepare.options import SentenceOptions
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.progress import Progress
 
 _TITLES = ("mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "capt", "st", "jr", "sr")
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
@@ -11,6 +19,39 @@ _BOUNDARY = re.compile(
     r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
 )
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
+
+
+def prepare_sentences(
+    inputs: Sequence[str],
+    options: SentenceOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write the sentences of the inputs."""
+    column, split = options.column, options.split_sentences
+    write_rows(
+        "sentences",
+        sentence_rows(inputs, column=column, split=split, encoding=options.encoding),
+        ("text",),
+        options,
+        inputs=inputs,
+        settings={"column": column, "split_sentences": split},
+        count_tokens=count_tokens,
+        progress=progress,
+    )
+
+
+def sentence_rows(
+    sources: Sequence[Source], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
+    for source in sources:
+        for text in iter_sentences(source, column=column, encoding=encoding):
+            if split:
+                yield from ((sentence,) for sentence in split_sentences(text))
+            else:
+                yield (text,)
 
 
 def split_sentences(text: str) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from simcse_cli.errors import DataError
-from simcse_cli.prepare.pair_files import caption_rows, pair_rows, parallel_rows
+from simcse_cli.prepare.pairs import caption_rows, pair_rows, parallel_rows
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow so?\t1\n1\t3\t4\tA\tB\t0\n"
 MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid he\n0\t7\t8\ta\tb\n'

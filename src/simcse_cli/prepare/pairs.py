@@ -1,4 +1,4 @@
-"""Paraphrase and caption corpora as ``(anchor, positive)`` rows, read in their published layouts."""
+"""``prepare pairs``: paraphrase and caption corpora in their published layouts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,12 @@ from simcse_cli.data.readers import (
     source_name,
 )
 from simcse_cli.data.writers import Row
-from simcse_cli.errors import DataError
+from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import STDIO, iter_lines
+from simcse_cli.prepare.lint import CountTokens
+from simcse_cli.prepare.options import PairOptions
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,49 @@ _WIKIAUTO_MANUAL = (
     "gleu_score",
 )
 _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
+
+
+def prepare_pairs(
+    inputs: Sequence[str],
+    options: PairOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write the pairs of the inputs.
+
+    Raises:
+        ConfigError: not two files for ``--parallel``, or not two names for ``--columns``.
+    """
+    encoding = options.encoding
+    if options.flickr30k:
+        rows = caption_rows(inputs, encoding=encoding)
+    elif options.parallel:
+        rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=encoding)
+    else:
+        columns = None if options.columns is None else _two(options.columns.split(","), "--columns", "names")
+        rows = pair_rows(inputs, columns=columns, encoding=encoding)
+    write_rows(
+        "pairs",
+        rows,
+        POSITIONAL[:2],
+        options,
+        inputs=inputs,
+        settings={
+            "flickr30k": options.flickr30k,
+            "parallel": options.parallel,
+            "columns": options.columns,
+        },
+        measure_overlap=options.overlap,
+        count_tokens=count_tokens,
+        progress=progress,
+    )
+
+
+def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
+    if len(values) != 2:
+        raise ConfigError(f"{flag} needs two {what}, found {len(values)}: {', '.join(values)}")
+    return values[0], values[1]
 
 
 def pair_rows(
@@ -102,9 +149,8 @@ def _delimited_layout(source: Source, encoding: str) -> tuple[FileFormat | None,
     if str(source) == STDIO:
         return FileFormat.TSV, None
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
-    if cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1:
-        return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)]
-    return FileFormat.TSV, None
+    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1
+    return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
 
 
 def _layout_of(record: Record, columns: tuple[str, str] | None, place: str) -> PairLayout:

@@ -1,45 +1,51 @@
-"""Sentences and neighbouring sentences from running text."""
+"""``prepare neighbours``: pairs of neighbouring sentences from documents."""
 
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simcse_cli.data.readers import (
-    POSITIONAL,
-    FileFormat,
-    Source,
-    find_column,
-    guess_format,
-    iter_records,
-    iter_sentences,
-)
+from simcse_cli.data.readers import POSITIONAL, FileFormat, Source, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.sentence_splitter import split_sentences
+from simcse_cli.prepare.lint import CountTokens
+from simcse_cli.prepare.options import NeighbourOptions
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.prepare.sentences import split_sentences
+from simcse_cli.progress import Progress
 
 
-def sentence_rows(
-    sources: Sequence[Source], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
-) -> Iterator[Row]:
-    """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
-    for source in sources:
-        for text in iter_sentences(source, column=column, encoding=encoding):
-            if split:
-                yield from ((sentence,) for sentence in split_sentences(text))
-            else:
-                yield (text,)
-
-
-def training_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
-    for source in sources:
-        if guess_format(source) is FileFormat.TEXT:
-            yield from sentence_rows([source], encoding=encoding)
-            continue
-        for _, record in iter_records(source, encoding=encoding):
-            found = [find_column(record, name) for name in POSITIONAL]
-            columns = [name for name in found if name is not None] or list(record)
-            yield tuple(record[name] for name in columns)
+def prepare_neighbours(
+    inputs: Sequence[str],
+    options: NeighbourOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write the neighbours in the documents of the inputs; warns if there seem to be no documents."""
+    column, split = options.column, options.split_sentences
+    counts = DocumentCounts()
+    documents = iter_documents(inputs, column=column, split=split, encoding=options.encoding, counts=counts)
+    result = write_rows(
+        "neighbours",
+        neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed),
+        POSITIONAL[:2],
+        options,
+        inputs=inputs,
+        settings={
+            "next": options.reach,
+            "every": options.every,
+            "column": column,
+            "split_sentences": split,
+        },
+        measure_overlap=options.overlap,
+        corpus=counts,
+        count_tokens=count_tokens,
+        progress=progress,
+    )
+    if counts.n_documents == len(inputs) and result.counts.read > 1:
+        progress.warn(
+            "no blank line separates documents: pairs are neighbours only if the lines are in document order"
+        )
 
 
 @dataclass
@@ -98,7 +104,7 @@ def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Ite
                 yield sentence
 
 
-def neighbour_rows(
+def neighbour_pairs(
     documents: Iterable[Iterable[str]], *, reach: int = 1, every: bool = False, seed: int
 ) -> Iterator[Row]:
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.

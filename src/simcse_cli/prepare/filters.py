@@ -1,0 +1,128 @@
+"""What becomes of rows on their way into a file: cleaned, dropped for a reason, sampled.
+
+A row is a tuple of one to three texts: a sentence, a pair, or a pair with a hard negative.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+
+from simcse_cli.data.text import clean_text, match_key
+from simcse_cli.data.writers import Row
+from simcse_cli.prepare.minhash import NearIndex
+
+RowFilter = Callable[[Sequence[Row]], list[str | None]]
+"""Gives for each row why it is dropped, or None to keep it; may remember the rows before."""
+
+_BATCH_ROWS = 1024
+
+
+@dataclass
+class RowCounts:
+    """How many rows were read and kept, and how many each reason dropped; read = kept + sum of dropped."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+def filter_rows(rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts) -> Iterator[Row]:
+    """Yield the rows that every filter keeps, and count; what one filter drops the next one does not see."""
+    stream = iter(rows)
+    while batch := list(islice(stream, _BATCH_ROWS)):
+        counts.read += len(batch)
+        for reasons_of in filters:
+            reasons = reasons_of(batch) if batch else []
+            counts.dropped.update(reason for reason in reasons if reason is not None)
+            batch = [row for row, reason in zip(batch, reasons, strict=True) if reason is None]
+        counts.kept += len(batch)
+        yield from batch
+
+
+def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows with every text on one line and without control characters."""
+    return (tuple(clean_text(text) for text in row) for row in rows)
+
+
+def drop_empty(rows: Sequence[Row]) -> list[str | None]:
+    """Drop rows in which a text is empty."""
+    return [None if all(row) else "empty" for row in rows]
+
+
+def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
+    """Drop triplets whose positive and hard negative are the same: no embedding can tell them apart."""
+    return [
+        "positive_is_hard_negative" if len(row) > 2 and match_key(row[1]) == match_key(row[2]) else None
+        for row in rows
+    ]
+
+
+def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
+    """Return a filter that drops rows in which a text has fewer or more words, by white space."""
+
+    def reason(row: Row) -> str | None:
+        lengths = [len(text.split()) for text in row]
+        if min_words is not None and min(lengths) < min_words:
+            return "too_short"
+        if max_words is not None and max(lengths) > max_words:
+            return "too_long"
+        return None
+
+    return lambda rows: [reason(row) for row in rows]
+
+
+def digest_keys(keys: Iterable[str]) -> int:
+    """Return 64 bits that stand for the match keys of a row, column by column."""
+    joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
+
+
+def drop_duplicates() -> RowFilter:
+    """Return a filter that drops rows with the match keys of an earlier one; about 80 bytes per row."""
+    seen: set[int] = set()
+
+    def reason(digest: int) -> str | None:
+        if digest in seen:
+            return "duplicate"
+        seen.add(digest)
+        return None
+
+    return lambda rows: [reason(digest_keys(map(match_key, row))) for row in rows]
+
+
+def drop_near_duplicates(threshold: float) -> RowFilter:
+    """Return a filter that drops rows near an earlier kept one; the texts of a row are compared as one."""
+    index = NearIndex(threshold)
+
+    def reasons(rows: Sequence[Row]) -> list[str | None]:
+        found: list[str | None] = []
+        for sketch in index.sketch([" ".join(row) for row in rows]):
+            near = bool(index.find(sketch))
+            if not near:
+                index.add(sketch)
+            found.append("near_duplicate" if near else None)
+        return found
+
+    return reasons
+
+
+def sample_rows(rows: Iterable[Row], size: int, *, seed: int, keep_order: bool = False) -> list[Row]:
+    """Return ``size`` rows drawn uniformly without replacement, or all when there are no more; one pass.
+
+    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random, or that
+    of the input with ``keep_order``.
+    """
+    rng = random.Random(seed)
+    reservoir: list[tuple[int, Row]] = []
+    for position, row in enumerate(rows):
+        if position < size:
+            reservoir.append((position, row))
+        elif (slot := int(rng.random() * (position + 1))) < size:
+            reservoir[slot] = (position, row)
+    reservoir.sort()
+    if not keep_order:
+        rng.shuffle(reservoir)
+    return [row for _, row in reservoir]
