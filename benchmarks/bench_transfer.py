@@ -22,7 +22,7 @@ from measure import Timing, alternate, arguments, data_dir, machine, report
 from simcse_cli.choices import TRANSFER_TASKS, Pooler, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
-from simcse_cli.evaluation.features import pair_features
+from simcse_cli.evaluation.linear import difference_and_product
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import outer_splits
 from simcse_cli.models.checkpoint import load_encoder
@@ -96,7 +96,7 @@ def main() -> None:
         task = read_transfer_task(data_dir() / "senteval", name)
         vectors = cache.embed(name, task.sentences, encoder.encode)
         n = len(task.left)
-        features = pair_features(vectors[:n], vectors[n:]) if task.right else vectors
+        features = difference_and_product(vectors[:n], vectors[n:]) if task.right else vectors
         timings, (_, accuracy, _) = compared(task, features, options.protocol, options.rounds)
         medians = [timings[side].median(options.clock) for side in ("plain", "batched")]
         rows.append(row(name, *medians, accuracy))

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.pair_scores import SubsetPairs, write_pair_scores
-from simcse_cli.predictions import TaskPredictions, write_predictions
+from simcse_cli.predictions import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
 from simcse_cli.runs import RunRecord
 
 

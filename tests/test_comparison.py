@@ -17,8 +17,7 @@ from simcse_cli.comparison.results import StsView, read_results
 from simcse_cli.comparison.sources import load_entries
 from simcse_cli.comparison.tables import compare, pareto_front, unlike_settings
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.pair_scores import SubsetPairs
-from simcse_cli.predictions import TaskPredictions
+from simcse_cli.predictions import SubsetPairs, TaskPredictions
 
 
 def entry(label: str, **fields: Any) -> Entry:

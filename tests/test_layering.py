@@ -19,7 +19,7 @@ SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
     {"choices", "errors", "processes", "progress"},
     {"devices", "files", "metrics", "recipes", "report", "settings"},
-    {"config", "data", "losses", "postprocess", "runs", "pair_scores", "predictions"},
+    {"config", "data", "losses", "postprocess", "runs", "predictions"},
     {"kernels"},
     {"models", "prepare"},
     {"augment"},
@@ -80,8 +80,8 @@ PENDING_WRITERS = {"commands/_analyze_output.py", "commands/_train_processes.py"
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
 PENDING_NAMES = {
-    *("Correction", "RatedPairs", "Share", "System", "attend", "attend_from_first", "embed", "mean_of"),
-    *("neighbour_rows", "pair_features", "pareto_front", "show", "takes", "unit_rows"),
+    *("Correction", "Share", "System", "attend", "attend_from_first", "embed", "mean_of"),
+    *("neighbour_rows", "pareto_front", "show", "takes", "unit_rows"),
 }
 
 

@@ -1,14 +1,25 @@
-"""The file of predicted classes: written, read back, lined up, and refused with the line that is wrong."""
+"""Saved scores of examples: written, read back, lined up, and refused with the line that is wrong."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.predictions import TaskPredictions, read_predictions, same_examples, write_predictions
+from simcse_cli.predictions import (
+    SubsetPairs,
+    TaskPredictions,
+    read_pair_scores,
+    read_predictions,
+    same_examples,
+    same_pairs,
+    write_pair_scores,
+    write_predictions,
+)
 
-LINE = '{"task": "MR", "index": %d, "gold": 1, "predicted": 0}'
+EXAMPLE = '{"task": "MR", "index": %d, "gold": 1, "predicted": 0}'
+PAIR = '{"task": "STS12", "subset": "a", "index": %d, "gold": 1.5, "cosine": 0.5}'
 
 
 def task(gold: list[int], predicted: list[int], *texts: tuple[str, ...]) -> TaskPredictions:
@@ -36,8 +47,8 @@ def test_predictions_come_back_as_written(tmp_path: Path) -> None:
     [
         ("{", "line 1: not a JSON object"),
         ('{"task": "MR", "index": 0}', "line 1: no gold, predicted; a line has all of task, index"),
-        ((LINE % 0).replace("1", '"yes"'), "index, gold, predicted need to be numbers"),
-        (LINE % 1, "MR: indices are not 0 to 0"),
+        ((EXAMPLE % 0).replace("1", '"yes"'), "index, gold, predicted need to be numbers"),
+        (EXAMPLE % 1, "MR: indices are not 0 to 0"),
     ],
 )
 def test_malformed_predictions_name_the_place_and_the_fix(tmp_path: Path, text: str, message: str) -> None:
@@ -48,10 +59,11 @@ def test_malformed_predictions_name_the_place_and_the_fix(tmp_path: Path, text: 
     assert "simcse eval transfer --save-scores" in str(caught.value.hint)
 
 
-def test_predictions_are_not_overwritten_unasked(tmp_path: Path) -> None:
-    write_predictions(tmp_path / "p.jsonl", {})
+@pytest.mark.parametrize("write", [write_predictions, write_pair_scores])
+def test_saved_scores_are_not_overwritten_unasked(write: Callable[..., None], tmp_path: Path) -> None:
+    write(tmp_path / "p.jsonl", {})
     with pytest.raises(OutputError, match="exists already"):
-        write_predictions(tmp_path / "p.jsonl", {})
+        write(tmp_path / "p.jsonl", {})
 
 
 def test_same_examples_needs_the_same_classes_and_sentences() -> None:
@@ -62,3 +74,49 @@ def test_same_examples_needs_the_same_classes_and_sentences() -> None:
     assert not same_examples(texts, other_texts, "MR")
     assert not same_examples(plain, other_classes, "MR")
     assert not same_examples(plain, texts, "CR")
+
+
+def test_pair_scores_come_back_as_written(tmp_path: Path) -> None:
+    first = SubsetPairs(np.array([5.0, 0.25]), np.array([0.1, 1 / 3]), ("a", "ü "), ("b", 'c"'))
+    second = SubsetPairs(np.array([2.0]), np.array([-0.5]))
+    path = tmp_path / "pairs.jsonl"
+    write_pair_scores(path, {"STS12": {"x": first, "y": second}})
+    found = read_pair_scores(path)["STS12"]
+    for subset, expected in (("x", first), ("y", second)):
+        assert found[subset].gold.tolist() == expected.gold.tolist()
+        assert found[subset].cosine.tolist() == expected.cosine.tolist()
+        assert (found[subset].left, found[subset].right) == (expected.left, expected.right)
+
+
+def test_pair_scores_are_sorted_by_index(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join([PAIR % 1, (PAIR % 0).replace("0.5}", "0.7}")]) + "\n")
+    assert read_pair_scores(path)["STS12"]["a"].cosine.tolist() == [0.7, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "line 1: not a JSON object"),
+        ('{"task": "STS12", "index": 0}', "line 1: no subset, gold, cosine"),
+        ("[]", "line 1: no task"),
+        ((PAIR % 0).replace("1.5", '"high"'), "need to be numbers"),
+        (PAIR % 1, "STS12 a: indices are not 0 to 0"),
+        (f"{PAIR % 0}\n{PAIR % 0}", "indices are not 0 to 1"),
+    ],
+)
+def test_malformed_pair_scores_name_the_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(text + "\n")
+    with pytest.raises(DataError, match=message):
+        read_pair_scores(path)
+
+
+def test_same_pairs_needs_the_same_subsets_and_gold() -> None:
+    a = {"t": {"s": SubsetPairs(np.array([1.0, 2.0]), np.array([0.1, 0.2]))}}
+    other_gold = {"t": {"s": SubsetPairs(np.array([1.0, 3.0]), np.array([0.1, 0.2]))}}
+    other_subset = {"t": {"u": a["t"]["s"]}}
+    assert same_pairs(a, a, "t")
+    assert not same_pairs(a, other_gold, "t")
+    assert not same_pairs(a, other_subset, "t")
+    assert not same_pairs(a, {}, "t")

@@ -1,16 +1,17 @@
-"""Predicted classes of a transfer evaluation: written by ``eval transfer --save-scores``, read by ``compare``.
+"""Saved scores of single examples: written by ``eval --save-scores``, read by ``compare``.
 
-The file is JSON Lines, one object per test example, in the order of the protocol (by number of words, then by
-label), which is that of the data whatever the classifier::
+The files are JSON Lines, one object per example in the order of the evaluation: for STS the scored pairs, for
+transfer tasks the test examples in the order of the protocol (by number of words, then by label)::
 
+    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83, "left": "...", "right": "..."}
     {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
 
-``index`` counts the test examples of a task from 0, so that two files of the same data line up by task and
-index. ``right`` is there for tasks of sentence pairs.
+``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the same data line
+up. The sentences may be absent; ``right`` is there for pairs only.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,19 @@ import numpy as np
 
 from simcse_cli.files import atomic_text, in_index_order, iter_checked_records
 
-TEXT_KEYS = ("task",)
-NUMBER_KEYS = ("index", "gold", "predicted")
-_REWRITE = "write the file again with `simcse eval transfer --save-scores FILE`"
+
+@dataclass(frozen=True)
+class SubsetPairs:
+    """The pairs of one subset: ``gold`` and ``cosine`` are ``(n,)`` float64; the sentences may be absent."""
+
+    gold: np.ndarray
+    cosine: np.ndarray
+    left: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+
+
+# task -> subset -> its pairs
+PairScores = dict[str, dict[str, SubsetPairs]]
 
 
 @dataclass(frozen=True)
@@ -35,22 +46,53 @@ class TaskPredictions:
 
     @property
     def correct(self) -> np.ndarray:
-        """Return which examples were classified correctly, ``(n,)`` bool."""
+        """Which examples were classified correctly, ``(n,)`` bool."""
         return np.asarray(self.gold == self.predicted)
+
+
+def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
+    """Write the pairs, complete or not at all.
+
+    Raises:
+        OutputError: the file exists (without ``force``) or cannot be written.
+    """
+    _PAIRS.write(
+        target,
+        [((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()],
+        force=force,
+    )
+
+
+def read_pair_scores(source: Path | str) -> PairScores:
+    """Return the pairs of a file by task and subset, each sorted by index.
+
+    Raises:
+        DataError: a line is not JSON or lacks a key, or a subset has a gap; names file and line.
+    """
+    scores: PairScores = {}
+    for (task, subset), gold, cosine, texts in _PAIRS.read(source):
+        texts = texts if all(texts) else ((), ())
+        scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
+    return scores
+
+
+def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
+    """Say whether both hold this task with the same subsets and gold scores, so that they can be paired."""
+    left, right = a.get(task), b.get(task)
+    if left is None or right is None or left.keys() != right.keys():
+        return False
+    return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
 
 
 def write_predictions(
     target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False
 ) -> None:
-    """Write the predictions as JSON Lines, complete or not at all.
+    """Write the predictions, complete or not at all.
 
     Raises:
         OutputError: the file exists (without ``force``) or cannot be written.
     """
-    with atomic_text(target, force=force) as stream:
-        for task, found in tasks.items():
-            for index in range(found.gold.size):
-                stream.write(json.dumps(_record(task, index, found), ensure_ascii=False) + "\n")
+    _CLASSES.write(target, [((task,), found) for task, found in tasks.items()], force=force)
 
 
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
@@ -59,10 +101,10 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
     Raises:
         DataError: a line is not JSON or lacks a key, or a task has a gap; names file and line.
     """
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for record in iter_checked_records(source, texts=TEXT_KEYS, numbers=NUMBER_KEYS, hint=_REWRITE):
-        rows.setdefault(record["task"], []).append(record)
-    return {task: _task(records, f"{source}, {task}") for task, records in rows.items()}
+    return {
+        task: TaskPredictions(gold, predicted, *texts)
+        for (task,), gold, predicted, texts in _CLASSES.read(source)
+    }
 
 
 def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str) -> bool:
@@ -73,26 +115,67 @@ def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredicti
     return len(set(texts)) < 2
 
 
-def _record(task: str, index: int, found: TaskPredictions) -> dict[str, Any]:
-    classes = {"gold": int(found.gold[index]), "predicted": int(found.predicted[index])}
-    texts = {"left": found.left, "right": found.right}
-    return {
-        "task": task,
-        "index": index,
-        **classes,
-        **{side: values[index] for side, values in texts.items() if values},
-    }
+_Texts = tuple[str, ...]
+_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[_Texts, _Texts]]
 
 
-def _task(records: Sequence[dict[str, Any]], place: str) -> TaskPredictions:
-    ordered = in_index_order(records, place=place, hint=_REWRITE)
-    return TaskPredictions(
-        gold=np.array([record["gold"] for record in ordered], dtype=np.int64),
-        predicted=np.array([record["predicted"] for record in ordered], dtype=np.int64),
-        left=_texts(ordered, "left"),
-        right=_texts(ordered, "right"),
-    )
+@dataclass(frozen=True)
+class _FileFormat:
+    """Names and types in one kind of file.
+
+    Attributes:
+        groups: keys that name the group an example belongs to.
+        value: key of what the model gave.
+        dtype: of gold and value.
+        suite: whose evaluation writes the file.
+    """
+
+    groups: tuple[str, ...]
+    value: str
+    dtype: type[np.generic]
+    suite: str
+
+    @property
+    def hint(self) -> str:
+        return f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
+
+    def write(
+        self,
+        target: Path | str,
+        groups: Iterable[tuple[tuple[str, ...], SubsetPairs | TaskPredictions]],
+        *,
+        force: bool,
+    ) -> None:
+        with atomic_text(target, force=force) as stream:
+            for names, found in groups:
+                columns: dict[str, Sequence[Any]] = {
+                    "index": range(found.gold.size),
+                    "gold": found.gold.tolist(),
+                    self.value: getattr(found, self.value).tolist(),
+                }
+                columns |= {side: texts for side in ("left", "right") if (texts := getattr(found, side))}
+                for row in zip(*columns.values(), strict=True):
+                    record = dict(zip(self.groups, names, strict=True)) | dict(zip(columns, row, strict=True))
+                    stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def read(self, source: Path | str) -> Iterable[_Group]:
+        """Yield the names, gold, values and sentences of each group, in order of first appearance."""
+        rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        numbers = ("index", "gold", self.value)
+        for record in iter_checked_records(source, texts=self.groups, numbers=numbers, hint=self.hint):
+            rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
+        for names, records in rows.items():
+            ordered = in_index_order(records, place=f"{source}, {' '.join(map(str, names))}", hint=self.hint)
+            gold, values = (
+                np.array([record[key] for record in ordered], dtype=self.dtype)
+                for key in ("gold", self.value)
+            )
+            left, right = (
+                tuple(record[side] for record in ordered) if all(side in record for record in ordered) else ()
+                for side in ("left", "right")
+            )
+            yield names, gold, values, (left, right)
 
 
-def _texts(records: Sequence[dict[str, Any]], side: str) -> tuple[str, ...]:
-    return tuple(record[side] for record in records) if all(side in record for record in records) else ()
+_PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")
+_CLASSES = _FileFormat(("task",), "predicted", np.int64, "transfer")

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from simcse_cli.pair_scores import read_pair_scores
+from simcse_cli.predictions import read_pair_scores
 
 
 @pytest.fixture

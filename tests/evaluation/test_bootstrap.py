@@ -1,18 +1,28 @@
+"""Resampled correlations against SciPy on the drawn data, intervals, paired tests, and corrections by hand."""
+
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import spearmanr
 
-from simcse_cli.choices import Aggregation, Metric, Probe, TransferProtocol
+from simcse_cli.choices import Aggregation, Correction, Metric, Probe, TransferProtocol
 from simcse_cli.evaluation.bootstrap import (
+    Discordance,
+    PairedSample,
+    ResampledCorrelation,
+    adjust,
+    discordance,
     interval,
+    mcnemar_exact,
+    paired_accuracy_bootstrap,
+    paired_bootstrap,
     resample_accuracy,
+    resample_counts,
     resample_sts,
-    sts_intervals,
-    transfer_intervals,
 )
 from simcse_cli.evaluation.correlation import pearson
-from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
-from simcse_cli.evaluation.transfer import TransferResult, TransferScore
+from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, sts_intervals
+from simcse_cli.evaluation.transfer import TransferResult, TransferScore, transfer_intervals
 
 
 def scores(n, seed, noise=1.0):
@@ -114,3 +124,219 @@ def test_average_of_independent_tasks_has_a_narrower_interval():
     intervals = transfer_intervals(TransferResult(TransferProtocol.FAST, Probe.SENTEVAL, found, 1.0))
     widths = [each.high - each.low for each in intervals.tasks.values()]
     assert intervals.average.high - intervals.average.low == pytest.approx(np.mean(widths) / 2, rel=0.1)
+
+
+ORACLES = {Metric.SPEARMAN: stats.spearmanr, Metric.PEARSON: stats.pearsonr}
+
+
+def sample(n: int, *, noise: float, seed: int = 0) -> PairedSample:
+    """Return pairs whose candidate is closer to gold than the baseline when ``noise`` is below 1."""
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 11, n) / 2
+    return PairedSample(gold, gold + noise * 2 * rng.normal(size=n), gold + 2 * rng.normal(size=n))
+
+
+def test_resample_counts_are_draws_of_n_with_replacement() -> None:
+    blocks = list(resample_counts(1000, 900, np.random.default_rng(0)))
+    counts = np.hstack(blocks)
+    assert len(blocks) > 1
+    assert counts.shape == (1000, 900)
+    assert (counts.sum(axis=0) == 1000).all()
+    # how often a pair is drawn is binomial: mean 1, variance 1 - 1/n
+    assert counts.var() == pytest.approx(0.999, abs=0.01)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_resampled_correlation_equals_scipy_on_the_drawn_pairs(metric: Metric) -> None:
+    rng = np.random.default_rng(1)
+    gold = rng.integers(0, 6, 80).astype(float)  # many ties
+    scores = [(gold + rng.normal(size=80)).round(1), rng.normal(size=80)]
+    counts = next(resample_counts(80, 20, rng))
+    found = ResampledCorrelation(*scores, gold=gold, metric=metric)(counts)
+    for column, drawn in enumerate(counts.T.astype(int)):
+        for row, values in enumerate(scores):
+            expected = ORACLES[metric](np.repeat(values, drawn), np.repeat(gold, drawn)).statistic
+            assert found[row, column] == pytest.approx(expected, abs=1e-12)
+
+
+def test_observed_correlation_is_that_of_the_data() -> None:
+    gold, values = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.3, 0.2, 0.4])
+    assert ResampledCorrelation(values, gold=gold).observed().tolist() == [pytest.approx(0.8)]
+
+
+def test_constant_scores_correlate_with_nothing() -> None:
+    correlation = ResampledCorrelation(np.ones(3), gold=np.array([1.0, 2.0, 3.0]))
+    assert correlation.observed().tolist() == [0.0]
+
+
+def test_resampled_correlation_refuses_unlike_lengths() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        ResampledCorrelation(np.ones(3), gold=np.ones(4))
+    with pytest.raises(ValueError, match="at least 2"):
+        ResampledCorrelation(np.ones(1), gold=np.ones(1))
+
+
+def test_equal_models_differ_by_nothing() -> None:
+    pairs = sample(50, noise=0.5)
+    same = PairedSample(pairs.gold, pairs.baseline, pairs.baseline)
+    tests, mean = paired_bootstrap({"STS12": [same]}, n_resamples=100)
+    assert (tests["STS12"].difference, tests["STS12"].p_value) == (0.0, 1.0)
+    assert mean == tests["STS12"]
+
+
+def test_clearly_better_model_gets_the_smallest_p_value() -> None:
+    tests, _ = paired_bootstrap({"STS12": [sample(400, noise=0.2)]}, n_resamples=199)
+    found = tests["STS12"]
+    assert found.p_value == pytest.approx(2 / 200)
+    assert 0 < found.low < found.difference < found.high
+
+
+def test_exchanging_the_models_mirrors_the_test() -> None:
+    pairs = sample(120, noise=0.9)
+    swapped = PairedSample(pairs.gold, pairs.baseline, pairs.candidate)
+    there = paired_bootstrap({"STS12": [pairs]}, n_resamples=300)[1]
+    back = paired_bootstrap({"STS12": [swapped]}, n_resamples=300)[1]
+    assert back.difference == -there.difference
+    assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
+    assert back.p_value == pytest.approx(there.p_value)
+
+
+@pytest.mark.parametrize("aggregation", list(Aggregation))
+def test_observed_difference_is_that_of_the_aggregated_scores(aggregation: Aggregation) -> None:
+    subsets = [sample(40, noise=0.5, seed=1), sample(90, noise=0.8, seed=2)]
+    tests, _ = paired_bootstrap({"STS12": subsets}, aggregation=aggregation, n_resamples=20)
+
+    def score(name: str) -> float:
+        values = [(getattr(one, name), one.gold) for one in subsets]
+        if aggregation is Aggregation.ALL:
+            joined = [np.concatenate(side) for side in zip(*values, strict=True)]
+            return float(stats.spearmanr(*joined).statistic)
+        weights = [1, 1] if aggregation is Aggregation.MEAN else [40, 90]
+        return float(np.average([stats.spearmanr(x, y).statistic for x, y in values], weights=weights))
+
+    assert tests["STS12"].difference == pytest.approx(score("candidate") - score("baseline"), abs=1e-12)
+    assert tests["STS12"].n_pairs == 130
+
+
+def test_mean_over_tasks_is_the_mean_of_their_differences() -> None:
+    tasks = {"STS12": [sample(60, noise=0.5, seed=1)], "STS13": [sample(60, noise=1.5, seed=2)]}
+    tests, mean = paired_bootstrap(tasks, n_resamples=50)
+    assert mean.difference == pytest.approx(np.mean([test.difference for test in tests.values()]))
+    alone, _ = paired_bootstrap({"STS13": tasks["STS13"]}, n_resamples=50)
+    assert alone["STS13"] == tests["STS13"]  # a task's draws do not depend on the others
+
+
+def test_p_values_are_uniform_when_the_models_are_equally_good() -> None:
+    p_values = [
+        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value
+        for seed in range(150)
+    ]
+    # far coarser than a calibration study: a tenth below 0.1, half below 0.5
+    assert 0.04 < np.mean(np.array(p_values) < 0.1) < 0.18
+    assert 0.38 < np.mean(np.array(p_values) < 0.5) < 0.62
+
+
+def test_paired_bootstrap_is_a_function_of_the_seed() -> None:
+    tasks = {"STS12": [sample(60, noise=0.9)]}
+    first, again, other = (paired_bootstrap(tasks, n_resamples=50, seed=seed)[1] for seed in (1, 1, 2))
+    assert first == again
+    assert first.low != other.low
+
+
+def test_paired_bootstrap_refuses_no_task() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        paired_bootstrap({})
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        (Correction.HOLM, [0.03, 0.06, 0.06]),
+        (Correction.BH, [0.03, 0.04, 0.04]),
+        (Correction.NONE, [0.01, 0.04, 0.03]),
+    ],
+)
+def test_adjust_by_hand(correction: Correction, expected: list[float]) -> None:
+    assert adjust([0.01, 0.04, 0.03], correction) == pytest.approx(expected)
+    assert adjust([], correction) == []
+
+
+def test_adjust_bh_equals_scipy() -> None:
+    p_values = np.random.default_rng(3).uniform(size=20)
+    assert adjust(p_values.tolist(), Correction.BH) == pytest.approx(stats.false_discovery_control(p_values))
+
+
+def test_adjusted_p_values_are_at_most_one() -> None:
+    assert adjust([0.9, 0.8], Correction.HOLM) == [1.0, 1.0]
+
+
+def test_discordance_counts_who_is_right_alone() -> None:
+    candidate = np.array([True, True, True, False, False])
+    baseline = np.array([True, False, False, True, False])
+    assert discordance(candidate, baseline) == Discordance(2, 1, 5)
+    assert discordance(baseline, candidate) == Discordance(1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((0, 0), 1.0), ((0, 5), 2 / 32), ((1, 9), 22 / 1024), ((7, 7), 1.0), ((3, 0), 0.25), ((0, 1), 1.0)],
+)
+def test_mcnemar_is_the_closed_form(counts: tuple[int, int], expected: float) -> None:
+    assert mcnemar_exact(Discordance(*counts, n=100)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("counts", [(3, 11), (40, 61), (250, 310), (1200, 1000), (0, 40)])
+def test_mcnemar_equals_the_binomial_test_of_scipy_both_ways(counts: tuple[int, int]) -> None:
+    expected = stats.binomtest(counts[0], sum(counts), 0.5).pvalue
+    for order in (counts, counts[::-1]):
+        assert mcnemar_exact(Discordance(*order, n=5000)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_accuracy_bootstrap_has_the_moments_of_the_difference() -> None:
+    """The variance of one example's difference is b + c - (b - c)^2 with b and c as shares; the interval is normal."""
+    found = Discordance(180, 120, 2000)
+    test, mean = (paired_accuracy_bootstrap({"MR": found}, n_resamples=20_000)[part] for part in (0, 1))
+    b, c = 180 / 2000, 120 / 2000
+    error = np.sqrt((b + c - (b - c) ** 2) / 2000)
+    assert test["MR"].difference == pytest.approx(0.03)
+    assert (test["MR"].low, test["MR"].high) == pytest.approx(
+        (0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4
+    )
+    assert test["MR"].p_value == pytest.approx(2 * stats.norm.sf(0.03 / error), abs=3e-4)
+    assert mean == test["MR"]
+
+
+def test_accuracy_bootstrap_equals_drawing_the_examples_themselves() -> None:
+    rng = np.random.default_rng(0)
+    candidate, baseline = rng.random((2, 60)) < np.array([[0.8], [0.6]])
+    found = paired_accuracy_bootstrap({"CR": discordance(candidate, baseline)}, n_resamples=40_000)[1]
+    each = candidate.astype(float) - baseline
+    drawn = each[rng.integers(0, 60, (40_000, 60))].mean(axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1.01 / 60)
+    assert found.p_value == pytest.approx(2 * (drawn <= 0).mean(), abs=5e-3)
+
+
+def test_accuracy_bootstrap_of_the_mean_joins_independent_tasks() -> None:
+    tasks = {"MR": Discordance(30, 10, 400), "CR": Discordance(0, 0, 200)}
+    tests, mean = paired_accuracy_bootstrap(tasks)
+    assert tests["CR"].p_value == 1.0
+    assert (tests["CR"].low, tests["CR"].high) == (0.0, 0.0)
+    assert mean.difference == pytest.approx(0.025)
+    assert (mean.low, mean.high) == pytest.approx((tests["MR"].low / 2, tests["MR"].high / 2))
+    assert mean.n_pairs == 600
+    assert paired_accuracy_bootstrap({"MR": tasks["MR"]})[0]["MR"] == tests["MR"]  # whatever else is tested
+
+
+def test_accuracy_bootstrap_turns_its_sign_with_the_order() -> None:
+    one, other = (
+        paired_accuracy_bootstrap({"MR": found})[1]
+        for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
+    )
+    assert one.difference == -other.difference == pytest.approx(0.1)
+    assert one.p_value == pytest.approx(other.p_value, abs=0.05)
+
+
+def test_accuracy_bootstrap_needs_a_task() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        paired_accuracy_bootstrap({})

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from simcse_cli.choices import Aggregation, Metric
-from simcse_cli.evaluation.correlation import aggregate, cosine_rows, pearson, spearman
+from simcse_cli.evaluation.correlation import aggregate, cosine_rows, pearson, spearman, strata
 
 
 @pytest.fixture
@@ -62,3 +62,16 @@ def test_one_undefined_subset_leaves_the_mean_undefined(pairs):
     subsets = [(x, y), (np.ones(3), np.arange(3.0))]
     assert aggregate(Metric.SPEARMAN, Aggregation.MEAN, subsets) is None
     assert aggregate(Metric.SPEARMAN, Aggregation.ALL, subsets) is not None
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "sizes", "weights"),
+    [(Aggregation.ALL, [5], [1]), (Aggregation.MEAN, [2, 3], [1, 1]), (Aggregation.WMEAN, [2, 3], [2, 3])],
+)
+def test_strata_are_what_is_correlated_apart(aggregation, sizes, weights):
+    gold = np.arange(5.0)
+    parts, found = strata(aggregation, [(-gold[:2], gold[:2]), (-gold[2:], gold[2:])])
+    assert [len(part[0]) for part in parts] == sizes
+    assert found.tolist() == weights
+    assert np.concatenate([part[1] for part in parts]).tolist() == gold.tolist()
+    assert all((part[0] == -part[1]).all() for part in parts)

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir, digest_of
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir, digest_of, memoize
 
 
 class CountingEncoder:
@@ -15,6 +15,15 @@ class CountingEncoder:
     def __call__(self, sentences):
         self.calls.append(list(sentences))
         return np.array([[len(s), s.count("a")] for s in sentences], dtype=np.float32)
+
+
+def test_memoize_encodes_every_sentence_once_over_all_calls():
+    encode = CountingEncoder()
+    memoized = memoize(encode)
+    assert memoized(["a", "bb", "a"]).tolist() == [[1, 1], [2, 0], [1, 1]]
+    assert memoized(["bb", "ca"]).tolist() == [[2, 0], [2, 1]]
+    memoized(["a"])
+    assert encode.calls == [["a", "bb"], ["ca"]]
 
 
 @pytest.mark.parametrize("kept", [True, False])

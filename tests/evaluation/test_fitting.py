@@ -10,7 +10,6 @@ from simcse_cli.evaluation.fitting import (
     file_examples,
     fit_postprocessor,
     nli_examples,
-    remembering,
     sample_examples,
     target_examples,
 )
@@ -116,20 +115,6 @@ def test_sample_is_drawn_without_replacement_and_kept_in_order():
     assert drawn == sample_examples(examples, 10, seed=1)
     assert drawn != sample_examples(examples, 10, seed=2)
     assert sample_examples(examples, None, seed=1) == examples
-
-
-def test_remembering_encodes_every_sentence_once():
-    calls: list[list[str]] = []
-
-    def counting(sentences: Sequence[str]) -> np.ndarray:
-        calls.append(list(sentences))
-        return encode(sentences)
-
-    remembered = remembering(counting)
-    np.testing.assert_array_equal(remembered(["a", "b", "a"]), encode(["a", "b", "a"]))
-    np.testing.assert_array_equal(remembered(["b", "c"]), encode(["b", "c"]))
-    remembered(["a"])
-    assert calls == [["a", "b"], ["c"]]
 
 
 def test_fitted_post_processor_records_where_it_comes_from():

@@ -3,15 +3,17 @@ import plain_loop
 import pytest
 import torch
 
-from simcse_cli.errors import TrainingError
-from simcse_cli.evaluation.features import with_constant
-from simcse_cli.evaluation.folds import Split
+from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.evaluation.folds import FitRows
 from simcse_cli.evaluation.linear import (
     OPTIMIZERS,
     FitSettings,
+    difference_and_product,
     fit_linear,
     initial_weights,
     predict,
+    require_finite,
+    with_constant,
 )
 from simcse_cli.progress import SilentProgress
 
@@ -78,9 +80,9 @@ def test_splits_of_different_sizes_train_as_if_each_were_alone():
     features = rng.normal(size=(300, 6)).astype(np.float32)
     labels = (features[:, 0] + rng.normal(size=300) > 0).astype(np.int64)
     splits = [
-        Split(np.arange(200), np.arange(200, 300)),
-        Split(np.arange(50, 251), np.arange(50)),
-        Split(np.arange(100, 300), np.arange(100)),
+        FitRows(np.arange(200), np.arange(200, 300)),
+        FitRows(np.arange(50, 251), np.arange(50)),
+        FitRows(np.arange(100, 300), np.arange(100)),
     ]
     fits = fit(with_constant(features), torch.from_numpy(labels), splits, [plain_loop.PENALTIES] * 3)
     x, y = torch.from_numpy(features), torch.from_numpy(labels)
@@ -105,7 +107,7 @@ def test_every_model_is_counted_as_done_once():
         def update(self, **fields):
             pass
 
-    splits = [Split(np.arange(30), np.arange(30, 40)), Split(np.arange(10, 40), np.arange(10))]
+    splits = [FitRows(np.arange(30), np.arange(30, 40)), FitRows(np.arange(10, 40), np.arange(10))]
     settings = FitSettings("adam", batch_size=8, tenacity=1, epoch_size=1, max_epoch=4)
     fit_linear(
         with_constant(features), labels, splits, np.full((2, 3), 0.01), settings, n_classes=2, task=Counter()
@@ -117,4 +119,22 @@ def test_diverging_weights_are_reported():
     design = torch.full((8, 2), 3e38)
     labels = torch.tensor([0, 1] * 4)
     with pytest.raises(TrainingError, match="weights are not finite"):
-        fit(design, labels, [Split(np.arange(6), np.arange(6, 8))], [[1e-3]])
+        fit(design, labels, [FitRows(np.arange(6), np.arange(6, 8))], [[1e-3]])
+
+
+def test_pair_features_are_the_absolute_difference_and_the_product():
+    features = difference_and_product(np.array([[1.0, -2.0]]), np.array([[3.0, 4.0]]))
+    assert features.tolist() == [[2.0, 6.0, 3.0, -8.0]]
+
+
+def test_with_constant_appends_ones_in_float32():
+    design = with_constant(np.array([[0.5, 2.0], [1.0, 3.0]]))
+    assert design.dtype == torch.float32
+    assert design.tolist() == [[0.5, 2.0, 1.0], [1.0, 3.0, 1.0]]
+
+
+def test_require_finite_counts_the_rows_that_are_not():
+    features = np.array([[1.0, 2.0], [np.inf, np.nan], [np.nan, 0.0]])
+    with pytest.raises(DataError, match="MR: the vectors of 2 of 3 examples are not finite"):
+        require_finite(features, "MR")
+    assert require_finite(features[:1], "MR").tolist() == [[1.0, 2.0]]

@@ -8,7 +8,7 @@ from scipy.stats import pearsonr
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.regressor import (
-    RatedPairs,
+    PairVectors,
     fit_regressor,
     grade_distribution,
     regress_task,
@@ -23,7 +23,7 @@ def rated(n, dim, seed):
     share = rng.uniform(size=(n, 1)).astype(np.float32)
     right = share * left + (1 - share) * noise
     gold = np.clip(np.round(5 * share[:, 0] + 0.3 * rng.normal(size=n), 1), 0, 5).astype(np.float64)
-    return RatedPairs(left, right, gold)
+    return PairVectors(left, right, gold)
 
 
 def plain_regressor(train, dev, test):
@@ -106,7 +106,7 @@ def test_grade_distribution_has_the_gold_score_as_expected_value(gold):
 
 def test_vectors_that_are_not_finite_are_reported():
     train = rated(20, 3, 0)
-    huge = RatedPairs(train.left * 1e25, train.right * 1e25, train.gold)
+    huge = PairVectors(train.left * 1e25, train.right * 1e25, train.gold)
     with pytest.raises(DataError, match="SICK: the vectors of 20 of 20 examples are not finite"):
         fit_regressor(huge, train, train, name="SICK")
 
@@ -136,7 +136,7 @@ def test_regress_task_returns_predictions_in_file_order(tmp_path):
         words = [(len(a.split()), len(b.split())) for a, b in zip(part.left, part.right, strict=True)]
         order = sorted(range(part.n_pairs), key=lambda i: (*words[i], part.gold[i]))
         left, right = letter_counts(part.left), letter_counts(part.right)
-        pairs.append((RatedPairs(left[order], right[order], part.gold[order]), order))
+        pairs.append((PairVectors(left[order], right[order], part.gold[order]), order))
     predicted, _ = plain_regressor(*(rated_pairs for rated_pairs, _ in pairs))
     np.testing.assert_allclose(score.subsets["test"].predicted[pairs[2][1]], predicted, atol=2e-3)
     assert np.array_equal(score.subsets["test"].gold, parts[2].gold)

@@ -5,10 +5,16 @@ import pytest
 from scipy import stats
 
 from helpers import plain_vectors
-from simcse_cli.choices import STS_TASKS, Aggregation, Metric
+from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.evaluation.sts import (
+    STS_SETTINGS,
+    StsResult,
+    evaluate_per_task,
+    evaluate_sts,
+    resolve_setting,
+)
 from simcse_cli.progress import SilentProgress
 
 
@@ -146,3 +152,84 @@ def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pool
     expected = plain_vectors(resolve_model("minilm"), pooler, sentences)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-4)
+
+
+def encode(sentences):
+    return np.array([[len(s), s.count("a"), s.count("e") + 1] for s in sentences], dtype=np.float32)
+
+
+def test_one_by_one_gives_the_result_of_all_at_once(sts_folder):
+    tasks = ("STS12", "STSBenchmark", "SICKRelatedness")
+
+    def one(task: str) -> StsResult:
+        return evaluate_sts(encode, sts_folder, tasks=(task,))
+
+    joined = evaluate_per_task(one, tasks, progress=SilentProgress())
+    whole = evaluate_sts(encode, sts_folder, tasks=tasks)
+    assert joined.scores() == whole.scores()
+    assert joined.average == whole.average
+    assert joined.n_sentences == whole.n_sentences
+
+
+def failing_on(names: set[str], folder):
+    def one(task: str) -> StsResult:
+        if task in names:
+            raise DataError(f"{task} is not there")
+        return evaluate_sts(encode, folder, tasks=(task,))
+
+    return one
+
+
+def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
+    progress = SilentProgress()
+    joined = evaluate_per_task(failing_on({"STS12"}, sts_folder), ("STS12", "STS13"), progress=progress)
+    assert joined.scores()["STS12"] is None
+    assert joined.average == joined.scores()["STS13"]
+    assert joined.missing == {"STS12": "STS12 is not there"}
+    assert "STS12 is left out" in progress.warnings[0]
+
+
+def test_nothing_at_all_is_an_error(sts_folder):
+    with pytest.raises(DataError, match="STS13 is not there"):
+        evaluate_per_task(
+            failing_on({"STS12", "STS13"}, sts_folder), ("STS12", "STS13"), progress=SilentProgress()
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "regressor", "metrics", "aggregation"),
+    [
+        ("hill", False, ["spearman", "pearson"], "all"),
+        ("infersent", True, ["pearson"], "mean"),
+        ("senteval", True, ["pearson"], "mean"),
+        ("sbert", False, ["spearman"], "all"),
+        ("is-bert", False, ["spearman"], "all"),
+        ("bert-flow", False, ["spearman"], "wmean"),
+        ("bert-whitening", False, ["spearman"], "wmean"),
+        ("wieting", False, ["pearson"], "mean"),
+        ("declutr", False, ["spearman"], "mean"),
+        ("simcse", False, ["spearman"], "all"),
+    ],
+)
+def test_setting_is_that_of_table_b1(name, regressor, metrics, aggregation):
+    setting = STS_SETTINGS[StsProtocol(name)]
+    assert setting.regressor is regressor
+    assert [metric.value for metric in setting.metrics] == metrics
+    assert setting.metric == metrics[0]
+    assert setting.aggregation == aggregation
+
+
+def test_every_protocol_name_has_a_setting_with_its_paper():
+    assert set(STS_SETTINGS) == set(StsProtocol)
+    assert all(setting.paper[-4:].isdigit() for setting in STS_SETTINGS.values())
+
+
+def test_single_choices_override_the_protocol():
+    setting = resolve_setting(StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False)
+    assert (setting.metrics, setting.aggregation, setting.regressor) == (
+        (Metric.SPEARMAN,),
+        Aggregation.MEAN,
+        False,
+    )
+    assert resolve_setting(StsProtocol.HILL) == STS_SETTINGS[StsProtocol.HILL]
+    assert resolve_setting(aggregation=Aggregation.WMEAN).aggregation is Aggregation.WMEAN

@@ -13,7 +13,7 @@ from simcse_cli.config import MODEL_HELP, LoadOptions
 from simcse_cli.console import Console
 
 if TYPE_CHECKING:
-    from simcse_cli.evaluation.types import Encode
+    from simcse_cli.evaluation.embedding_cache import Encode
 
 ModelsOption = Annotated[
     list[str] | None,

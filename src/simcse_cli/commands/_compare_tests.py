@@ -13,9 +13,8 @@ from simcse_cli.report import Column, Report
 if TYPE_CHECKING:
     from simcse_cli.comparison.entries import Entry
     from simcse_cli.comparison.tables import Comparison
-    from simcse_cli.evaluation.paired_tests import Discordance, PairedTest
-    from simcse_cli.pair_scores import PairScores
-    from simcse_cli.predictions import TaskPredictions
+    from simcse_cli.evaluation.bootstrap import Discordance, PairedTest
+    from simcse_cli.predictions import PairScores, TaskPredictions
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ def with_saved(comparison: "Comparison", kind: str) -> "list[tuple[Entry, Path]]
 
 def run_tests(comparison: "Comparison", plan: BootstrapPlan, progress: Progress) -> PairedTests:
     """Return the tests of every entry with saved scores against the first, over the tasks they share."""
-    from simcse_cli.pair_scores import read_pair_scores
-    from simcse_cli.predictions import read_predictions
+    from simcse_cli.predictions import read_pair_scores, read_predictions
 
     sts = _run_suite(with_saved(comparison, "pair_scores"), read_pair_scores, _test_sts, plan, progress)
     transfer = _run_suite(
@@ -200,7 +198,7 @@ def _run_suite(
 
 def _corrected(found: Sequence[_Found], correction: Correction) -> list[TestedEntry]:
     """Return the tests with p-values corrected for their number, those of McNemar for theirs."""
-    from simcse_cli.evaluation.paired_tests import adjust, mcnemar_exact
+    from simcse_cli.evaluation.bootstrap import adjust, mcnemar_exact
 
     p_values = adjust([each.test.p_value for each in found], correction)
     exact = [mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
@@ -222,8 +220,8 @@ def _test_sts(
     candidate: "PairScores", baseline: "PairScores", entry: "Entry", plan: BootstrapPlan
 ) -> "list[tuple[str, PairedTest, Discordance | None]]":
     """Return the test of each task that both hold, and of their mean where there are several."""
-    from simcse_cli.evaluation.paired_tests import PairedSample, paired_bootstrap
-    from simcse_cli.pair_scores import same_pairs
+    from simcse_cli.evaluation.bootstrap import PairedSample, paired_bootstrap
+    from simcse_cli.predictions import same_pairs
 
     samples = {
         task: [
@@ -253,7 +251,7 @@ def _test_transfer(
     plan: BootstrapPlan,
 ) -> "list[tuple[str, PairedTest, Discordance | None]]":
     """Return the test of each task that both hold, and of their mean where there are several."""
-    from simcse_cli.evaluation.paired_tests import discordance, paired_accuracy_bootstrap
+    from simcse_cli.evaluation.bootstrap import discordance, paired_accuracy_bootstrap
     from simcse_cli.predictions import same_examples
 
     shared = {

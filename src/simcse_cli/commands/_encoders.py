@@ -12,7 +12,7 @@ from simcse_cli.console import Console
 from simcse_cli.evaluation.options import EncoderOptions
 
 if TYPE_CHECKING:
-    from simcse_cli.evaluation.types import Encode
+    from simcse_cli.evaluation.embedding_cache import Encode
     from simcse_cli.models.encoder import SentenceEncoder
     from simcse_cli.postprocess.registry import FittedPostProcessor
 

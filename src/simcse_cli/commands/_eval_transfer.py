@@ -64,8 +64,12 @@ def transfer_command(
     force: opt.ForceOption = False,
 ) -> None:
     """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1."""
-    from simcse_cli.evaluation.bootstrap import transfer_intervals
-    from simcse_cli.evaluation.transfer import evaluate_transfer, require_transfer_files, transfer_predictions
+    from simcse_cli.evaluation.transfer import (
+        evaluate_transfer,
+        require_transfer_files,
+        transfer_intervals,
+        transfer_predictions,
+    )
     from simcse_cli.predictions import write_predictions
 
     if data_dir is None:

@@ -14,8 +14,8 @@ from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files import check_output, require_file
 
 if TYPE_CHECKING:
+    from simcse_cli.evaluation.embedding_cache import Encode
     from simcse_cli.evaluation.fitting import Example
-    from simcse_cli.evaluation.types import Encode
     from simcse_cli.models.encoder import SentenceEncoder
     from simcse_cli.postprocess.registry import FittedPostProcessor
 
@@ -164,9 +164,10 @@ def per_task_postprocess(
             "--fit target fits one for each task, so there is none to save; use --fit nli or --fit FILE",
             param_hint="--save-postprocess",
         )
-    from simcse_cli.evaluation.fitting import remembering, target_examples
+    from simcse_cli.evaluation.embedding_cache import memoize
+    from simcse_cli.evaluation.fitting import target_examples
 
-    shared = replace(encoder, encode=remembering(encoder.encode))
+    shared = replace(encoder, encode=memoize(encoder.encode))
 
     def for_task(task: str) -> "Encode":
         fitted = _fit(shared, plan, target_examples(data_dir, task), options, console)

@@ -196,7 +196,7 @@ def _changed_settings(comparison: "Comparison") -> tuple[Report | None, list[dic
 def _changed_pairs(comparison: "Comparison", n: int) -> tuple[Report | None, list[dict[str, Any]]]:
     """Return the pairs that changed most, from the baseline of the tests to the last entry with pairs."""
     from simcse_cli.comparison.changes import changed_pairs
-    from simcse_cli.pair_scores import read_pair_scores
+    from simcse_cli.predictions import read_pair_scores
 
     saved = with_saved(comparison, "pair_scores")
     if len(saved) < 2 or n == 0:

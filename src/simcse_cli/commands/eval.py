@@ -49,9 +49,8 @@ from simcse_cli.report import Column, Report
 
 if TYPE_CHECKING:
     from simcse_cli.data.senteval import Split
-    from simcse_cli.evaluation.protocols import StsSetting
-    from simcse_cli.evaluation.sts import StsResult
-    from simcse_cli.evaluation.types import Encode
+    from simcse_cli.evaluation.embedding_cache import Encode
+    from simcse_cli.evaluation.sts import StsResult, StsSetting
 
 app = typer.Typer(no_args_is_help=True, help="Judge an encoder by the protocols of the papers.")
 
@@ -157,9 +156,7 @@ def sts_command(
     force: opt.ForceOption = False,
 ) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper."""
-    from simcse_cli.evaluation.protocols import resolve_setting
-    from simcse_cli.evaluation.sts_kept import evaluate_once, sts_key
-    from simcse_cli.evaluation.sts_per_task import evaluate_per_task
+    from simcse_cli.evaluation.sts import evaluate_cached, evaluate_per_task, resolve_setting, sts_key
 
     if split not in ("train", "dev", "test", "all"):
         raise typer.BadParameter("need train, dev, test or all", param_hint="--split")
@@ -182,7 +179,7 @@ def sts_command(
         folder = cache_folder(cache_dir, cache, console)
 
         def score(opened: OpenEncoder) -> dict[str, Any]:
-            kept = evaluate_once(lambda: run(opened.encode, tasks=chosen), open_cache(folder, opened), key)
+            kept = evaluate_cached(lambda: run(opened.encode, tasks=chosen), open_cache(folder, opened), key)
             return {**opened.facts(), "protocol": protocol.value, "regressor": setting.regressor, **kept}
 
         show_checkpoints(encoder, score, sts_view, console, fmt, output=output, force=force)
@@ -204,7 +201,7 @@ def sts_command(
     ]
     payload = result.to_json(**opened.facts(), protocol=protocol.value, regressor=setting.regressor)
     if ci:
-        from simcse_cli.evaluation.bootstrap import sts_intervals
+        from simcse_cli.evaluation.sts import sts_intervals
 
         add_intervals(reports[0], payload, sts_intervals(result))
     if console.verbose:
@@ -249,7 +246,7 @@ def list_sentences(
 
 def save_pairs(target: Path, result: "StsResult", data_dir: Path, *, force: bool) -> None:
     """Write every scored pair with its sentences, for paired tests in `simcse compare`."""
-    from simcse_cli.evaluation.sts_pairs import sts_pair_scores
-    from simcse_cli.pair_scores import write_pair_scores
+    from simcse_cli.evaluation.sts import sts_pair_scores
+    from simcse_cli.predictions import write_pair_scores
 
     write_pair_scores(target, sts_pair_scores(result, data_dir), force=force)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.pair_scores import PairScores, SubsetPairs, same_pairs
-from simcse_cli.predictions import TaskPredictions, same_examples
+from simcse_cli.predictions import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
 
 
 @dataclass(frozen=True)

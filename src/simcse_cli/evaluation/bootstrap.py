@@ -1,24 +1,118 @@
-"""Percentile bootstrap intervals of STS scores and accuracies.
+"""Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
-Source: Efron and Tibshirani 1993, chapter 13. The evaluation examples are resampled, so an interval says
-how much the score would move with other examples of the same kind; it knows nothing of training seeds.
+Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and Hochberg 1995.
+Evaluation examples are resampled: a result says what other examples of the same kind would give, and nothing
+of training seeds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtr
 
-from simcse_cli.choices import Aggregation, Metric
-from simcse_cli.evaluation.correlation import Floats
-from simcse_cli.evaluation.resampling import ResampledCorrelation, resample_counts
-from simcse_cli.evaluation.sts import StsResult
-from simcse_cli.evaluation.transfer import TransferResult
+from simcse_cli.choices import Aggregation, Correction, Metric
+from simcse_cli.evaluation.correlation import Floats, strata
 
 N_RESAMPLES = 1000
 LEVEL = 0.95
+_BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
+
+
+# Resampled correlations. A resample is a vector of counts (how often each pair was drawn), not a list of drawn
+# pairs: ranks then follow from running sums of the counts in one fixed order, and no resample is ever sorted.
+
+
+def task_generator(task: str, seed: int) -> np.random.Generator:
+    """Return the random numbers of one task, which do not depend on the other tasks."""
+    return np.random.default_rng([seed, *task.encode()])
+
+
+def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield blocks ``(n, R)`` of counts, ``n_resamples`` columns in all; each column sums to ``n``.
+
+    Column r says how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
+    """
+    columns_per_block = max(1, _BLOCK_CELLS // n)
+    for start in range(0, n_resamples, columns_per_block):
+        columns = min(columns_per_block, n_resamples - start)
+        cells = rng.integers(n, size=(n, columns)) * columns + np.arange(columns)
+        yield np.bincount(cells.ravel(), minlength=n * columns).reshape(n, columns).astype(np.float64)
+
+
+class ResampledCorrelation:
+    """Correlations of the scores of several models with one gold vector, under any counts.
+
+    Args:
+        scores: one vector ``(n,)`` per model, any scale.
+        gold: ``(n,)``, n at least 2.
+        metric: Spearman ranks are taken inside each resample, ties at their mean rank.
+
+    Raises:
+        ValueError: the vectors differ in length or have fewer than two entries.
+    """
+
+    def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
+        if gold.size < 2 or any(vector.shape != gold.shape for vector in scores):
+            shapes = ", ".join(str(vector.shape) for vector in (*scores, gold))
+            raise ValueError(f"need vectors of one length, at least 2, got shapes {shapes}")
+        variable = _Ranks if metric is Metric.SPEARMAN else _Values
+        self._scores = [variable(vector) for vector in scores]
+        self._gold = variable(gold)
+        self._n = gold.size
+
+    def __call__(self, counts: Floats) -> Floats:
+        """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
+        gold = self._gold.centred(counts)
+        weighted_gold = counts * gold
+        gold_variance = (weighted_gold * gold).sum(axis=0)
+        correlations = np.zeros((len(self._scores), counts.shape[1]))
+        for row, variable in zip(correlations, self._scores, strict=True):
+            scores = variable.centred(counts)
+            scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
+            np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=scale > 0)
+        return correlations
+
+    def observed(self) -> Floats:
+        """Return ``(models,)``, the correlations of the data themselves: every pair once."""
+        return self(np.ones((self._n, 1)))[:, 0]
+
+    def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
+        """Return ``(models, R)`` correlations of random resamples."""
+        return np.hstack([self(counts) for counts in resample_counts(self._n, n_resamples, rng)])
+
+
+class _Values:
+    """Values as they are, centred at the mean of each resample."""
+
+    def __init__(self, values: Floats) -> None:
+        self._values: Floats = values.astype(np.float64)[:, None]
+
+    def centred(self, counts: Floats) -> Floats:
+        means = (counts * self._values).sum(axis=0) / counts.sum(axis=0)
+        centred: Floats = self._values - means
+        return centred
+
+
+class _Ranks:
+    """Mean ranks within each resample, centred at their mean ``(n + 1) / 2``."""
+
+    def __init__(self, values: Floats) -> None:
+        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+        self._group: NDArray[np.int64] = group
+        self._order = np.argsort(group, kind="stable")
+        self._starts = np.cumsum(sizes) - sizes
+
+    def centred(self, counts: Floats) -> Floats:
+        drawn = np.add.reduceat(counts[self._order], self._starts, axis=0)  # (groups of equal values, R)
+        drawn_up_to = np.cumsum(drawn, axis=0)
+        centred_ranks = drawn_up_to - (drawn + drawn_up_to[-1]) / 2
+        return np.take(centred_ranks, self._group, axis=0)
+
+
+# Intervals of one model's scores
 
 
 @dataclass(frozen=True)
@@ -30,7 +124,6 @@ class Interval:
     level: float = LEVEL
 
     def to_json(self) -> dict[str, float]:
-        """Return the interval as result files hold it."""
         return {"low": self.low, "high": self.high, "level": self.level}
 
 
@@ -55,38 +148,8 @@ class SuiteIntervals:
         payload["average_ci"] = self.average.to_json()
 
 
-def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> SuiteIntervals:
-    """Return the intervals of an STS result under its own metric and aggregation."""
-    return _suite_intervals(
-        {
-            name: resample_sts(
-                name,
-                [(subset.predicted, subset.gold) for subset in task.subsets.values()],
-                metric=result.metric,
-                aggregation=result.aggregation,
-                n_resamples=n_resamples,
-                seed=seed,
-            )
-            for name, task in result.tasks.items()
-            if task is not None
-        }
-    )
-
-
-def transfer_intervals(
-    result: TransferResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> SuiteIntervals:
-    """Return the intervals of the test accuracies of a transfer result."""
-    return _suite_intervals(
-        {
-            name: resample_accuracy(name, score.correct, n_resamples=n_resamples, seed=seed)
-            for name, score in result.tasks.items()
-        }
-    )
-
-
-def _suite_intervals(resampled: Mapping[str, Floats]) -> SuiteIntervals:
-    """Tasks are drawn independently, so the mean of their resamples is a resample of their mean."""
+def suite_intervals(resampled: Mapping[str, Floats]) -> SuiteIntervals:
+    """Return the intervals of tasks drawn independently: the mean of their resamples is one of their mean."""
     tasks = {name: interval(scores) for name, scores in resampled.items()}
     return SuiteIntervals(tasks, interval(np.mean(list(resampled.values()), axis=0)))
 
@@ -100,37 +163,195 @@ def resample_sts(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Return ``(R,)`` resampled scores of one task.
-
-    Pairs are drawn with replacement over the whole task for ``all`` and within each subset for ``mean`` and
-    ``wmean``.
+    """Return ``(R,)`` resampled scores of one task; pairs are drawn with replacement within each stratum.
 
     Args:
-        task: its name, part of the seed, so that a task's draws do not depend on which others are scored.
+        task: its name, part of the seed.
         subsets: predicted and gold values ``(n,)`` of each subset, n at least 2.
         metric: spearman or pearson.
         aggregation: how the subsets become one score.
         n_resamples: ``R``; an interval needs about a thousand.
         seed: of the draws.
     """
-    rng = np.random.default_rng([seed, *task.encode()])
-    if aggregation is Aggregation.ALL:
-        subsets = [(np.concatenate([x for x, _ in subsets]), np.concatenate([y for _, y in subsets]))]
-    weights = [len(gold) if aggregation is Aggregation.WMEAN else 1 for _, gold in subsets]
-    scores = [_resample_correlation(predicted, gold, metric, n_resamples, rng) for predicted, gold in subsets]
+    rng = task_generator(task, seed)
+    parts, weights = strata(aggregation, subsets)
+    scores = [
+        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0]
+        for predicted, gold in parts
+    ]
     return np.average(scores, axis=0, weights=weights)
-
-
-def _resample_correlation(
-    predicted: Floats, gold: Floats, metric: Metric, n_resamples: int, rng: np.random.Generator
-) -> Floats:
-    correlation = ResampledCorrelation(predicted, gold=gold, metric=metric)
-    return np.hstack([correlation(counts)[0] for counts in resample_counts(gold.size, n_resamples, rng)])
 
 
 def resample_accuracy(
     task: str, correct: NDArray[np.bool_], *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
     """Return ``(R,)`` resampled accuracies: drawing N examples with replacement makes the hits binomial."""
-    rng = np.random.default_rng([seed, *task.encode()])
+    rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
+
+
+# Two models on the same examples
+
+
+@dataclass(frozen=True)
+class PairedSample:
+    """The same pairs scored by two models: three vectors ``(n,)``."""
+
+    gold: Floats
+    candidate: Floats
+    baseline: Floats
+
+
+@dataclass(frozen=True)
+class Discordance:
+    """How often two classifiers differ on the same ``n`` examples: only one of them is right."""
+
+    n_only_candidate: int
+    n_only_baseline: int
+    n: int
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
+
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    n_pairs: int
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """Differences between two models on one task: observed, resampled ``(R,)``, and over how many examples."""
+
+    observed: float
+    resampled: Floats
+    n_pairs: int
+
+    def test(self) -> PairedTest:
+        low, high = np.quantile(self.resampled, [0.025, 0.975])
+        smaller_side = min(np.count_nonzero(self.resampled <= 0), np.count_nonzero(self.resampled >= 0))
+        p_value = min(1.0, 2 * (int(smaller_side) + 1) / (self.resampled.size + 1))
+        return PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
+
+
+def paired_bootstrap(
+    tasks: Mapping[str, Sequence[PairedSample]],
+    *,
+    aggregation: Aggregation = Aggregation.ALL,
+    metric: Metric = Metric.SPEARMAN,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[dict[str, PairedTest], PairedTest]:
+    """Return the test of each task and that of the mean over the tasks.
+
+    Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
+    twice the smaller share of resampled differences on one side of 0, the observed data counted in, so it lies
+    in [2 / (n_resamples + 1), 1]. Equal models give 1.
+
+    Args:
+        tasks: task -> its subsets.
+        aggregation: how subsets become the score of a task.
+        metric: Spearman or Pearson.
+        n_resamples: at least 1; the interval needs about a thousand.
+        seed: of the draws.
+
+    Raises:
+        ValueError: no task, or a subset of fewer than two pairs.
+    """
+
+    def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
+        rng = task_generator(task, seed)
+        parts, weights = strata(aggregation, [(each.candidate, each.baseline, each.gold) for each in subsets])
+        rows = []
+        for candidate, baseline, gold in parts:
+            correlation = ResampledCorrelation(candidate, baseline, gold=gold, metric=metric)
+            both = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+            rows.append(both[0] - both[1])
+        shares = weights / weights.sum()
+        table = np.stack(rows)  # (strata, 1 + R)
+        n_pairs = sum(each.gold.size for each in subsets)
+        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs)
+
+    return _tests({task: differences(task, subsets) for task, subsets in tasks.items()})
+
+
+def paired_accuracy_bootstrap(
+    tasks: Mapping[str, Discordance], *, n_resamples: int = 2000, seed: int = 0
+) -> tuple[dict[str, PairedTest], PairedTest]:
+    """Return the test of each task's difference in accuracy and that of the mean over the tasks.
+
+    Each resample draws the examples of a task with replacement, the same for both models. Only three kinds of
+    example matter (candidate right alone, baseline right alone, neither alone), so their numbers are drawn
+    from a multinomial distribution. p-values as for ``paired_bootstrap``.
+
+    Raises:
+        ValueError: no task.
+    """
+
+    def differences(task: str, found: Discordance) -> _Differences:
+        alone = np.array([found.n_only_candidate, found.n_only_baseline])
+        kinds = np.append(alone, found.n - alone.sum())
+        drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
+        resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
+        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n)
+
+    return _tests({task: differences(task, found) for task, found in tasks.items()})
+
+
+def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], PairedTest]:
+    """Return the test of each task and that of their mean."""
+    if not tasks:
+        raise ValueError("need at least one task")
+    each = list(tasks.values())
+    mean = _Differences(
+        float(np.mean([task.observed for task in each])),
+        np.mean([task.resampled for task in each], axis=0),
+        sum(task.n_pairs for task in each),
+    )
+    return {name: task.test() for name, task in tasks.items()}, mean.test()
+
+
+def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
+    """Return how two vectors ``(n,)``, true where a classifier is right, differ."""
+    return Discordance(
+        int(np.count_nonzero(candidate & ~baseline)),
+        int(np.count_nonzero(baseline & ~candidate)),
+        int(candidate.size),
+    )
+
+
+def mcnemar_exact(found: Discordance) -> float:
+    """Return the two-sided p-value of McNemar's exact test, in (0, 1].
+
+    Among the examples that only one classifier gets right, either is that one with probability 1/2: twice the
+    smaller tail of a binomial distribution. (0, 5) gives 2 / 32, (1, 9) gives 22 / 1024; no such example, 1.
+    """
+    smaller = min(found.n_only_candidate, found.n_only_baseline)
+    return min(1.0, 2 * float(bdtr(smaller, found.n_only_candidate + found.n_only_baseline, 0.5)))
+
+
+def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
+    """Return the p-values corrected for how many there are, in the order given, each at most 1.
+
+    Holm multiplies the i-th smallest of m by m - i + 1 and never lets it fall below a smaller one's result;
+    Benjamini-Hochberg multiplies by m / i and never lets it rise above a larger one's. (0.01, 0.04, 0.03)
+    gives (0.03, 0.06, 0.06) and (0.03, 0.04, 0.04).
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if correction is Correction.NONE or p.size == 0:
+        return list(p_values)
+    order, m = np.argsort(p, kind="stable"), p.size
+    if correction is Correction.HOLM:
+        stepped = np.maximum.accumulate(p[order] * (m - np.arange(m)))
+    else:
+        scaled = p[order] * m / np.arange(1, m + 1)
+        stepped = np.minimum.accumulate(scaled[::-1])[::-1]
+    adjusted = np.empty(m)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]

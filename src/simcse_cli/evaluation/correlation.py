@@ -47,28 +47,41 @@ def correlate(metric: Metric, x: Sequence[float] | Floats, y: Sequence[float] | 
     return spearman(x, y) if metric is Metric.SPEARMAN else pearson(x, y)
 
 
+def strata(
+    aggregation: Aggregation, subsets: Sequence[tuple[Floats, ...]]
+) -> tuple[list[tuple[Floats, ...]], NDArray[np.float64]]:
+    """Return the parts of an STS task that are correlated on their own, and the weight of each in its score.
+
+    Scores, bootstrap intervals and paired tests all follow from these.
+
+    Args:
+        aggregation: ``all`` makes one part of all pairs; ``mean`` and ``wmean`` make each subset one, with
+            weight 1 or its number of pairs.
+        subsets: vectors ``(n,)`` over the same pairs, for example predicted and gold values; at least one subset.
+    """
+    if aggregation is Aggregation.ALL:
+        return [tuple(np.concatenate(side) for side in zip(*subsets, strict=True))], np.ones(1)
+    weights = [len(sides[0]) if aggregation is Aggregation.WMEAN else 1 for sides in subsets]
+    return list(subsets), np.array(weights, dtype=np.float64)
+
+
 def aggregate(
     metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
 ) -> float | None:
-    """Return one score for the subsets of an STS year.
+    """Return one score for the subsets of an STS task: the weighted mean over its strata.
 
     Args:
         metric: spearman or pearson.
-        aggregation: ``all`` correlates the concatenation, ``mean`` averages the subsets' scores, ``wmean`` weighs
-            them by their numbers of pairs.
+        aggregation: how the subsets become one score.
         subsets: predicted and gold values of each.
 
     Returns:
-        A fraction in [-1, 1]; None if it is undefined for the concatenation or for any subset that counts.
+        A fraction in [-1, 1]; None without subsets, or if the correlation of any stratum is undefined.
     """
     if not subsets:
         return None
-    if aggregation is Aggregation.ALL:
-        return correlate(
-            metric, np.concatenate([x for x, _ in subsets]), np.concatenate([y for _, y in subsets])
-        )
-    scores = [correlate(metric, x, y) for x, y in subsets]
+    parts, weights = strata(aggregation, subsets)
+    scores = [correlate(metric, *part) for part in parts]
     if any(score is None for score in scores):
         return None
-    weights = [len(x) if aggregation is Aggregation.WMEAN else 1 for x, _ in subsets]
     return float(np.average(np.array(scores, dtype=np.float64), weights=weights))

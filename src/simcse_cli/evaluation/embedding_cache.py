@@ -1,14 +1,14 @@
-"""Sentence vectors and finished task results on disk, so that no evaluation does its work twice.
+"""Encode functions, and what saves them work: each sentence once in a call, over calls, and on disk.
 
-Everything lies in one folder per encoder, named by the digest of what determines its vectors (weights,
-pooler, post-processing, precision). Vectors are keyed by their sentences and results by their settings and
-data, so a changed file or setting never meets an old entry.
+The cache has one folder per encoder, named by the digest of what determines its vectors (weights, pooler,
+post-processing, precision). Vectors are keyed by their sentences and results by their settings and data, so a
+changed file or setting never meets an old entry.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.types import Encode
 from simcse_cli.files import atomic_path, read_json, write_json
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
+
+
+def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, NDArray[np.float32]]:
+    """Return the vector of every distinct sentence, from one call of ``encode``."""
+    distinct = list(dict.fromkeys(sentences))
+    return dict(zip(distinct, encode(distinct), strict=True))
+
+
+def memoize(encode: Encode) -> Encode:
+    """Return an encode function that encodes every distinct sentence once, over all its calls."""
+    known: dict[str, NDArray[np.float32]] = {}
+
+    def encode_new(sentences: Sequence[str]) -> NDArray[np.float32]:
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
+        if new:
+            known.update(zip(new, encode(new), strict=True))
+        return np.stack([known[sentence] for sentence in sentences])
+
+    return encode_new
 
 
 def default_cache_dir() -> Path:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.data.readers import find_column, iter_records, iter_sentences
 from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.evaluation.types import Encode
+from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.files import iter_lines
 from simcse_cli.postprocess.base import PostProcessor
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor
@@ -92,19 +91,6 @@ def file_examples(path: Path | str) -> list[Example]:
             return [(sentence,) for sentence in iter_sentences(path) if sentence.strip()]
         examples.append((record[left], record[right]) if right != left else (record[left],))
     return examples
-
-
-def remembering(encode: Encode) -> Encode:
-    """Return an encode function that encodes every distinct sentence once, over all its calls."""
-    known: dict[str, NDArray[np.float32]] = {}
-
-    def encode_new(sentences: Sequence[str]) -> NDArray[np.float32]:
-        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
-        if new:
-            known.update(zip(new, encode(new), strict=True))
-        return np.stack([known[sentence] for sentence in sentences])
-
-    return encode_new
 
 
 def sample_examples(examples: Sequence[Example], n_examples: int | None, seed: int) -> list[Example]:

@@ -22,7 +22,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Split:
+class FitRows:
     """Training rows and the rows that decide when to stop.
 
     ``n_drawn`` rows were permuted to draw the split; the same random stream then orders the batches, so
@@ -71,11 +71,11 @@ def stratified_folds(labels: Rows, n_folds: int, *, seed: int) -> list[Fold]:
     return [Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(n_folds)]
 
 
-def holdout_split(rows: Rows, share: float, *, seed: int) -> Split:
+def holdout_split(rows: Rows, share: float, *, seed: int) -> FitRows:
     """Return a random split of ``rows`` that holds out ``int(share * len(rows))`` of them as dev rows."""
     order = np.random.RandomState(seed).permutation(len(rows))
     n_held_out = int(share * len(rows))
-    return Split(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))
+    return FitRows(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))
 
 
 def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[Rows]:

@@ -18,11 +18,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.errors import TrainingError
-from simcse_cli.evaluation.folds import Split, epoch_orders
+from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.evaluation.folds import FitRows, epoch_orders
 from simcse_cli.progress import ProgressTask
 
-OptimizerName = Literal["adam", "rmsprop"]
+ProbeOptimizer = Literal["adam", "rmsprop"]
+
+
+def with_constant(features: NDArray[np.floating]) -> Tensor:
+    """Return ``(N, D)`` float32 features with a last column of ones."""
+    design = torch.ones(features.shape[0], features.shape[1] + 1)
+    design[:, :-1] = torch.from_numpy(np.ascontiguousarray(features))
+    return design
+
+
+def difference_and_product(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the features of sentence pairs, ``[|u - v|, u * v]``: ``(N, D)`` twice to ``(N, 2D)``."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.hstack([np.abs(left - right), left * right])
+
+
+def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
+    """Return ``features`` if every entry is finite.
+
+    Raises:
+        DataError: some are not; says in how many rows.
+    """
+    n_bad = int((~np.isfinite(features).all(axis=1)).sum())
+    if n_bad:
+        raise DataError(
+            f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite",
+            hint="check the model, or use --precision fp32",
+        )
+    return features
 
 
 class Optimizer(Protocol):
@@ -76,7 +104,7 @@ class Adam:
         self._mean, self._square = self._mean[rows], self._square[rows]
 
 
-OPTIMIZERS: dict[OptimizerName, type[RmsProp] | type[Adam]] = {"adam": Adam, "rmsprop": RmsProp}
+OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "rmsprop": RmsProp}
 
 
 @dataclass(frozen=True)
@@ -88,7 +116,7 @@ class FitSettings:
     weights with the best dev accuracy are kept.
     """
 
-    optimizer: OptimizerName
+    optimizer: ProbeOptimizer
     batch_size: int
     tenacity: int
     epoch_size: int
@@ -120,7 +148,7 @@ def predict(weights: Tensor, design: Tensor) -> Tensor:
 def fit_linear(
     design: Tensor,
     labels: Tensor,
-    splits: Sequence[Split],
+    splits: Sequence[FitRows],
     penalties: NDArray[np.float64],
     settings: FitSettings,
     *,
@@ -162,7 +190,7 @@ class _Cohort:
         self,
         design: Tensor,
         labels: Tensor,
-        splits: Sequence[Split],
+        splits: Sequence[FitRows],
         penalties: NDArray[np.float64],
         settings: FitSettings,
         n_classes: int,

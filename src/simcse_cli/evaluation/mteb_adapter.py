@@ -31,8 +31,8 @@ from simcse_cli.data.mteb_files import (
     senteval_dataset,
 )
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
+from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
-from simcse_cli.evaluation.types import Encode
 from simcse_cli.progress import Progress, SilentProgress
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TransferProtocol
-from simcse_cli.evaluation.features import with_constant
-from simcse_cli.evaluation.folds import Fold, Rows, Split, holdout_split, stratified_folds
-from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict
+from simcse_cli.evaluation.folds import FitRows, Fold, Rows, holdout_split, stratified_folds
+from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
 from simcse_cli.progress import Progress
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
@@ -87,13 +86,13 @@ def run_probe(
     inner = [
         _inner_splits(labels, fold.train, settings.n_folds, seed)
         if dev_rows is None
-        else [Split(fold.train, dev_rows)]
+        else [FitRows(fold.train, dev_rows)]
         for fold in outer
     ]
     splits = [split for group in inner for split in group]
     n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
 
-    def fit(chosen_splits: Sequence[Split], penalties: NDArray[np.float64]) -> Fits:
+    def fit(chosen_splits: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
         return fit_linear(
             design, targets, chosen_splits, penalties, settings.fit, n_classes=n_classes, task=task
         )
@@ -154,6 +153,6 @@ def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
     return choices
 
 
-def _inner_splits(labels: Rows, rows: Rows, n_folds: int, seed: int) -> list[Split]:
+def _inner_splits(labels: Rows, rows: Rows, n_folds: int, seed: int) -> list[FitRows]:
     folds = stratified_folds(labels[rows], n_folds, seed=seed)
-    return [Split(rows[fold.train], rows[fold.test]) for fold in folds]
+    return [FitRows(rows[fold.train], rows[fold.test]) for fold in folds]

@@ -17,11 +17,16 @@ from torch import Tensor
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.correlation import Floats, pearson
-from simcse_cli.evaluation.features import pair_features, require_finite, with_constant
+from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
-from simcse_cli.evaluation.linear import Adam, initial_weights
-from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, encode_distinct
-from simcse_cli.evaluation.types import Encode
+from simcse_cli.evaluation.linear import (
+    Adam,
+    difference_and_product,
+    initial_weights,
+    require_finite,
+    with_constant,
+)
+from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
 from simcse_cli.progress import Progress, SilentProgress
 
 REGRESSED_TASKS = ("STSBenchmark", "SICKRelatedness")
@@ -35,7 +40,7 @@ SEED = 1111
 
 
 @dataclass(frozen=True)
-class RatedPairs:
+class PairVectors:
     """Vectors of sentence pairs, ``(N, D)`` each, and their gold scores ``(N,)`` in 0 .. 5.
 
     The order of the training rows matters: batches are drawn by position.
@@ -47,7 +52,7 @@ class RatedPairs:
 
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return with_constant(require_finite(pair_features(self.left, self.right), name))
+        return with_constant(require_finite(difference_and_product(self.left, self.right), name))
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,9 @@ def grade_distribution(gold: Floats) -> NDArray[np.float32]:
 
 
 def fit_regressor(
-    train: RatedPairs,
-    dev: RatedPairs,
-    test: RatedPairs,
+    train: PairVectors,
+    dev: PairVectors,
+    test: PairVectors,
     *,
     progress: Progress | None = None,
     name: str = "regressor",
@@ -194,7 +199,7 @@ def _protocol_order(part: StsSubset) -> list[int]:
     )
 
 
-def _rated(part: StsSubset, order: list[int], vectors: Mapping[str, NDArray[np.float32]]) -> RatedPairs:
+def _rated(part: StsSubset, order: list[int], vectors: Mapping[str, NDArray[np.float32]]) -> PairVectors:
     left = np.stack([vectors[part.left[i]] for i in order])
     right = np.stack([vectors[part.right[i]] for i in order])
-    return RatedPairs(left, right, part.gold[order])
+    return PairVectors(left, right, part.gold[order])

@@ -1,24 +1,88 @@
-"""The STS suite: seven tasks, every distinct sentence encoded once.
+"""The STS suite: settings of the literature, scores, and what is kept of them.
 
 Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine similarity,
 Spearman over the concatenated subsets of a year.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import STS_TASKS, Aggregation, Metric
-from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
+from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError
+from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_sts, suite_intervals
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
-from simcse_cli.evaluation.types import Encode
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct
+from simcse_cli.files import sha256_file
+from simcse_cli.predictions import PairScores, SubsetPairs
 from simcse_cli.progress import Progress, SilentProgress
+
+# Raise when a change of the evaluation moves its numbers: kept results are then not reused.
+_RESULT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class StsSetting:
+    """How a paper scores STS: Gao et al. 2021, Table B.1.
+
+    Two papers that report the same encoder can differ by ten points because one averages the subsets of a year
+    and the other concatenates them.
+
+    Attributes:
+        metrics: the correlations the paper reports, the one taken as the score first.
+        aggregation: how the subsets of a year become one score.
+        regressor: whether one is trained on STS-B and SICK-R.
+        paper: the citation.
+    """
+
+    metrics: tuple[Metric, ...]
+    aggregation: Aggregation
+    regressor: bool
+    paper: str
+
+    @property
+    def metric(self) -> Metric:
+        """The correlation that is the score."""
+        return self.metrics[0]
+
+
+_SPEARMAN, _PEARSON = (Metric.SPEARMAN,), (Metric.PEARSON,)
+
+STS_SETTINGS: dict[StsProtocol, StsSetting] = {
+    StsProtocol.SIMCSE: StsSetting(_SPEARMAN, Aggregation.ALL, False, "Gao et al. 2021"),
+    StsProtocol.HILL: StsSetting(_SPEARMAN + _PEARSON, Aggregation.ALL, False, "Hill et al. 2016"),
+    StsProtocol.INFERSENT: StsSetting(_PEARSON, Aggregation.MEAN, True, "Conneau et al. 2017"),
+    StsProtocol.SENTEVAL: StsSetting(_PEARSON, Aggregation.MEAN, True, "Conneau and Kiela 2018"),
+    StsProtocol.SBERT: StsSetting(_SPEARMAN, Aggregation.ALL, False, "Reimers and Gurevych 2019"),
+    StsProtocol.IS_BERT: StsSetting(_SPEARMAN, Aggregation.ALL, False, "Zhang et al. 2020"),
+    StsProtocol.BERT_FLOW: StsSetting(_SPEARMAN, Aggregation.WMEAN, False, "Li et al. 2020"),
+    StsProtocol.BERT_WHITENING: StsSetting(_SPEARMAN, Aggregation.WMEAN, False, "Su et al. 2021"),
+    StsProtocol.WIETING: StsSetting(_PEARSON, Aggregation.MEAN, False, "Wieting et al. 2020"),
+    StsProtocol.DECLUTR: StsSetting(_SPEARMAN, Aggregation.MEAN, False, "Giorgi et al. 2021"),
+}
+
+
+def resolve_setting(
+    protocol: StsProtocol = StsProtocol.SIMCSE,
+    *,
+    metric: Metric | None = None,
+    aggregation: Aggregation | None = None,
+    regressor: bool | None = None,
+) -> StsSetting:
+    """Return the setting of a protocol with single choices overridden; None keeps the protocol's own."""
+    setting = STS_SETTINGS[protocol]
+    return replace(
+        setting,
+        metrics=setting.metrics if metric is None else (metric,),
+        aggregation=setting.aggregation if aggregation is None else aggregation,
+        regressor=setting.regressor if regressor is None else regressor,
+    )
 
 
 @dataclass(frozen=True)
@@ -42,14 +106,18 @@ class StsTaskScore:
     subsets: dict[str, SubsetScore]
 
     @property
+    def pairs(self) -> list[tuple[Floats, Floats]]:
+        """Predicted and gold values of each subset."""
+        return [(subset.predicted, subset.gold) for subset in self.subsets.values()]
+
+    @property
     def n_pairs(self) -> int:
         """Number of scored pairs."""
         return sum(len(subset.gold) for subset in self.subsets.values())
 
     def score(self, metric: Metric, aggregation: Aggregation) -> float | None:
         """Return the task's score; a task with one test set has the same under every aggregation."""
-        values = [(subset.predicted, subset.gold) for subset in self.subsets.values()]
-        return aggregate(metric, aggregation, values)
+        return aggregate(metric, aggregation, self.pairs)
 
     def to_json(self, metric: Metric, aggregation: Aggregation) -> dict[str, Any]:
         """Return the task's entry of the result file."""
@@ -108,12 +176,6 @@ class StsResult:
             "seconds": self.seconds,
             "sentences_per_second": self.n_sentences / self.seconds if self.seconds > 0 else None,
         }
-
-
-def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, NDArray[np.float32]]:
-    """Return the vector of every distinct sentence, from one call of ``encode``."""
-    distinct = list(dict.fromkeys(sentences))
-    return dict(zip(distinct, encode(distinct), strict=True))
 
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> StsTaskScore:
@@ -202,3 +264,107 @@ def evaluate_sts(
         seconds=time.perf_counter() - started,
         n_sentences=len(sentences),
     )
+
+
+def evaluate_per_task(
+    evaluate: Callable[[str], StsResult], tasks: Sequence[str], *, progress: Progress
+) -> StsResult:
+    """Return one result over all tasks, each scored on its own, as post-processing fitted on the target needs.
+
+    Args:
+        evaluate: scores a single task.
+        tasks: task names in the order of the result.
+        progress: gets a warning for every task whose data are missing.
+
+    Raises:
+        DataError: no task can be scored.
+    """
+    results: list[StsResult] = []
+    missing: dict[str, str] = {}
+    for task in tasks:
+        try:
+            results.append(evaluate(task))
+        except DataError as error:
+            if task == tasks[-1] and not results:
+                raise
+            missing[task] = error.message
+            progress.warn(f"{task} is left out of the average: {error.message}")
+    scores = {name: score for result in results for name, score in result.tasks.items()}
+    return replace(
+        results[0],
+        tasks={task: scores.get(task) for task in tasks},
+        missing=missing,
+        seconds=sum(result.seconds for result in results),
+        n_sentences=sum(result.n_sentences for result in results),
+    )
+
+
+def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> SuiteIntervals:
+    """Return the intervals under the result's own metric and aggregation."""
+    return suite_intervals(
+        {
+            name: resample_sts(
+                name,
+                task.pairs,
+                metric=result.metric,
+                aggregation=result.aggregation,
+                n_resamples=n_resamples,
+                seed=seed,
+            )
+            for name, task in result.tasks.items()
+            if task is not None
+        }
+    )
+
+
+def sts_pair_scores(result: StsResult, data_dir: Path | str) -> PairScores:
+    """Return gold score, predicted similarity and sentences of every scored pair, in file order.
+
+    Under a regressor the ``cosine`` of STS-B and SICK-R is the regressor's prediction instead, in 1 .. 5.
+    """
+    scores: PairScores = {}
+    for name, task in result.tasks.items():
+        if task is None:
+            continue
+        texts = read_sts_task(data_dir, name, split=cast(Split, task.split)).subsets
+        scores[name] = {
+            subset: SubsetPairs(
+                gold=score.gold,
+                cosine=score.predicted,
+                left=tuple(texts[subset].left),
+                right=tuple(texts[subset].right),
+            )
+            for subset, score in task.subsets.items()
+        }
+    return scores
+
+
+def sts_key(data_dir: Path | str, tasks: Sequence[str], split: Split, setting: StsSetting) -> dict[str, Any]:
+    """Return what a result depends on besides the encoder: tasks, setting, and digests of all files read."""
+    files = {
+        path
+        for task in tasks
+        for read in {split, "all" if setting.regressor and has_split(task, "all") else split}
+        if has_split(task, read)
+        for path in sts_files(data_dir, task, split=read)
+    }
+    return {
+        "version": _RESULT_VERSION,
+        "tasks": list(tasks),
+        "split": split,
+        "metric": setting.metric.value,
+        "aggregation": setting.aggregation.value,
+        "regressor": setting.regressor,
+        "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
+    }
+
+
+def evaluate_cached(
+    evaluate: Callable[[], StsResult], cache: EvaluationCache, key: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the result object without facts of the encoder, from the cache where it is finished."""
+    kept = cache.load_result("sts", key)
+    if kept is None:
+        kept = evaluate().to_json()
+        cache.save_result("sts", key, kept)
+    return kept

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
-from simcse_cli.evaluation.features import pair_features, require_finite
+from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_accuracy, suite_intervals
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
+from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
-from simcse_cli.evaluation.types import Encode
 from simcse_cli.predictions import TaskPredictions
 from simcse_cli.progress import Progress, SilentProgress
 
@@ -211,6 +211,18 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     return [Fold(rows, task.rows("test"))], None
 
 
+def transfer_intervals(
+    result: TransferResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> SuiteIntervals:
+    """Return the intervals of the test accuracies."""
+    return suite_intervals(
+        {
+            name: resample_accuracy(name, score.correct, n_resamples=n_resamples, seed=seed)
+            for name, score in result.tasks.items()
+        }
+    )
+
+
 def transfer_predictions(result: TransferResult) -> dict[str, TaskPredictions]:
     """Return what was predicted for every test example, by task."""
     return {
@@ -221,7 +233,7 @@ def transfer_predictions(result: TransferResult) -> dict[str, TaskPredictions]:
 
 def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.floating]:
     n = len(task.left)
-    features = pair_features(vectors[:n], vectors[n:]) if task.right else vectors
+    features = difference_and_product(vectors[:n], vectors[n:]) if task.right else vectors
     return require_finite(features, task.name)
 
 
