@@ -14,7 +14,7 @@ from simcse_cli.data.senteval import StsSubset, StsTask, read_stsb_file
 from simcse_cli.data.transfer_files import TransferTask
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct
 from simcse_cli.evaluation.sts import score_sts_task
 from simcse_cli.evaluation.transfer import score_transfer_task
 from simcse_cli.metrics import DEV_SUFFIX
