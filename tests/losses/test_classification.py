@@ -4,17 +4,17 @@ import pytest
 import torch
 from draws import normal
 
-from simcse_cli.losses.classification import classification, pair_features
+from simcse_cli.losses.classification import classification, sbert_features
 
 
-def test_pair_features_are_both_vectors_and_their_distance():
+def test_sbert_features_are_both_vectors_and_their_distance():
     left, right = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, -5.0]])
-    assert pair_features(left, right).tolist() == [[1.0, -2.0, 3.0, -5.0, 2.0, 3.0]]
+    assert sbert_features(left, right).tolist() == [[1.0, -2.0, 3.0, -5.0, 2.0, 3.0]]
 
 
-def test_pair_features_gradient_of_equal_sides_is_finite():
+def test_sbert_features_gradient_of_equal_sides_is_finite():
     left = torch.zeros(2, 3, requires_grad=True)
-    pair_features(left, left).sum().backward()
+    sbert_features(left, left).sum().backward()
     assert left.grad.tolist() == [[2.0] * 3] * 2
 
 
@@ -39,7 +39,7 @@ def test_classification_equals_the_original_formula():
     expected = torch.nn.CrossEntropyLoss()(
         torch.cat([left, right, torch.abs(left - right)], 1) @ weight.T + bias, labels
     )
-    ours = classification(pair_features(left, right) @ weight.T + bias, labels)
+    ours = classification(sbert_features(left, right) @ weight.T + bias, labels)
     assert ours.item() == pytest.approx(expected.item(), rel=1e-12)
 
 

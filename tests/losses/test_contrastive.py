@@ -7,7 +7,7 @@ from draws import normal
 from torch.nn.functional import cosine_similarity
 
 from simcse_cli.choices import Similarity
-from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts, similarity_matrix, unit_rows
+from simcse_cli.losses.contrastive import info_nce, l2_normalize, nt_xent, quick_thoughts, similarity_matrix
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -245,4 +245,4 @@ def test_similarity_matrix_is_every_cosine():
 
 def test_unit_rows_keeps_zero_rows_and_tiny_directions():
     rows = torch.tensor([[0.0, 0.0], [3e-20, 4e-20], [3.0, 4.0]], dtype=torch.float64)
-    assert unit_rows(rows).numpy() == pytest.approx(np.array([[0, 0], [0.6, 0.8], [0.6, 0.8]]))
+    assert l2_normalize(rows).numpy() == pytest.approx(np.array([[0, 0], [0.6, 0.8], [0.6, 0.8]]))

@@ -8,7 +8,7 @@ from torch import Tensor, distributed
 
 from processes import run_on_processes
 from simcse_cli.losses.barlow_twins import barlow_twins
-from simcse_cli.losses.classification import classification, pair_features
+from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad, mean_over_processes, row_counts, sum_over_processes
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
@@ -70,7 +70,7 @@ def mutual_information_case(weight: Tensor, rows: Rows) -> Tensor:
 
 def classification_case(weight: Tensor, rows: Rows) -> Tensor:
     left, right, _ = views(weight, rows)
-    return classification(pair_features(left, right)[:, 4:8] * 3, LABELS[rows])
+    return classification(sbert_features(left, right)[:, 4:8] * 3, LABELS[rows])
 
 
 CASES: dict[str, Loss] = {

@@ -15,7 +15,7 @@ from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
-from simcse_cli.models.fast_load import EncodingBackbone, light_backbone, light_tokenizer
+from simcse_cli.models.fast_load import EncodingBackbone, plain_backbone, plain_tokenizer
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.resolve import bundled_minilm
 
@@ -75,7 +75,7 @@ def test_a_head_without_weights_is_refused_as_by_the_full_path(tmp_path):
     tensors = load_file(folder / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("pooler.")}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    assert light_backbone(folder) is not None
+    assert plain_backbone(folder) is not None
     for only in (False, True):
         with pytest.raises(CheckpointError, match="no weights for the head"):
             load_encoder(folder, pooler="cls", device="cpu", encode_only=only)
@@ -118,9 +118,9 @@ def edit_json(path, **entries):
 )
 def test_another_configuration_is_left_to_transformers(tmp_path, entries):
     folder = build_tiny_model(tmp_path / "model")
-    assert light_backbone(folder) is not None
+    assert plain_backbone(folder) is not None
     edit_json(folder / "config.json", **entries)
-    assert light_backbone(folder) is None
+    assert plain_backbone(folder) is None
 
 
 def test_incomplete_or_corrupt_weights_are_left_to_transformers_which_names_them(tmp_path):
@@ -128,13 +128,13 @@ def test_incomplete_or_corrupt_weights_are_left_to_transformers_which_names_them
     tensors = load_file(folder / "model.safetensors")
     del tensors["encoder.layer.1.output.dense.bias"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    assert light_backbone(folder) is None
+    assert plain_backbone(folder) is None
     with pytest.raises(CheckpointError, match=r"encoder\.layer\.1\.output\.dense\.bias"):
         load_encoder(folder, pooler="avg", device="cpu", encode_only=True)
     (folder / "model.safetensors").write_bytes(b"\x00" * 64)
-    assert light_backbone(folder) is None
+    assert plain_backbone(folder) is None
     (folder / "config.json").write_text("{")
-    assert light_backbone(folder) is None
+    assert plain_backbone(folder) is None
 
 
 def test_half_precision_weights_become_float32_as_in_the_full_path(tmp_path):
@@ -161,7 +161,7 @@ def test_the_tokenizer_equals_the_one_of_transformers(tmp_path, as_bert):
     folder = build_tiny_model(tmp_path / "model")
     if as_bert:
         bert_tokenizer(folder)
-    light, full = light_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    light, full = plain_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert light is not None
     assert json.loads(light.backend_tokenizer.to_str()) == json.loads(full.backend_tokenizer.to_str())
     assert light.pad_token_id == full.pad_token_id
@@ -186,9 +186,9 @@ def test_a_tokenizer_that_says_more_is_left_to_transformers(tmp_path, as_bert, e
     folder = build_tiny_model(tmp_path / "model")
     if as_bert:
         bert_tokenizer(folder)
-    assert light_tokenizer(folder) is not None
+    assert plain_tokenizer(folder) is not None
     edit_json(folder / "tokenizer_config.json", **entries)
-    assert light_tokenizer(folder) is None
+    assert plain_tokenizer(folder) is None
 
 
 def test_encoding_needs_no_modelling_code(tmp_path):

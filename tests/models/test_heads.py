@@ -13,7 +13,7 @@ from transformers import (
 
 from processes import run_on_processes
 from simcse_cli.models.heads import GlobalBatchNorm, MlpHead, PairClassifier, Projector, TokenCnn
-from simcse_cli.models.mlm_head import MlmHead
+from simcse_cli.models.pretrained import MlmHead
 
 SIZES = {
     "hidden_size": 16,

@@ -9,7 +9,7 @@ from simcse_cli.losses.gather import mean_over_processes
 IGNORED_LABEL = -100
 
 
-def pair_features(left: Tensor, right: Tensor) -> Tensor:
+def sbert_features(left: Tensor, right: Tensor) -> Tensor:
     """Return ``[u, v, |u - v|]`` for each pair, ``(B, D)`` and ``(B, D)`` to ``(B, 3D)``.
 
     Source: Reimers and Gurevych 2019, section 3, the best row of their Table 6; no ``u * v`` term.

@@ -10,7 +10,7 @@ from simcse_cli.choices import Similarity
 from simcse_cli.devices import no_autocast
 
 
-def unit_rows(vectors: Tensor) -> Tensor:
+def l2_normalize(vectors: Tensor) -> Tensor:
     """Return the rows divided by their L2 norm; a zero row stays zero and its gradient stays finite."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms))
@@ -26,7 +26,7 @@ def similarity_matrix(left: Tensor, right: Tensor, similarity: Similarity = Simi
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
         left, right = left.to(dtype), right.to(dtype)
         if similarity is Similarity.COSINE:
-            left, right = unit_rows(left), unit_rows(right)
+            left, right = l2_normalize(left), l2_normalize(right)
         return left @ right.T
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -107,9 +109,6 @@ class BiLstmMax:
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         if path.suffix == ".safetensors":
             return load_file(path)

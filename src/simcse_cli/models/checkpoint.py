@@ -1,7 +1,5 @@
 """Load encoders; nothing about them is silently random."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,90 +11,13 @@ from simcse_cli.config import LoadOptions
 from simcse_cli.devices import DTYPES, has_fast_bf16, resolve_device, resolve_precision
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.fast_load import light_backbone, light_tokenizer
+from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.poolers import POOLERS
+from simcse_cli.models.pretrained import load_backbone, load_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.models.weights import read_tensors
 from simcse_cli.progress import Progress, SilentProgress
-
-# Configuration keys that hold a dropout probability, over the architectures of transformers.
-_DROPOUT_KEYS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "hidden_dropout",
-    "dropout",
-    "attention_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-    "activation_dropout",
-)
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from drawing bars and from reporting what we check and report ourselves."""
-    from transformers.utils import logging as untyped_logging
-
-    logging: Any = untyped_logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _load_backbone(folder: Path, dropout: float | None) -> tuple[nn.Module, set[str]]:
-    """Return the transformer in float32 and the names of weights that its files lack."""
-    from transformers import AutoConfig, AutoModel
-
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        if dropout is not None:
-            for key in _DROPOUT_KEYS:
-                if isinstance(getattr(config, key, None), float | int):
-                    setattr(config, key, dropout)
-        with quiet_transformers():
-            backbone, info = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-            )
-    except Exception as error:  # transformers, safetensors and torch raise many types for a broken file
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{folder}: the model cannot be loaded ({reason})",
-            hint="the files may be incomplete or corrupt: copy or download them again",
-        ) from error
-    if info.get("mismatched_keys"):
-        raise CheckpointError(
-            f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
-        )
-    return backbone, set(info["missing_keys"])
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """Return the fast tokenizer of a model folder.
-
-    Raises:
-        CheckpointError: it cannot be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        with quiet_transformers():
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # as above
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({reason})") from error
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
@@ -194,13 +115,11 @@ def load_encoder(
     folder = resolve_model(name)
     record = read_record(folder, str(name))
     only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None
-    light = light_backbone(folder) if only_packed else None
+    backbone: Any = plain_backbone(folder) if only_packed else None
+    tokenizer = plain_tokenizer(folder) if backbone is not None else None
     missing: set[str] = set()
-    backbone: nn.Module
-    if light is not None:
-        backbone = light
-    else:
-        backbone, missing = _load_backbone(folder, dropout)
+    if backbone is None:
+        backbone, missing = load_backbone(folder, dropout=dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
@@ -212,24 +131,25 @@ def load_encoder(
     chosen = _choose_pooler(
         str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
     )
-    has_head = POOLERS[chosen].has_head or (record.pooler is chosen and record.head_use is HeadUse.KEPT)
-    head = _load_head(folder, record, own_pooler, missing) if has_head else None
-    if has_head and head is None:
-        if not force_pooler:
-            raise CheckpointError(
-                f"{name} holds no weights for the head that --pooler {chosen} needs; they would be random",
-                hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
-            )
-        progress.warn(f"the head of {name} is random: its weights are not in the checkpoint")
-        head = MlpHead(_config_of(backbone).hidden_size)
+    head = None
+    if POOLERS[chosen].has_head or (record.pooler is chosen and record.head_use is HeadUse.KEPT):
+        head = _load_head(folder, record, own_pooler, missing)
+        if head is None:
+            if not force_pooler:
+                raise CheckpointError(
+                    f"{name} holds no weights for the head that --pooler {chosen} needs; they would be random",
+                    hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
+                )
+            progress.warn(f"the head of {name} is random: its weights are not in the checkpoint")
+            head = MlpHead(backbone.config.hidden_size)
     encoder = SentenceEncoder(
         backbone,
-        (light_tokenizer(folder) if light is not None else None) or load_tokenizer(folder),
+        tokenizer or load_tokenizer(folder),
         pooler=chosen,
         head=head,
         head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
         normalize=record.normalize,
-        max_length=_max_length(backbone, record),
+        max_length=_max_length(backbone.config, record),
         name=str(name),
     )
     if record.cnn_folder is not None:
@@ -261,12 +181,8 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
     return encoder
 
 
-def _config_of(backbone: Any) -> Any:
-    return backbone.config
-
-
-def _max_length(backbone: Any, record: ModelRecord) -> int:
-    positions = int(getattr(backbone.config, "max_position_embeddings", 512) or 512)
-    if backbone.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+def _max_length(config: Any, record: ModelRecord) -> int:
+    positions = int(getattr(config, "max_position_embeddings", 512) or 512)
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
         positions -= 2  # the first positions are reserved for padding
     return min(positions, record.max_length or positions)

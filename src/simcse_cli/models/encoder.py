@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.choices import HeadUse, Pooler
@@ -22,9 +23,6 @@ from simcse_cli.models.packed import (
 from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.progress import Progress, SilentProgress
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 DEFAULT_BATCH_TOKENS = 2048
 
@@ -180,13 +178,11 @@ class SentenceEncoder(nn.Module):
             return ids
         return [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
 
-    def _tokenizer_cut_at(self, limit: int) -> "Tokenizer | None":
+    def _tokenizer_cut_at(self, limit: int) -> Tokenizer | None:
         """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
         if not getattr(self.tokenizer, "is_fast", False):
             return None
         if self._fast_tokenizer is None or self._fast_tokenizer[0] != limit:
-            from tokenizers import Tokenizer
-
             copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
             copy.no_padding()
             copy.enable_truncation(max_length=limit)

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from torch import nn
 
 from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, OutputError
 from simcse_cli.files import output_error, read_json, write_json
-from simcse_cli.models.checkpoint import load_encoder, quiet_transformers
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, PoolerSpec, Reduction, pool, without_head
+from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 
 PROBE_SENTENCES = (
@@ -66,20 +68,13 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     """Return the head in the shape of the architecture's own pooler, or None where it has no such place."""
-    from transformers import AutoModel
-
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
         return None
-    models: Any = AutoModel
-    with torch.device("meta"):
-        blank = models.from_config(encoder.config)
-    pooler: Any = getattr(blank, "pooler", None)
-    if not isinstance(getattr(pooler, "dense", None), nn.Linear):
-        return None
-    own: nn.Module = pooler.to_empty(device="cpu")
-    pooler.dense.load_state_dict(head.dense.state_dict())
-    return own
+    pooler = blank_pooler(encoder.config)
+    if pooler is not None:
+        pooler.get_submodule("dense").load_state_dict(head.dense.state_dict())
+    return pooler
 
 
 def _dense_config(head: MlpHead) -> dict[str, Any]:
@@ -102,8 +97,6 @@ def _layer_weights(spec: PoolerSpec, n_layers: int) -> torch.Tensor:
 
 def _write_cnn(cnn: TokenCnn, folder: Path) -> str:
     """Write convolutions as a CNN module of sentence-transformers and return its subfolder."""
-    from safetensors.torch import save_file
-
     path = folder / CNN_FOLDER
     path.mkdir()
     first: Any = cnn.convolutions[0]
@@ -119,8 +112,6 @@ def _write_cnn(cnn: TokenCnn, folder: Path) -> str:
 
 
 def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
-    from safetensors.torch import save_file
-
     spec = POOLERS[encoder.pooler]
     modules: list[tuple[str, str]] = [("", "Transformer")]
     n_layers = int(encoder.config.num_hidden_layers)
@@ -160,8 +151,6 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
 
 
 def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) -> None:
-    from safetensors.torch import save_file
-
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
     if had_pooler_slot:
@@ -223,11 +212,7 @@ def save_encoder(encoder: SentenceEncoder, folder: Path, *, force: bool = False,
 
 def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np.float32]:
     """Return probe vectors by a plain padded loop over ``AutoModel``; its own pooler gives the head."""
-    from transformers import AutoModel, AutoTokenizer
-
-    with quiet_transformers():
-        model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model, tokenizer = auto_model(folder)
     rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.max_length)["input_ids"]
     ids, mask = pad(rows, encoder.pad_id)
     with torch.inference_mode():

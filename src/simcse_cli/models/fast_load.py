@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -20,7 +22,6 @@ from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.packed import packed_backbone
 from simcse_cli.models.packed.architectures import layer_names
-from simcse_cli.models.weights import read_tensors
 
 # Architectures, each with what stands before the names of its tensors in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
@@ -87,7 +88,7 @@ class PlainTokenizer:
     is_fast: bool = True
 
 
-def light_backbone(folder: Path) -> EncodingBackbone | None:
+def plain_backbone(folder: Path) -> EncodingBackbone | None:
     """Return a folder's encoder in float32, or None where transformers must load it.
 
     Weights, their names and so the digest are those of ``AutoModel``; the architecture's own pooler is there
@@ -107,6 +108,26 @@ def light_backbone(folder: Path) -> EncodingBackbone | None:
         return None
     packed = packed_backbone(backbone)
     return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
+
+
+def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """Return a folder's tensors whose names start with ``prefix``, the prefix removed.
+
+    From its safetensors files, or from legacy ones through the weights-only loader.
+    """
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt") as stream:
+                names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
+                found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is corrupt ({error})", hint="copy or download it again") from error
+    if not found:
+        for path in sorted(folder.glob("pytorch_model*.bin")):
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+    return found
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -183,7 +204,7 @@ def _norm(config: SimpleNamespace, tensors: Mapping[str, Tensor], name: str) -> 
     return norm
 
 
-def light_tokenizer(folder: Path) -> PlainTokenizer | None:
+def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     """Return a folder's tokenizer, or None where transformers must load it.
 
     ``tokenizer.json`` is taken as it is. transformers does so too for its general class; for BERT's it builds

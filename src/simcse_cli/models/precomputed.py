@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file, sha256_file
@@ -37,9 +39,6 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     try:
         match path.suffix:
             case ".npy":

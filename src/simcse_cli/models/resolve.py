@@ -96,6 +96,7 @@ def _model_folder(path: Path) -> Path:
 
 
 def _download(hub_name: str) -> Path:
+    # Imported here because it takes half a second, which a local folder need not cost.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -9,9 +9,8 @@ from torch.nn import functional
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import share_of_mean
-from simcse_cli.models.checkpoint import quiet_transformers
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.mlm_head import MlmHead
+from simcse_cli.models.pretrained import MlmHead, quiet_transformers
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.sampling import NOT_MASKED, mask_tokens
 

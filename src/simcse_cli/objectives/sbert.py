@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.losses.classification import classification, pair_features
+from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import PairClassifier
@@ -55,7 +55,7 @@ class Sbert(Objective):
         """Return the cross-entropy over the pairs of all processes, and the accuracy on this batch."""
         left, right = representations[0].chunk(2)
         labels = batch.extra["labels"].to(left.device)
-        logits = self.classifier(pair_features(left, right))
+        logits = self.classifier(sbert_features(left, right))
         n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
         accuracy = share_of_mean(n_right, len(labels))
         return {"classification": classification(logits, labels)}, {"accuracy": float(accuracy)}

@@ -93,7 +93,7 @@ def fit_matrix(vectors: FloatArray) -> FloatArray:
     return matrix
 
 
-def mean_of(matrix: FloatArray) -> Float64Array:
+def mean_row(matrix: FloatArray) -> Float64Array:
     """Return the mean row, ``(D,)``, summed in float64."""
     return np.asarray(matrix.mean(axis=0, dtype=np.float64))
 

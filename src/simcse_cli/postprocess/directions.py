@@ -12,7 +12,7 @@ from simcse_cli.postprocess.base import (
     FloatArray,
     PostProcessor,
     fit_matrix,
-    mean_of,
+    mean_row,
     principal_directions,
     second_moment,
 )
@@ -94,7 +94,7 @@ class AllButTheTop(_DirectionRemoval):
         super().__init__(n_directions)
 
     def _centre_of(self, matrix: FloatArray) -> Float64Array:
-        return mean_of(matrix)
+        return mean_row(matrix)
 
 
 class CommonComponentRemoval(_DirectionRemoval):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from simcse_cli import __version__
 from simcse_cli.choices import Postprocess
@@ -88,8 +90,6 @@ def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) 
     Raises:
         OutputError: the file exists (without ``force``) or cannot be written.
     """
-    from safetensors.numpy import save_file
-
     arrays = {name: np.ascontiguousarray(array) for name, array in fitted.processor.state().items()}
     with atomic_path(path, force=force) as temporary:
         save_file(arrays, temporary, metadata={_RECORD_KEY: json.dumps(fitted.describe())})
@@ -102,8 +102,6 @@ def load(path: Path | str) -> FittedPostProcessor:
         DataError: no such file.
         CheckpointError: not a post-processor file, or damaged.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = require_file(path, hint=_HOW_TO_SAVE)
     try:
         with safe_open(path, framework="numpy") as stream:

@@ -11,7 +11,7 @@ from simcse_cli.postprocess.base import (
     FloatArray,
     PostProcessor,
     fit_matrix,
-    mean_of,
+    mean_row,
     principal_directions,
     second_moment,
 )
@@ -64,7 +64,7 @@ class Whitening(PostProcessor):
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
-        self.mean_: Float64Array = mean_of(matrix)
+        self.mean_: Float64Array = mean_row(matrix)
         self.eigenvalues_, directions = principal_directions(second_moment(matrix, self.mean_))
         n_kept = min(
             self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum())
