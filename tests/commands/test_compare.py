@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from comparison_cases import write_pairs, write_run, write_sts_result, write_transfer_result
+from comparison.cases import write_pairs, write_run, write_sts_result, write_transfer_result
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.comparison.published import load_table
 

@@ -6,14 +6,14 @@ import pytest
 import yaml
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
-from simcse_cli.comparison.published import Row, Table, load_table, origins, sources, table_ids
+from simcse_cli.comparison.published import PublishedTable, TableRow, load_table, origins, sources, table_ids
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE
 
 TABLES = {name: load_table(name) for name in table_ids()}
 
 
-def rows_with_average() -> list[tuple[Table, Row]]:
+def rows_with_average() -> list[tuple[PublishedTable, TableRow]]:
     return [
         (table, row)
         for table in TABLES.values()
@@ -36,7 +36,7 @@ def test_tables_cover_the_four_documents_and_the_repository() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_table_is_whole(table: Table) -> None:
+def test_table_is_whole(table: PublishedTable) -> None:
     assert table.title
     assert table.label
     assert table.source in sources().values()
@@ -49,7 +49,7 @@ def test_table_is_whole(table: Table) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_system_is_found_by_its_label(table: Table) -> None:
+def test_every_system_is_found_by_its_label(table: PublishedTable) -> None:
     systems = table.all_systems()
     for system in systems:
         assert table.system(system.label) == system
@@ -60,7 +60,9 @@ def test_every_system_is_found_by_its_label(table: Table) -> None:
     rows_with_average(),
     ids=lambda value: getattr(value, "id", getattr(value, "name", None)),
 )
-def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(table: Table, row: Row) -> None:
+def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(
+    table: PublishedTable, row: TableRow
+) -> None:
     *scores, stated = row.values
     mean = fmean(value for value in scores if value is not None)
     exception = next(
@@ -183,7 +185,7 @@ def test_own_table_is_read_from_a_file(tmp_path) -> None:
     content = {
         "id": "ours",
         "source": "internal note 7",
-        "label": "Table 1",
+        "label": "PublishedTable 1",
         "title": "Our models",
         "columns": ["STS-B"],
         "measures": ["STSBenchmark"],

@@ -20,8 +20,12 @@ class SettingChange:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One scored pair of an evaluation set; the sentences are empty where they were not saved."""
+class PairChange:
+    """A pair whose rank moved towards its gold rank or away from it; sentences are empty if not saved.
+
+    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as
+    a share of its pairs: 0 is the right place, 1 the wrong end.
+    """
 
     task: str
     subset: str
@@ -29,17 +33,6 @@ class Pair:
     gold: float
     left: str
     right: str
-
-
-@dataclass(frozen=True)
-class PairChange:
-    """A pair whose rank moved towards its gold rank or away from it.
-
-    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as
-    a share of its pairs: 0 is the right place, 1 the wrong end. ``gain`` is above 0 when ``after`` is better.
-    """
-
-    pair: Pair
     cosine_before: float
     cosine_after: float
     error_before: float
@@ -47,7 +40,7 @@ class PairChange:
 
     @property
     def gain(self) -> float:
-        """Rank error before less rank error after."""
+        """Above 0 where ``after`` is better."""
         return self.error_before - self.error_after
 
 
@@ -71,12 +64,10 @@ class PredictionChange:
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[SettingChange]:
     """Return the settings that differ, in the order of ``before``, those only in ``after`` last."""
-    keys = dict.fromkeys([*before, *after])
-    return [
-        SettingChange(key, before.get(key), after.get(key))
-        for key in keys
-        if before.get(key) != after.get(key)
+    changes = [
+        SettingChange(key, before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after])
     ]
+    return [change for change in changes if change.before != change.after]
 
 
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[PairChange]:
@@ -88,7 +79,7 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Pair
         change
         for task in before
         if same_pairs(before, after, task)
-        for change in _task_changes(task, before[task], after[task])
+        for change in _pair_changes(task, before[task], after[task])
     ]
     most = sorted(changes, key=lambda change: -abs(change.gain))[:n]
     return sorted(most, key=lambda change: -change.gain)
@@ -131,44 +122,36 @@ def _mean_ranks(values: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _task_changes(
+def _pair_changes(
     task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
 ) -> Iterator[PairChange]:
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
-    error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
-    moved = np.stack([cosine_before, cosine_after, error_before, error_after], axis=1).tolist()
-    for pair, values in zip(_pairs(task, before, after), moved, strict=True):
-        yield PairChange(pair, *values)
-
-
-def _pairs(task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]) -> Iterator[Pair]:
-    """Yield the pairs with their sentences, from whichever file has them."""
+    errors = (rank_errors(cosine_before, gold), rank_errors(cosine_after, gold))
+    moved = iter(np.stack([cosine_before, cosine_after, *errors], axis=1).tolist())
     for subset, pairs in before.items():
-        empty = ("",) * pairs.gold.size
-        left = pairs.left or after[subset].left or empty
-        right = pairs.right or after[subset].right or empty
-        for index, gold in enumerate(pairs.gold.tolist()):
-            yield Pair(task, subset, index, gold, left[index], right[index])
+        left, right = _sentences(pairs, after[subset])
+        for index, score in enumerate(pairs.gold.tolist()):
+            yield PairChange(task, subset, index, score, left[index], right[index], *next(moved))
 
 
 def _prediction_changes(
     task: str, before: TaskPredictions, after: TaskPredictions
 ) -> Iterator[PredictionChange]:
-    empty = ("",) * before.gold.size
-    left = before.left or after.left or empty
-    right = before.right or after.right or empty
+    left, right = _sentences(before, after)
+    classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():
-        yield PredictionChange(
-            task,
-            index,
-            int(before.gold[index]),
-            int(before.predicted[index]),
-            int(after.predicted[index]),
-            left[index],
-            right[index],
-        )
+        gold, old, new = classes[index]
+        yield PredictionChange(task, index, gold, old, new, left[index], right[index])
+
+
+def _sentences(
+    before: SubsetPairs | TaskPredictions, after: SubsetPairs | TaskPredictions
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return both sides from whichever file has them; empty texts where neither has."""
+    empty = ("",) * before.gold.size
+    return before.left or after.left or empty, before.right or after.right or empty
 
 
 def _in_turn(groups: Sequence[Sequence[PredictionChange]]) -> list[PredictionChange]:

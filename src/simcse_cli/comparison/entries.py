@@ -1,13 +1,22 @@
-"""What stands in a comparison: every run folder, result file and published row becomes an ``Entry``."""
+"""What stands in a comparison: every run folder, result file and published row becomes an ``Entry``.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Parts of one system are merged; repetitions of one run get a line with their mean.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from simcse_cli.comparison.published import System
-from simcse_cli.metrics import STSB_DEV, STSB_DEV_DATA
+from simcse_cli.comparison.published import PublishedSystem
+from simcse_cli.metrics import STSB_DEV, STSB_DEV_DATA, TIMES
+
+# settings in which repetitions of one run may differ
+_REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
 class EntryKind(StrEnum):
@@ -54,13 +63,107 @@ class Entry:
     remarks: tuple[str, ...] = ()
 
 
-def from_system(system: System) -> Entry:
-    """Return a published row as an entry."""
+def from_published(system: PublishedSystem) -> Entry:
     settings = dict(system.settings)
     if settings.pop("suite", None) != "sts":
         settings.pop("metric", None)  # the word belongs to STS; elsewhere it is fixed by the suite
     if STSB_DEV in system.scores:
         settings["dev data"] = STSB_DEV_DATA
+    label = f"{system.table}: {system.label}"
+    return Entry(label, EntryKind.PUBLISHED, system.table, dict(system.scores), settings)
+
+
+def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
+    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``)."""
+    merged: list[Entry] = []
+    for entry in entries:
+        for index, other in enumerate(merged):
+            shared = other.scores.keys() & entry.scores.keys()
+            if other.label == entry.label and shared <= set(TIMES):
+                merged[index] = _join(other, entry)
+                break
+        else:
+            merged.append(entry)
+    return merged
+
+
+def add_means(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with a mean line after the last member of every group of repetitions.
+
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
+    Members of one label are numbered to tell them apart, by seed where it is known.
+    """
+    groups: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(_group_key(entry), []).append(entry)
+    lines: list[Entry] = []
+    for members in groups.values():
+        named = _tell_apart(members)
+        lines += named
+        if len(members) > 1:
+            lines.append(_mean(_common_name([member.label for member in members]), named))
+    return lines
+
+
+def _join(a: Entry, b: Entry) -> Entry:
+    return replace(
+        a,
+        source=f"{a.source}, {b.source}",
+        scores={**a.scores, **b.scores},
+        settings={**b.settings, **a.settings},
+        config=a.config or b.config,
+        seed=b.seed if a.seed is None else a.seed,
+        intervals={**a.intervals, **b.intervals},
+        pair_scores=a.pair_scores or b.pair_scores,
+        predictions=a.predictions or b.predictions,
+    )
+
+
+def _group_key(entry: Entry) -> Any:
+    if entry.kind is not EntryKind.RUN or not entry.config:
+        return entry.label
+    return tuple(
+        sorted(
+            (key, repr(value))
+            for key, value in entry.config.items()
+            if key.rpartition(".")[2] not in _REPLICATE_KEYS
+        )
+    )
+
+
+def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
+    labels = [member.label for member in members]
+    if len(set(labels)) == len(labels):
+        return list(members)
+    return [
+        replace(member, label=f"{member.label} [{number if member.seed is None else f'seed {member.seed}'}]")
+        for number, member in enumerate(members, start=1)
+    ]
+
+
+def _common_name(labels: Sequence[str]) -> str:
+    """Return what the labels start with, without a dangling ``-seed-``."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+    return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
+
+
+def _mean(name: str, members: Sequence[Entry]) -> Entry:
+    first, *others = members
+    values = {
+        measure: [member.scores[measure] for member in members]
+        for measure in first.scores
+        if all(measure in other.scores for other in others)
+    }
     return Entry(
-        f"{system.table}: {system.label}", EntryKind.PUBLISHED, system.table, dict(system.scores), settings
+        label=f"{name} (mean of {len(members)})",
+        kind=EntryKind.MEAN,
+        source=", ".join(member.source for member in members),
+        scores={measure: fmean(found) for measure, found in values.items()},
+        settings={
+            key: value
+            for key, value in first.settings.items()
+            if all(other.settings.get(key) == value for other in others)
+        },
+        deviations={measure: stdev(found) for measure, found in values.items()},
+        members=tuple(member.label for member in members),
     )

@@ -5,10 +5,10 @@ extraction of the document was misread (already set right in ``rows``), and the 
 not the mean of their cells. ``docs/compare.md`` describes the format; users may write their own tables in it.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,11 +19,10 @@ import yaml
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.metrics import MTEB_PREFIX, is_score
 
-SystemsAxis = Literal["rows", "columns", "cells"]
-
 _FOLDER = files("simcse_cli") / "resources" / "published"
 _PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
 _REQUIRED_KEYS = ("id", "source", "label", "title", "columns", "rows")
+_FORMAT_HINT = "docs/compare.md shows the format of a table"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Correction:
+class MisreadCell:
     """A cell whose extracted figure was misread; the table holds ``published``."""
 
     row: str
@@ -56,7 +55,7 @@ class AverageException:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One line as printed; ``values`` run along the table's columns and a blank cell is None."""
 
     name: str
@@ -68,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class System:
+class PublishedSystem:
     """A published system as one line of figures: scores are fractions, keyed by measure."""
 
     table: str
@@ -85,7 +84,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """One published table.
 
     ``systems`` says what a run stands beside: a row, a column, or a single cell (tables whose columns are
@@ -97,21 +96,21 @@ class Table:
     label: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     unit: str = "points"
-    systems: SystemsAxis = "rows"
+    systems: Literal["rows", "columns", "cells"] = "rows"
     measures: tuple[str | None, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    corrections: tuple[Correction, ...] = ()
+    corrections: tuple[MisreadCell, ...] = ()
     average_exceptions: tuple[AverageException, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def all_systems(self) -> list[System]:
+    def all_systems(self) -> list[PublishedSystem]:
         """Return every system that has at least one figure a run can be compared with."""
         found = {"rows": self._by_row, "columns": self._by_column, "cells": self._by_cell}[self.systems]()
         return [system for system in found if system.scores]
 
-    def system(self, name: str, *, group: str | None = None) -> System:
+    def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
         """Return the system of this name; upper case, spaces and punctuation do not matter.
 
         Raises:
@@ -130,9 +129,17 @@ class Table:
                 f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), need one",
                 hint=f"choose with --group {matches[0].group}",
             )
-        raise self._no_such_system(name, group, systems)
+        labels = {_plain(system.label): system.label for system in systems}
+        near = [labels[key] for key in labels if wanted in key]
+        near += [labels[key] for key in get_close_matches(wanted, labels, n=3, cutoff=0.5)]
+        nearest = "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5])) if near else ""
+        place = self.id if group is None else f"{self.id}, group {group!r},"
+        raise ConfigError(
+            f"{place} has no row {name!r}{nearest}",
+            hint=f"see its rows with `simcse compare --show {self.id}`",
+        )
 
-    def stored(self, row: Row) -> dict[str, float | None]:
+    def stored(self, row: TableRow) -> dict[str, float | None]:
         """Return the cells of a row by column, as fractions or plain numbers."""
         measures: Sequence[str | None] = () if self.systems == "columns" else row.measures or self.measures
         padded = measures or (None,) * len(self.columns)
@@ -145,38 +152,31 @@ class Table:
             return value
         return round(value / 100, 12)
 
-    def _no_such_system(self, name: str, group: str | None, systems: Sequence[System]) -> ConfigError:
-        labels = {_plain(system.label): system.label for system in systems}
-        near = [labels[key] for key in labels if _plain(name) in key]
-        near += [labels[key] for key in difflib.get_close_matches(_plain(name), labels, n=3, cutoff=0.5)]
-        nearest = "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5])) if near else ""
-        place = self.id if group is None else f"{self.id}, group {group!r},"
-        return ConfigError(
-            f"{place} has no row {name!r}{nearest}",
-            hint=f"see its rows with `simcse compare --show {self.id}`",
-        )
-
-    def _make(self, row: Row, name: str, cells: Iterator[tuple[str | None, float | None]]) -> System:
+    def _make(
+        self, row: TableRow, name: str, cells: Iterator[tuple[str | None, float | None]]
+    ) -> PublishedSystem:
         scores = {
             measure: scaled
             for measure, value in cells
             if measure is not None and (scaled := self.scaled(value, measure)) is not None
         }
-        return System(self.id, name, row.group, row.origin, scores, {**self.settings, **row.settings})
+        return PublishedSystem(
+            self.id, name, row.group, row.origin, scores, {**self.settings, **row.settings}
+        )
 
-    def _by_row(self) -> Iterator[System]:
+    def _by_row(self) -> Iterator[PublishedSystem]:
         for row in self.rows:
             yield self._make(row, row.name, zip(row.measures or self.measures, row.values, strict=False))
 
-    def _by_cell(self) -> Iterator[System]:
+    def _by_cell(self) -> Iterator[PublishedSystem]:
         for row in self.rows:
             for column, measure, value in zip(self.columns, self.measures, row.values, strict=True):
                 yield self._make(row, f"{row.name}, {column}", iter([(measure, value)]))
 
-    def _by_column(self) -> Iterator[System]:
+    def _by_column(self) -> Iterator[PublishedSystem]:
         for index, column in enumerate(self.columns):
             cells = ((MTEB_PREFIX + row.name, row.values[index]) for row in self.rows)
-            yield self._make(Row(column, ()), column, cells)
+            yield self._make(TableRow(column, ()), column, cells)
 
 
 def table_ids() -> list[str]:
@@ -186,7 +186,7 @@ def table_ids() -> list[str]:
 
 
 @cache
-def load_table(name: str) -> Table:
+def load_table(name: str) -> PublishedTable:
     """Return a shipped table by id, or a user's own by the path of its YAML file.
 
     Raises:
@@ -195,35 +195,33 @@ def load_table(name: str) -> Table:
     """
     if name.endswith((".yaml", ".yml")):
         return _read_own(Path(name))
-    ids = table_ids()
-    by_plain_name = {key.lower(): key for key in ids}
+    by_plain_name = {key.lower(): key for key in table_ids()}
     if name.lower() not in by_plain_name:
-        near = difflib.get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
+        near = get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
         nearest = f"; nearest: {', '.join(by_plain_name[key] for key in near)}" if near else ""
         raise ConfigError(
             f"no published table {name!r}{nearest}", hint="see them with `simcse compare --list`"
         )
-    text = (_FOLDER / f"{by_plain_name[name.lower()]}.yaml").read_text(encoding="utf-8")
-    return _build(yaml.safe_load(text), name)
+    return _build(_shipped(by_plain_name[name.lower()]), name)
 
 
 @cache
 def sources() -> Mapping[str, Source]:
     """Return the documents by key."""
-    return {key: Source(**value) for key, value in _sources_file()["sources"].items()}
+    return {key: Source(**value) for key, value in _shipped("_sources")["sources"].items()}
 
 
 @cache
 def origins() -> Mapping[str, str]:
     """Return what the row origins mean."""
-    return dict(_sources_file()["origins"])
+    return dict(_shipped("_sources")["origins"])
 
 
-def _sources_file() -> Any:
-    return yaml.safe_load((_FOLDER / "_sources.yaml").read_text(encoding="utf-8"))
+def _shipped(name: str) -> Any:
+    return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def _read_own(path: Path) -> Table:
+def _read_own(path: Path) -> PublishedTable:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -233,38 +231,37 @@ def _read_own(path: Path) -> Table:
     return _build(content, str(path))
 
 
-def _build(content: Any, place: str) -> Table:
+def _build(content: Any, place: str) -> PublishedTable:
     missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
     if missing:
-        raise DataError(
-            f"{place}: no {', '.join(missing)}", hint="docs/compare.md shows the format of a table"
-        )
-    source = content["source"]
-    known = sources().get(source)
-    table = {
-        **content,
-        "source": known or Source(short=str(source), citation=str(source)),
-        "columns": tuple(content["columns"]),
-        "measures": tuple(content.get("measures", ())),
-        "notes": tuple(content.get("notes", ())),
-    }
+        raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
+    source = str(content["source"])
     try:
-        table["rows"] = tuple(_row(row, len(table["columns"])) for row in content["rows"])
-        table["corrections"] = tuple(Correction(**item) for item in content.get("corrections", ()))
-        exceptions = content.get("average_exceptions", ())
-        table["average_exceptions"] = tuple(AverageException(**item) for item in exceptions)
-        return Table(**table)
+        table = PublishedTable(
+            **{
+                **content,
+                "source": sources().get(source, Source(short=source, citation=source)),
+                "columns": tuple(content["columns"]),
+                "rows": tuple(_row(row) for row in content["rows"]),
+                "measures": tuple(content.get("measures", ())),
+                "corrections": tuple(MisreadCell(**item) for item in content.get("corrections", ())),
+                "average_exceptions": tuple(
+                    AverageException(**item) for item in content.get("average_exceptions", ())
+                ),
+                "notes": tuple(content.get("notes", ())),
+            }
+        )
+        for row in table.rows:
+            if len(row.values) != len(table.columns):
+                raise ValueError(f"row {row.name!r} has {len(row.values)} values, need {len(table.columns)}")
     except (TypeError, KeyError, ValueError) as error:
-        raise DataError(f"{place}: {error}", hint="docs/compare.md shows the format of a table") from error
+        raise DataError(f"{place}: {error}", hint=_FORMAT_HINT) from error
+    return table
 
 
-def _row(content: dict[str, Any], n_columns: int) -> Row:
-    row = Row(
-        **{**content, "values": tuple(content["values"]), "measures": tuple(content.get("measures", ()))}
-    )
-    if len(row.values) != n_columns:
-        raise ValueError(f"row {row.name!r} has {len(row.values)} values, need {n_columns}")
-    return row
+def _row(content: dict[str, Any]) -> TableRow:
+    lists = {"values": tuple(content["values"]), "measures": tuple(content.get("measures", ()))}
+    return TableRow(**{**content, **lists})
 
 
 def _plain(text: str) -> str:
@@ -274,5 +271,4 @@ def _plain(text: str) -> str:
 
 def _sort_key(table_id: str) -> tuple[int, str, int]:
     prefix, _, number = table_id.partition(".")
-    letters = re.sub(r"\d", "", number)
-    return _PREFIXES.index(prefix), letters, int(re.sub(r"\D", "", number) or 0)
+    return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(re.sub(r"\D", "", number) or 0)

@@ -10,7 +10,8 @@ from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.errors import DataError
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
 
-SETTING_KEYS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
+_SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
+_WRITE_ONE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 Result = Mapping[str, Any]
 Scores = Iterator[tuple[str, float | None]]
@@ -27,26 +28,24 @@ class StsView:
 AS_ASKED = StsView()
 
 
+def is_result(content: Any) -> bool:
+    return isinstance(content, Mapping) and bool({"suite", "analysis"} & content.keys())
+
+
 def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
     """Return the content of a result file as entries: one, or one a model for a geometry of several.
 
     Raises:
         DataError: it is no result that this toolkit writes, or lacks a key of its suite.
     """
-    if not isinstance(content, Mapping) or not {"suite", "analysis"} & content.keys():
+    if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=_WRITE_ONE)
     if content.get("analysis") != "geometry":
         return [_read_suite(content, label, source, view)]
-    models = [
-        {"suite": "geometry", "geometry data": content.get("data"), **row}
-        for row in content.get("models", ())
-    ]
-    if len(models) == 1:
-        return [_read_suite(models[0], label, source, view)]
-    return [_read_suite(row, f"{label}: {row.get('model')}", source, view) for row in models]
-
-
-_WRITE_ONE = "write one with `simcse eval sts --model NAME -o result.json`"
+    shared = {"suite": "geometry", "geometry data": content.get("data")}
+    models = [shared | row for row in content.get("models", ())]
+    labels = [label] if len(models) == 1 else [f"{label}: {row.get('model')}" for row in models]
+    return [_read_suite(row, name, source, view) for row, name in zip(models, labels, strict=True)]
 
 
 def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry:
@@ -65,19 +64,18 @@ def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry
         scores,
         _settings(result, view),
         intervals=intervals if view == AS_ASKED else {},
-        pair_scores=find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
-        predictions=find_saved(result, source, "predictions", "predictions") if suite == "transfer" else None,
+        pair_scores=_find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
+        predictions=_find_saved(result, source, "predictions", "predictions")
+        if suite == "transfer"
+        else None,
     )
 
 
-def find_saved(result: Result, source: str, key: str, ending: str) -> Path | None:
-    """Return a result's file of single examples: the one it names, from here or its folder, or the one beside it.
+def _find_saved(result: Result, source: str, key: str, ending: str) -> Path | None:
+    """Return the file with the single examples of a result.
 
-    Args:
-        result: content of a result file.
-        source: its path.
-        key: where the result names the file.
-        ending: the one beside ``result.json`` is ``result.ENDING.jsonl``.
+    It is the one that the result names, seen from here or from its folder, or ``NAME.ENDING.jsonl`` beside
+    ``NAME.json``.
     """
     folder = Path(source).parent
     named = result.get(key)
@@ -87,39 +85,34 @@ def find_saved(result: Result, source: str, key: str, ending: str) -> Path | Non
 
 
 def _sts_scores(result: Result, view: StsView) -> Scores:
-    suffix = _suffix(result)
-    scores = {
-        name: None if task is None else _sts_score(task, result, view)
-        for name, task in result["tasks"].items()
-    }
-    present = [score for score in scores.values() if score is not None]
-    for name, score in scores.items():
-        yield name + suffix, score
-    yield AVERAGE + suffix, sum(present) / len(present) if present else None
+    scores = {name: task and _sts_score(task, result, view) for name, task in result["tasks"].items()}
+    yield from _with_average(scores, AVERAGE, _split_suffix(result))
     for name in TIMES:
         yield name, result.get(name)
 
 
-def _sts_score(task: Result, result: Result, view: StsView) -> float | None:
+def _sts_score(task: Result, result: Result, view: StsView) -> Any:
     if view == AS_ASKED:
-        score: float | None = task["score"]
-    else:
-        score = task[view.metric or result["metric"]][view.aggregation or result["aggregation"]]
-    return score
+        return task["score"]
+    return task[view.metric or result["metric"]][view.aggregation or result["aggregation"]]
 
 
 def _transfer_scores(result: Result, view: StsView) -> Scores:
     for key, suffix in (("accuracy", ""), ("dev_accuracy", DEV_SUFFIX)):
-        scores = {name: None if task is None else task.get(key) for name, task in result["tasks"].items()}
-        present = [score for score in scores.values() if score is not None]
-        for name, score in scores.items():
-            yield name + suffix, score
-        yield TRANSFER_AVERAGE + suffix, sum(present) / len(present) if present else None
+        scores = {name: task and task.get(key) for name, task in result["tasks"].items()}
+        yield from _with_average(scores, TRANSFER_AVERAGE, suffix)
+
+
+def _with_average(scores: Mapping[str, float | None], average: str, suffix: str) -> Scores:
+    for name, score in scores.items():
+        yield name + suffix, score
+    present = [score for score in scores.values() if score is not None]
+    yield average + suffix, sum(present) / len(present) if present else None
 
 
 def _mteb_scores(result: Result, view: StsView) -> Scores:
     for name, task in result["tasks"].items():
-        yield MTEB_PREFIX + name, None if task is None else task["score"]
+        yield MTEB_PREFIX + name, task and task["score"]
     for name, category in result["categories"].items():
         yield MTEB_PREFIX + name, category["score"] if category["n_scored"] == category["n_tasks"] else None
     yield MTEB_PREFIX + AVERAGE, result["average"] if result["n_scored"] == result["n_tasks"] else None
@@ -140,7 +133,7 @@ _READERS: dict[Any, Callable[[Result, StsView], Scores]] = {
 
 def _settings(result: Result, view: StsView) -> dict[str, str]:
     """Return how the scores were measured, as text."""
-    given = {key: result[key] for key in SETTING_KEYS if result.get(key) not in (None, False, {}, [])}
+    given = {key: result[key] for key in _SETTINGS if result.get(key) not in (None, False, {}, [])}
     if result["suite"] == "transfer":
         given["transfer protocol"] = f"{result.get('protocol')}, probe {result.get('probe', 'senteval')}"
     if result["suite"] == "sts":
@@ -148,15 +141,14 @@ def _settings(result: Result, view: StsView) -> dict[str, str]:
     return {key: str(value) for key, value in given.items()}
 
 
-def _suffix(result: Result) -> str:
+def _split_suffix(result: Result) -> str:
     split = result.get("split", "test")
     return "" if split == "test" else f"-{split}"
 
 
 def _intervals(result: Result) -> Iterator[tuple[str, Mapping[str, float]]]:
-    suffix = _suffix(result)
-    tasks = result.get("tasks") or {}
-    for name, task in tasks.items():
+    suffix = _split_suffix(result)
+    for name, task in (result.get("tasks") or {}).items():
         if isinstance(task, Mapping) and task.get("ci"):
             yield name + suffix, task["ci"]
     if result.get("average_ci"):

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.choices import Aggregation, DevSuite
-from simcse_cli.comparison.entries import Entry, EntryKind
-from simcse_cli.comparison.replicates import merge_parts
-from simcse_cli.comparison.results import AS_ASKED, StsView, read_results
+from simcse_cli.comparison.entries import Entry, EntryKind, merge_parts
+from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
 from simcse_cli.runs import RunRecord, read_run_record
 
-RECORD_FILE = "run.json"
+RUN_FILE = "run.json"
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 
 
@@ -35,22 +34,16 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     folder = Path(path)
     if not folder.is_dir():
         return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
-    if (folder / RECORD_FILE).is_file():
-        return [_read_run(folder, label or folder.resolve().name, view)]
-    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RECORD_FILE}"))
+    name = folder.resolve().name
+    if (folder / RUN_FILE).is_file():
+        return [_read_run(folder, label or name, view)]
+    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
     if not runs:
         raise DataError(
-            f"{folder} holds no {RECORD_FILE}, nor does a folder in it",
+            f"{folder} holds no {RUN_FILE}, nor does a folder in it",
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
-    name = folder.resolve().name
     return [_read_run(run, label or f"{name}/{run.relative_to(folder)}", view) for run in runs]
-
-
-def run_facts(record: RunRecord) -> dict[str, Any]:
-    """Return what makes a run what it is, by dotted key: settings, data, processes, versions."""
-    config = {**record.config, "data": record.data, "processes": record.n_processes}
-    return dict(_flatten({**config, "versions": record.versions}))
 
 
 def _split_label(item: str) -> tuple[str | None, str]:
@@ -70,11 +63,9 @@ def _read_stdin() -> Any:
 
 
 def _read_run(folder: Path, label: str, view: StsView) -> Entry:
-    record = read_run_record(folder)
-    parts = [_from_record(record, folder, label)]
+    parts = [_from_record(read_run_record(folder), folder, label)]
     for path in sorted(folder.glob("*.json")):
-        content = None if path.name == RECORD_FILE else read_json(path)
-        if isinstance(content, Mapping) and {"suite", "analysis"} & content.keys():
+        if path.name != RUN_FILE and is_result(content := read_json(path)):
             parts += read_results(content, label=label, source=str(path), view=view)
     run, *others = merge_parts(parts)
     if others:
@@ -99,10 +90,24 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         str(folder),
         scores,
         settings,
-        config=run_facts(record),
+        config=_facts(record),
         seed=record.seed,
         remarks=tuple(_remarks(record, label)),
     )
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """Return what makes a run what it is, by dotted key: settings, data, processes, versions."""
+    config = {**record.config, "data": record.data, "processes": record.n_processes}
+    return dict(_flatten({**config, "versions": record.versions}))
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _remarks(record: RunRecord, label: str) -> Iterator[str]:
@@ -110,6 +115,15 @@ def _remarks(record: RunRecord, label: str) -> Iterator[str]:
         yield f"{label} is {record.status}, step {record.step} of {record.total_steps}"
     if record.best_score is not None and record.chosen_on_test:
         yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"
+
+
+def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
+    """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
+    if not metrics.is_file():
+        return {}
+    lines = (json.loads(line) for line in iter_lines(metrics))
+    found = (line for line in lines if line.get("step") == step and line.get("dev_score") is not None)
+    return next(found, {})
 
 
 def _dev_scores(record: RunRecord, best: float, line: Mapping[str, Any]) -> dict[str, float]:
@@ -146,20 +160,3 @@ def _dev_data(data: Mapping[str, Any]) -> str:
         path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
-
-
-def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
-    """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
-    if not metrics.is_file():
-        return {}
-    lines = (json.loads(line) for line in iter_lines(metrics))
-    found = (line for line in lines if line.get("step") == step and line.get("dev_score") is not None)
-    return next(found, {})
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

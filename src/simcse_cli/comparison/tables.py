@@ -1,250 +1,290 @@
-"""The comparison itself: common measures, differences to a reference, unlike settings, the Pareto front."""
+"""Tables of `simcse compare`: scores, differences, tests, what changed, and the published tables themselves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import TypeVar
+from typing import Any
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
-from simcse_cli.comparison.entries import Entry, EntryKind
-from simcse_cli.errors import ConfigError
-from simcse_cli.metrics import (
-    AVERAGE,
-    DEV_SUFFIX,
-    STSB_DEV,
-    TIMES,
-    TRANSFER_AVERAGE,
-    in_order,
-    is_score,
-    label,
-    lower_is_better,
-)
+from simcse_cli.choices import Correction
+from simcse_cli.comparison.changes import PairChange, PredictionChange, SettingChange
+from simcse_cli.comparison.entries import Entry
+from simcse_cli.comparison.join import Comparison
+from simcse_cli.comparison.published import PublishedTable, load_table, origins, table_ids
+from simcse_cli.comparison.significance import TaskTest
+from simcse_cli.metrics import is_score, label
+from simcse_cli.report import Column, Report
 
-Value = TypeVar("Value")
-
-_AVERAGES = {
-    AVERAGE: STS_TASKS,
-    AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in STS_TASKS),
-    TRANSFER_AVERAGE: TRANSFER_TASKS,
-    TRANSFER_AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in TRANSFER_TASKS),
-}
-# what a setting can move, where that is not everything; STS-B and SICK-R have one test set
-_MOVES = {
-    "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
-    "dev data": frozenset({STSB_DEV}),
-    "transfer protocol": frozenset(_AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]),
-    "geometry data": frozenset({"alignment", "uniformity"}),
-}
+FRONT_MARK = "*"
 
 
-@dataclass(frozen=True)
-class Deviation:
-    """A score that is further from the reference (``expected``) than allowed."""
-
-    label: str
-    measure: str
-    score: float
-    expected: float
+def comparison_tables(comparison: Comparison) -> list[Report]:
+    """Return the table of scores, and that of differences where there is a reference."""
+    tables = [_scores_table(comparison)]
+    if comparison.reference is not None:
+        tables.append(_differences_table(comparison, comparison.reference))
+    return tables
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Entries over the same measures.
-
-    Attributes:
-        entries: lines in the order given, means after their members.
-        measures: columns.
-        reference: what differences are taken to, None without one.
-        warnings: what makes the numbers unlike each other.
-        pareto_measures: what the front is drawn over; empty without one.
-        front: labels of the entries that no other beats in all of them.
-    """
-
-    entries: tuple[Entry, ...]
-    measures: tuple[str, ...]
-    reference: Entry | None = None
-    warnings: tuple[str, ...] = ()
-    pareto_measures: tuple[str, ...] = ()
-    front: frozenset[str] = frozenset()
-
-    def differences(self, entry: Entry) -> dict[str, float]:
-        """Return score minus reference for the measures that both have."""
-        if self.reference is None:
-            return {}
-        expected = self.reference.scores
-        return {
-            name: entry.scores[name] - expected[name]
-            for name in self.measures
-            if name in entry.scores and name in expected
-        }
-
-    def checked(self) -> list[Entry]:
-        """Return what is judged: means, and own entries that are neither the reference nor part of a mean."""
-        members = {name for entry in self.entries for name in entry.members}
-        return [
-            entry
-            for entry in self.entries
-            if entry.kind is not EntryKind.PUBLISHED
-            and entry is not self.reference
-            and entry.label not in members
-        ]
-
-    def outside(self, tolerance: float) -> list[Deviation]:
-        """Return every checked score further than ``tolerance`` (a fraction) above or below the reference."""
-        return [
-            Deviation(entry.label, name, entry.scores[name], entry.scores[name] - difference)
-            for entry in self.checked()
-            for name, difference in self.differences(entry).items()
-            if is_score(name) and abs(difference) > tolerance + 1e-12
-        ]
+def _scores_table(comparison: Comparison) -> Report:
+    """Return one row an entry, followed by its interval or its deviation where it has one."""
+    columns = [Column("system"), *(_column(name, "score") for name in comparison.measures)]
+    notes = []
+    if comparison.pareto_measures:
+        columns.append(Column("front", "Pareto"))
+        over = ", ".join(label(name) for name in comparison.pareto_measures)
+        notes.append(f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one")
+    rows: list[dict[str, Any]] = []
+    for entry in comparison.entries:
+        mark = FRONT_MARK if entry.label in comparison.front else ""
+        rows.append({"system": entry.label, **entry.scores, "front": mark})
+        rows += _extra_rows(entry, comparison.measures)
+    if any(entry.members for entry in comparison.entries):
+        notes.append("deviation: sample standard deviation over the members (n - 1)")
+    return Report("Scores", columns, rows, notes)
 
 
-def compare(
-    entries: Sequence[Entry],
-    *,
-    reference: Entry | None = None,
-    measures: Sequence[str] | None = None,
-    pareto_measures: Sequence[str] | None = None,
-) -> Comparison:
-    """Join entries into one table.
-
-    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
-    recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
-    tasks have no average.
-
-    Args:
-        entries: in the order of the table; ``reference`` is one of them.
-        reference: what differences are taken to.
-        measures: columns; by default those of a published reference that another entry has, else all but
-            times, the single dev accuracies of the transfer tasks and the average of the dev sets.
-        pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
-            if they are two or more.
-
-    Raises:
-        ConfigError: no entry has a measure of the reference, or of ``measures``.
-    """
-    position = next((i for i, entry in enumerate(entries) if entry is reference), None)
-    levelled, warnings = _level_averages(entries)
-    warnings += [remark for entry in levelled for remark in entry.remarks]
-    reference = None if position is None else levelled[position]
-    columns = tuple(measures) if measures else tuple(in_order(_default_measures(levelled, reference)))
-    _require_common(levelled, reference, columns)
-    judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
-    warnings += unlike_settings(judged, columns)
-    front_over = tuple(pareto_measures) if pareto_measures else _default_pareto(columns)
-    front = pareto_front(levelled, front_over) if front_over else frozenset()
-    return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front)
-
-
-def unlike_settings(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    """Return one remark per setting that entries state differently, if it can move one of these measures."""
-    remarks = []
-    keys = dict.fromkeys(key for entry in entries for key in entry.settings if key != "model")
-    for key in keys:
-        if key in _MOVES and not _MOVES[key].intersection(measures):
-            continue
-        labels: dict[str, list[str]] = {}
-        for entry in entries:
-            if key in entry.settings and entry.kind is not EntryKind.MEAN:
-                labels.setdefault(entry.settings[key], []).append(entry.label)
-        if len(labels) > 1:
-            values = "; ".join(f"{value} in {', '.join(names)}" for value, names in labels.items())
-            remarks.append(f"unlike settings: {key} is {values}")
-    return remarks
-
-
-def pareto_front(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
-    """Return the labels of the entries that no other beats: at least as good in all measures, better in one.
-
-    Only entries with all the measures take part, means in place of their members. Alignment, uniformity and
-    times count as better when lower.
-    """
-    members = {name for entry in entries for name in entry.members}
-    taking_part = [
-        entry
-        for entry in entries
-        if entry.label not in members and all(name in entry.scores for name in measures)
+def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
+    """Return deviation and interval rows as far as they say something about these measures."""
+    parts: list[tuple[str, Mapping[str, float]]] = [
+        ("deviation", entry.deviations),
+        ("95% low", {name: low for name, (low, _) in entry.intervals.items()}),
+        ("95% high", {name: high for name, (_, high) in entry.intervals.items()}),
     ]
-    points = {
-        entry.label: [
-            -entry.scores[name] if lower_is_better(name) else entry.scores[name] for name in measures
+    return [
+        {"system": f"  {name}", **values, "front": ""}
+        for name, values in parts
+        if any(measure in values for measure in measures)
+    ]
+
+
+def _differences_table(comparison: Comparison, reference: Entry) -> Report:
+    columns = [Column("system"), *(_column(name, "difference") for name in comparison.measures)]
+    others = [entry for entry in comparison.entries if entry is not reference]
+    rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
+    return Report(f"Difference to {reference.label}", columns, rows)
+
+
+def _column(measure: str, kind: Any) -> Column:
+    return Column(measure, label(measure), kind if is_score(measure) else "number")
+
+
+def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
+    """Return a table for each suite that was tested."""
+    sts = [test for test in tests if test.suite == "sts"]
+    transfer = [test for test in tests if test.suite == "transfer"]
+    columns = [
+        Column("candidate", "system"),
+        Column("measure", "task"),
+        Column("n_pairs", "pairs", "count"),
+        Column("difference", kind="difference"),
+        Column("low", "95% low", "difference"),
+        Column("high", "95% high", "difference"),
+        Column("p_value", "p", "number"),
+        Column("p_corrected", f"p ({correction})", "number"),
+    ]
+    note = (
+        f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
+        f"{correction} correction, tests: {len(tests)}"
+    )
+    tables = []
+    if sts:
+        tables.append(Report(f"Paired tests against {sts[0].baseline}", columns, _test_rows(sts), [note]))
+    if transfer:
+        columns = [Column("n_pairs", "examples", "count") if c.key == "n_pairs" else c for c in columns]
+        columns += [
+            Column("n_only_candidate", "only system right", "count"),
+            Column("n_only_baseline", "only baseline", "count"),
+            Column("p_mcnemar", "McNemar p", "number"),
+            Column("p_mcnemar_corrected", f"({correction})", "number"),
         ]
-        for entry in taking_part
+        n_exact = sum(test.discordance is not None for test in transfer)
+        exact = f"McNemar: exact, two-sided; {correction} correction, tests: {n_exact}"
+        title = f"Paired tests of accuracy against {transfer[0].baseline}"
+        tables.append(Report(title, columns, _test_rows(transfer), [note, exact]))
+    return tables
+
+
+def _test_rows(tests: Sequence[TaskTest]) -> list[dict[str, Any]]:
+    return [test.to_json() | {"measure": label(test.measure)} for test in tests]
+
+
+def settings_table(changes: Sequence[SettingChange], before: str, after: str) -> Report:
+    """Return the settings in which two runs differ; digests are shown by their first digits."""
+    columns = [Column("key", "setting"), Column("before", before), Column("after", after)]
+    rows = [
+        {
+            "key": change.key,
+            "before": _short_digest(change.key, change.before),
+            "after": _short_digest(change.key, change.after),
+        }
+        for change in changes
+    ]
+    return Report("Settings that differ", columns, rows)
+
+
+def _short_digest(key: str, value: Any) -> Any:
+    return f"{value[:12]}…" if key.endswith("sha256") and isinstance(value, str) else value
+
+
+def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Report:
+    """Return the pairs whose rank error moved most, with their sentences."""
+    columns = [
+        Column("task"),
+        Column("pair"),
+        Column("gold", kind="number"),
+        Column("cosine_before", "cosine before", "number"),
+        Column("cosine_after", "after", "number"),
+        Column("error_before", "rank error before", "score"),
+        Column("error_after", "after", "score"),
+        Column("left", "sentence 1"),
+        Column("right", "sentence 2"),
+    ]
+    rows = [
+        vars(change) | {"task": label(change.task), "pair": f"{change.subset} {change.index}"}
+        for change in changes
+    ]
+    note = (
+        f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine from that of the "
+        "gold score within the task, in % of its pairs; largest gain first, largest loss last"
+    )
+    return Report("Pairs that changed most", columns, rows, [note])
+
+
+def predictions_table(changes: Sequence[PredictionChange], before: str, after: str) -> Report:
+    """Return examples that only one of two models classifies correctly, with their sentences."""
+    columns = [
+        Column("task"),
+        Column("index", "example", "count"),
+        Column("gold", kind="count"),
+        Column("predicted_before", "class before", "count"),
+        Column("predicted_after", "after", "count"),
+        Column("text", "sentence"),
+    ]
+    rows = [
+        vars(change)
+        | {
+            "task": label(change.task),
+            "text": " | ".join(side for side in (change.left, change.right) if side),
+        }
+        for change in changes
+    ]
+    note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"
+    return Report("Predictions that changed", columns, rows, [note])
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "reference": None if comparison.reference is None else comparison.reference.label,
+        "measures": list(comparison.measures),
+        "pareto_measures": list(comparison.pareto_measures),
+        "warnings": list(comparison.warnings),
+        "entries": [_entry_json(entry, comparison) for entry in comparison.entries],
     }
-    return frozenset(
-        name for name, point in points.items() if not any(_beats(other, point) for other in points.values())
-    )
 
 
-def _beats(a: Sequence[float], b: Sequence[float]) -> bool:
-    return all(x >= y for x, y in zip(a, b, strict=True)) and any(x > y for x, y in zip(a, b, strict=True))
+def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
+    measures = comparison.measures
+    return {
+        "label": entry.label,
+        "kind": entry.kind.value,
+        "source": entry.source,
+        "seed": entry.seed,
+        "settings": dict(entry.settings),
+        "scores": {name: entry.scores.get(name) for name in measures},
+        "differences": comparison.differences(entry),
+        "intervals": {name: list(ends) for name, ends in entry.intervals.items() if name in measures},
+        "deviations": {name: value for name, value in entry.deviations.items() if name in measures},
+        "members": list(entry.members),
+        "on_front": entry.label in comparison.front if comparison.pareto_measures else None,
+    }
 
 
-def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    levelled, warnings = list(entries), []
-    for average, tasks in _AVERAGES.items():
-        held = [frozenset(tasks) & entry.scores.keys() for entry in levelled if average in entry.scores]
-        with_tasks = [names for names in held if names]
-        common = frozenset(tasks).intersection(*with_tasks)
-        alike = all(names == common for names in with_tasks)
-        if alike and (len(common) == len(tasks) or len(with_tasks) == len(held)):
-            continue
-        over = [task for task in tasks if task in common]
-        levelled = [_with_average(entry, average, over) for entry in levelled]
-        if len(over) > 1:
-            result = f"is over {', '.join(label(task) for task in over)}"
-        else:
-            result = "is left out, as they share fewer than two"
-        warnings.append(f"the entries hold different tasks: {label(average)} {result}")
-    return levelled, warnings
+def published_tables(show: str | None) -> tuple[Report, dict[str, Any]]:
+    """Return the list of the published tables, or one of them as printed, as a table and as JSON."""
+    return _list_tables() if show is None else _show_table(load_table(show))
 
 
-def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
-    """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
-    scores = _without(entry.scores, average)
-    if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
-        scores[average] = fmean(scores[task] for task in tasks)
-    return replace(
-        entry,
-        scores=scores,
-        intervals=_without(entry.intervals, average),
-        deviations=_without(entry.deviations, average),
-    )
+def _list_tables() -> tuple[Report, dict[str, Any]]:
+    rows = [
+        {
+            "table": table.id,
+            "source": table.source.short,
+            "label": table.label,
+            "title": table.title,
+            "rows": len(table.rows),
+            "systems": len(table.all_systems()),
+        }
+        for table in map(load_table, table_ids())
+    ]
+    columns = [
+        Column("table"),
+        Column("source"),
+        Column("label", "in the source"),
+        Column("title", "what"),
+        Column("rows", kind="count"),
+        Column("systems", "comparable", kind="count"),
+    ]
+    notes = ["comparable: how many rows (or cells) a run can stand beside; see one with --show TABLE"]
+    return Report("Published tables", columns, rows, notes), {"tables": rows}
 
 
-def _without(values: Mapping[str, Value], name: str) -> dict[str, Value]:
-    return {key: value for key, value in values.items() if key != name}
+def _show_table(table: PublishedTable) -> tuple[Report, dict[str, Any]]:
+    """Return a table as printed, with corrections, exceptions and notes under it."""
+    columns = [Column("row")]
+    columns += [Column("group")] if any(row.group for row in table.rows) else []
+    columns += [Column(f"={name}", name, _cell_kind(table, i)) for i, name in enumerate(table.columns)]
+    columns += [Column("origin")] if any(row.origin for row in table.rows) else []
+    rows: list[dict[str, Any]] = [
+        {"row": row.name, "group": row.group, "origin": row.origin}
+        | {f"={column}": value for column, value in table.stored(row).items()}
+        for row in table.rows
+    ]
+    title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"
+    return Report(title, columns, rows, _notes(table)), _table_json(table)
 
 
-def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]) -> None:
-    others = [entry for entry in entries if entry is not reference]
-    if any(name in entry.scores for entry in others for name in columns):
-        return
-    found = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others) or "there is one entry only"
-    if reference is None:
-        raise ConfigError(
-            f"no entry has {', '.join(columns) or 'a score'}: {found}",
-            hint="choose among the measures named with --measure",
-        )
-    raise ConfigError(
-        f"nothing to compare: {reference.label} has {_names(reference)}; {found}",
-        hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
-    )
+def _cell_kind(table: PublishedTable, index: int) -> Any:
+    if table.unit != "points":
+        return "number"
+    measure = table.measures[index] if table.systems != "columns" and table.measures else None
+    return "score" if measure is None or is_score(measure) else "number"
 
 
-def _names(entry: Entry) -> str:
-    return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
+def _notes(table: PublishedTable) -> list[str]:
+    notes = [f"source: {table.source.citation}"]
+    if table.settings:
+        notes.append("settings: " + ", ".join(f"{key} {value}" for key, value in table.settings.items()))
+    used = dict.fromkeys(row.origin for row in table.rows if row.origin)
+    notes += [f"{origin}: {origins()[origin]}" for origin in used if origin in origins()]
+    notes += [
+        f"corrected: {item.row}, {item.column}: {item.published} (misread as {item.extracted})"
+        for item in table.corrections
+    ]
+    notes += [
+        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}"
+        for item in table.average_exceptions
+    ]
+    return notes + list(table.notes)
 
 
-def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
-    others = {name for entry in entries if entry is not reference for name in entry.scores}
-    if reference is not None and reference.kind is EntryKind.PUBLISHED:
-        return others & reference.scores.keys()
-    minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
-    return others - minor - set(TIMES)
-
-
-def _default_pareto(measures: Sequence[str]) -> tuple[str, ...]:
-    wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
-    chosen = tuple(name for name in wanted if name in measures)
-    return chosen if len(chosen) > 1 else ()
+def _table_json(table: PublishedTable) -> dict[str, Any]:
+    return {
+        "table": table.id,
+        "source": table.source.citation,
+        "label": table.label,
+        "title": table.title,
+        "unit": "fraction" if table.unit == "points" else table.unit,
+        "settings": dict(table.settings),
+        "columns": list(table.columns),
+        "rows": [
+            {
+                "name": row.name,
+                "group": row.group,
+                "origin": row.origin,
+                "settings": dict(row.settings),
+                "values": table.stored(row),
+            }
+            for row in table.rows
+        ],
+        "corrections": [vars(item) for item in table.corrections],
+        "average_exceptions": [vars(item) for item in table.average_exceptions],
+        "notes": list(table.notes),
+    }

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparison_cases import write_run, write_sts_result, write_transfer_result
+from comparison.cases import write_run, write_sts_result, write_transfer_result
 from simcse_cli.choices import STS_TASKS, Aggregation, Metric
 from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings, rank_errors
-from simcse_cli.comparison.entries import Entry, EntryKind, from_system
+from simcse_cli.comparison.entries import Entry, EntryKind, add_means, from_published, merge_parts
+from simcse_cli.comparison.join import front_labels, join, setting_mismatches
 from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.replicates import add_means, merge_parts
 from simcse_cli.comparison.results import StsView, read_results
 from simcse_cli.comparison.sources import load_entries
-from simcse_cli.comparison.tables import compare, pareto_front, unlike_settings
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.predictions import SubsetPairs, TaskPredictions
 
@@ -25,7 +24,7 @@ def entry(label: str, **fields: Any) -> Entry:
 
 
 def published(table: str, row: str, group: str | None = None) -> Entry:
-    return from_system(load_table(table).system(row, group=group))
+    return from_published(load_table(table).system(row, group=group))
 
 
 # reading
@@ -166,7 +165,7 @@ def test_differences_are_score_minus_reference() -> None:
     row = published("simcse.5", "SimCSE-BERT-base", "unsupervised")
     scores = {name: row.scores[name] + 0.01 for name in STS_TASKS}
     ours = entry("ours", scores={**scores, "average": row.scores["average"] + 0.01})
-    comparison = compare([row, ours], reference=row)
+    comparison = join([row, ours], reference=row)
     assert comparison.measures == (*STS_TASKS, "average")
     assert comparison.differences(ours) == pytest.approx(dict.fromkeys(comparison.measures, 0.01))
     assert comparison.warnings == ()
@@ -175,7 +174,7 @@ def test_differences_are_score_minus_reference() -> None:
 def test_averages_are_levelled_to_the_shared_tasks() -> None:
     row = published("simcse.5", "SimCSE-BERT-base", "unsupervised")
     ours = entry("ours", scores={"STS12": 0.7, "STS13": 0.8, "average": 0.75})
-    comparison = compare([row, ours], reference=row)
+    comparison = join([row, ours], reference=row)
     assert comparison.entries[0].scores["average"] == pytest.approx((0.6840 + 0.8241) / 2)
     assert comparison.entries[1].scores["average"] == pytest.approx(0.75)
     assert comparison.warnings == ("the entries hold different tasks: Avg. is over STS12, STS13",)
@@ -184,14 +183,14 @@ def test_averages_are_levelled_to_the_shared_tasks() -> None:
 def test_complete_averages_stay_as_stated() -> None:
     row = published("simcse.5", "SBERT-base")
     headline = published("v1.headline", "SBERT")
-    comparison = compare([row, headline], reference=row)
+    comparison = join([row, headline], reference=row)
     assert comparison.entries[0].scores["average"] == 0.7489  # as printed, although the row's mean is 74.86
     assert comparison.warnings == ()
 
 
 def test_average_of_one_shared_task_is_left_out() -> None:
     row = published("simcse.5", "SBERT-base")
-    comparison = compare([row, entry("ours", scores={"STS12": 0.7, "average": 0.7})], reference=row)
+    comparison = join([row, entry("ours", scores={"STS12": 0.7, "average": 0.7})], reference=row)
     assert comparison.measures == ("STS12",)
     assert "left out" in comparison.warnings[0]
 
@@ -199,7 +198,7 @@ def test_average_of_one_shared_task_is_left_out() -> None:
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
     with pytest.raises(ConfigError, match=r"simcse\.5: SBERT-base .* has STS12.*ours has STS-B dev"):
-        compare([row, entry("ours", scores={"STSBenchmark-dev": 0.8})], reference=row)
+        join([row, entry("ours", scores={"STSBenchmark-dev": 0.8})], reference=row)
 
 
 @pytest.mark.parametrize(
@@ -214,26 +213,26 @@ def test_nothing_in_common_says_what_each_has() -> None:
 def test_unlike_settings_say_what_differs(settings: dict[str, str], expected: str) -> None:
     same = {"aggregation": "all", "metric": "spearman", "pooler": "cls", "split": "test"}
     a, b = entry("a", settings=same), entry("b", settings=same | settings)
-    assert unlike_settings([a, b], ["STS12"]) == [f"unlike settings: {expected}"]
-    assert unlike_settings([a, a], ["STS12"]) == []
+    assert setting_mismatches([a, b], ["STS12"]) == [f"unlike settings: {expected}"]
+    assert setting_mismatches([a, a], ["STS12"]) == []
 
 
 def test_aggregation_does_not_matter_for_single_test_sets() -> None:
     a, b = entry("a", settings={"aggregation": "all"}), entry("b", settings={"aggregation": "mean"})
-    assert unlike_settings([a, b], ["STSBenchmark", "SICKRelatedness"]) == []
+    assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == []
 
 
 def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
     row = published("simcse.3", "p=0.1")
     (run,) = load_entries(str(write_run(tmp_path / "run")))
-    (warning,) = compare([row, run], reference=row).warnings
+    (warning,) = join([row, run], reference=row).warnings
     assert "dev data is STS-B dev in simcse.3: p=0.1; own-dev.csv (abcdef01) in run" in warning
 
 
 def test_pareto_front_keeps_what_no_other_beats() -> None:
     points = {"a": (0.8, 0.9), "b": (0.9, 0.8), "c": (0.8, 0.8), "d": (0.9, 0.8), "e": (0.7, 0.95)}
     entries = [entry(name, scores={"average": x, "transfer-average": y}) for name, (x, y) in points.items()]
-    assert pareto_front(entries, ["average", "transfer-average"]) == {"a", "b", "d", "e"}
+    assert front_labels(entries, ["average", "transfer-average"]) == {"a", "b", "d", "e"}
 
 
 def test_pareto_front_wants_alignment_and_uniformity_low() -> None:
@@ -242,17 +241,17 @@ def test_pareto_front_wants_alignment_and_uniformity_low() -> None:
         entry("bad", scores={"alignment": 0.2, "uniformity": -2.0}),
         entry("absent", scores={"alignment": 0.0}),
     ]
-    assert pareto_front(entries, ["alignment", "uniformity"]) == {"good"}
+    assert front_labels(entries, ["alignment", "uniformity"]) == {"good"}
 
 
 def test_check_judges_means_and_single_entries_both_ways() -> None:
     row = published("simcse.3", "p=0.1")
     repeated = [entry("ours", scores={"STSBenchmark-dev": score}) for score in (0.80, 0.85)]
     single = entry("low", scores={"STSBenchmark-dev": 0.819})
-    comparison = compare([row, *add_means([*repeated, single])], reference=row)
+    comparison = join([row, *add_means([*repeated, single])], reference=row)
     assert [one.label for one in comparison.checked()] == ["ours (mean of 2)", "low"]
-    assert [found.label for found in comparison.outside(0.005)] == ["low"]
-    assert comparison.outside(0.006) == []
+    assert [found.label for found in comparison.check(0.005).outside] == ["low"]
+    assert comparison.check(0.006).outside == []
 
 
 # what changed
@@ -277,7 +276,7 @@ def test_changed_pairs_find_the_pair_that_moved() -> None:
     right_order = SubsetPairs(gold, gold / 5, texts, texts)
     last_first = SubsetPairs(gold, np.array([0.1, 0.2, 0.3, 0.4, 0.0]))
     (gain,) = changed_pairs({"STS12": {"s": last_first}}, {"STS12": {"s": right_order}}, n=1)
-    assert (gain.pair.index, gain.pair.left, gain.gain) == (4, "sentence 4", 1.0)
+    assert (gain.index, gain.left, gain.gain) == (4, "sentence 4", 1.0)
     (loss,) = changed_pairs({"STS12": {"s": right_order}}, {"STS12": {"s": last_first}}, n=1)
     assert loss.gain == -1.0
 

@@ -1,0 +1,177 @@
+"""What `simcse compare` does: gather what the user named, join it, test it, and say what changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings
+from simcse_cli.comparison.entries import Entry, add_means, from_published, merge_parts
+from simcse_cli.comparison.join import Comparison, ToleranceCheck, join, without_members
+from simcse_cli.comparison.options import CompareOptions
+from simcse_cli.comparison.published import load_table
+from simcse_cli.comparison.results import StsView
+from simcse_cli.comparison.significance import run_tests
+from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.tables import (
+    comparison_json,
+    comparison_tables,
+    pairs_table,
+    predictions_table,
+    settings_table,
+    tests_tables,
+)
+from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.metrics import find_measure
+from simcse_cli.predictions import read_pair_scores, read_predictions
+from simcse_cli.progress import Progress
+from simcse_cli.report import Report
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Tables, the same as JSON, and the outcome of ``--check``."""
+
+    reports: list[Report]
+    payload: dict[str, Any]
+    check: ToleranceCheck | None
+
+
+def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
+    """Return everything there is to say: scores, differences, tests, settings and examples that changed.
+
+    Raises:
+        UsageError: nothing to compare was named, or --row without --against.
+        ConfigError: a table, row, measure or baseline is not found, or nothing is in common.
+        DataError: a run or result cannot be read.
+    """
+    comparison = gather(items, options)
+    for warning in comparison.warnings:
+        progress.warn(warning)
+    tests = run_tests(comparison, options, progress)
+    reports = comparison_tables(comparison) + tests_tables(tests, options.resamples, options.correction)
+    payload = comparison_json(comparison) | {"tests": [test.to_json() for test in tests]}
+    for name, (report, values) in {
+        "changed_settings": _changed_settings(comparison),
+        "changed_pairs": _changed_pairs(comparison, options.examples),
+        "changed_predictions": _changed_predictions(comparison, options.examples),
+    }.items():
+        payload[name] = values
+        if values and report is not None:
+            reports.append(report)
+    check = comparison.check(options.tolerance / 100) if options.check else None
+    if check is not None:
+        payload["check"] = check.to_json()
+    return Compared(reports, payload, check)
+
+
+def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
+    """Return what the user named as one comparison, published rows first.
+
+    Differences are taken to the baseline; without one to the published row, if there is exactly one; without
+    any row to the first of several entries.
+    """
+    published = _published_entries(options)
+    own = _own_entries(items, options)
+    if not own:
+        raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
+    entries = [*published, *own]
+    available = dict.fromkeys(name for entry in entries for name in entry.scores)
+    return join(
+        entries,
+        reference=_reference(options.baseline, published, own),
+        measures=[find_measure(name, available) for name in _split(options.measures)],
+        pareto_measures=[find_measure(name, available) for name in _split(options.pareto)],
+    )
+
+
+def _split(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:
+    view = StsView(options.aggregation, options.metric)
+    paths = [item.partition("=")[2] or item for item in items]
+    baseline = options.baseline
+    if baseline is not None and Path(baseline).exists() and baseline not in paths:
+        items = [baseline, *items]
+    return add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
+
+
+def _published_entries(options: CompareOptions) -> list[Entry]:
+    tables = [load_table(name) for name in options.against or ()]
+    if not options.row:
+        return [from_published(system) for table in tables for system in table.all_systems()]
+    if not tables:
+        raise UsageError("name the table of the row with --against", option="--row")
+    found = []
+    for row in options.row:
+        systems, errors = [], []
+        for table in tables:
+            try:
+                systems.append(table.system(row, group=options.group))
+            except ConfigError as error:
+                errors.append(error)
+        if not systems:
+            raise errors[0]
+        found += systems
+    return [from_published(system) for system in found]
+
+
+def _reference(baseline: str | None, published: Sequence[Entry], own: Sequence[Entry]) -> Entry | None:
+    if baseline is not None:
+        return _named(baseline, own)
+    if len(published) == 1:
+        return published[0]
+    independent = without_members(own)
+    return independent[0] if not published and len(independent) > 1 else None
+
+
+def _named(name: str, own: Sequence[Entry]) -> Entry:
+    """Return the entry of this label or path; for a group of repetitions, its mean."""
+    plain = Path(name).name
+    for entry in own:
+        if entry.label in (name, plain) or entry.label.startswith((f"{name} (mean of", f"{plain} (mean of")):
+            return entry
+    for entry in own:
+        if Path(entry.source) == Path(name):
+            return entry
+    raise ConfigError(
+        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}",
+        hint="give its label or its path",
+    )
+
+
+Changes = tuple[Report | None, list[dict[str, Any]]]
+
+
+def _changed_settings(comparison: Comparison) -> Changes:
+    """Return how the settings of two runs differ; nothing unless there are exactly two."""
+    runs = [entry for entry in comparison.entries if entry.config]
+    if len(runs) != 2:
+        return None, []
+    before, after = runs
+    changes = changed_settings(before.config, after.config)
+    return settings_table(changes, before.label, after.label), [vars(change) for change in changes]
+
+
+def _changed_pairs(comparison: Comparison, n: int) -> Changes:
+    """Return the pairs that changed most, from the baseline of the tests to the last entry with pairs."""
+    saved = comparison.saved("pair_scores")
+    if len(saved) < 2 or n == 0:
+        return None, []
+    (before, before_path), *_, (after, after_path) = saved
+    changes = changed_pairs(read_pair_scores(before_path), read_pair_scores(after_path), n=n)
+    values = [vars(change) | {"gain": change.gain} for change in changes]
+    return pairs_table(changes, before.label, after.label), values
+
+
+def _changed_predictions(comparison: Comparison, n: int) -> Changes:
+    """Return examples that the baseline of the tests or the last entry with predictions alone gets right."""
+    saved = comparison.saved("predictions")
+    if len(saved) < 2 or n == 0:
+        return None, []
+    (before, before_path), *_, (after, after_path) = saved
+    changes = changed_predictions(read_predictions(before_path), read_predictions(after_path), n=n)
+    values = [vars(change) | {"is_gain": change.is_gain} for change in changes]
+    return predictions_table(changes, before.label, after.label), values

@@ -1,0 +1,304 @@
+"""Entries over the same measures: differences to a reference, settings that differ, the Pareto front."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, TypeVar
+
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.errors import ConfigError, ToleranceError
+from simcse_cli.metrics import (
+    AVERAGE,
+    DEV_SUFFIX,
+    STSB_DEV,
+    TIMES,
+    TRANSFER_AVERAGE,
+    in_order,
+    is_score,
+    label,
+    lower_is_better,
+)
+
+Value = TypeVar("Value")
+
+_AVERAGES = {
+    AVERAGE: STS_TASKS,
+    AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in STS_TASKS),
+    TRANSFER_AVERAGE: TRANSFER_TASKS,
+    TRANSFER_AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in TRANSFER_TASKS),
+}
+# what a setting can move, where that is not everything; STS-B and SICK-R have one test set
+_MOVES = {
+    "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
+    "dev data": frozenset({STSB_DEV}),
+    "transfer protocol": frozenset(_AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]),
+    "geometry data": frozenset({"alignment", "uniformity"}),
+}
+_SHOWN_DEVIATIONS = 5
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A score that is further from the reference (``expected``) than allowed."""
+
+    label: str
+    measure: str
+    score: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class ToleranceCheck:
+    """Scores held against a reference: how many, and those further off than the tolerance (a fraction)."""
+
+    reference: str
+    tolerance: float
+    n_checked: int
+    outside: list[Deviation]
+
+    def to_json(self) -> dict[str, Any]:
+        outside = [vars(deviation) for deviation in self.outside]
+        return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": outside}
+
+    def verdict(self) -> str:
+        """Say that the check passed.
+
+        Raises:
+            ToleranceError: it did not; names the scores that are too far off.
+        """
+        points = f"{100 * self.tolerance:g} points"
+        if not self.outside:
+            return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
+        shown = "; ".join(
+            f"{found.label} {label(found.measure)} {100 * found.score:.2f}, not {100 * found.expected:.2f}"
+            for found in self.outside[:_SHOWN_DEVIATIONS]
+        )
+        n_more = len(self.outside) - _SHOWN_DEVIATIONS
+        more = f"; and {n_more} more" if n_more > 0 else ""
+        raise ToleranceError(
+            f"{len(self.outside)} of {self.n_checked} scores are more than {points} off {self.reference}: "
+            f"{shown}{more}",
+            hint="see what differs in the warnings above, or allow more with --tolerance",
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Entries over the same measures.
+
+    Attributes:
+        entries: lines in the order given, means after their members.
+        measures: columns.
+        reference: what differences are taken to, None without one.
+        warnings: what makes the numbers unlike each other.
+        pareto_measures: what the front is drawn over; empty without one.
+        front: labels of the entries that no other dominates.
+    """
+
+    entries: tuple[Entry, ...]
+    measures: tuple[str, ...]
+    reference: Entry | None = None
+    warnings: tuple[str, ...] = ()
+    pareto_measures: tuple[str, ...] = ()
+    front: frozenset[str] = frozenset()
+
+    def differences(self, entry: Entry) -> dict[str, float]:
+        """Return score minus reference for the measures that both have."""
+        if self.reference is None:
+            return {}
+        expected = self.reference.scores
+        shared = [name for name in self.measures if name in entry.scores and name in expected]
+        return {name: entry.scores[name] - expected[name] for name in shared}
+
+    def checked(self) -> list[Entry]:
+        """Return what is judged: means, and own entries that are neither the reference nor part of a mean."""
+        return [
+            entry
+            for entry in without_members(self.entries)
+            if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference
+        ]
+
+    def check(self, tolerance: float) -> ToleranceCheck:
+        """Hold every checked score against the reference; ``tolerance`` is a fraction.
+
+        Raises:
+            ConfigError: there is no reference.
+        """
+        if self.reference is None:
+            raise ConfigError(
+                "--check needs one reference to hold the scores against",
+                hint="name it with --against TABLE --row NAME, or with --baseline RUN",
+            )
+        differences = [(entry, self.differences(entry)) for entry in self.checked()]
+        outside = [
+            Deviation(entry.label, name, entry.scores[name], entry.scores[name] - difference)
+            for entry, found in differences
+            for name, difference in found.items()
+            if is_score(name) and abs(difference) > tolerance + 1e-12
+        ]
+        n_checked = sum(len(found) for _, found in differences)
+        return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
+
+    def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
+        """Return the entries with a file of single examples, the baseline of the tests first.
+
+        The baseline is the reference of the comparison if its scores were saved, else the first with some.
+        """
+        found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
+        return sorted(found, key=lambda item: item[0] is not self.reference)
+
+
+def join(
+    entries: Sequence[Entry],
+    *,
+    reference: Entry | None = None,
+    measures: Sequence[str] = (),
+    pareto_measures: Sequence[str] = (),
+) -> Comparison:
+    """Return the entries as one comparison.
+
+    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
+    recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
+    tasks have no average.
+
+    Args:
+        entries: in the order of the table; ``reference`` is one of them.
+        reference: what differences are taken to.
+        measures: columns; by default those of a published reference that another entry has, else all but
+            times, the single dev accuracies of the transfer tasks and the average of the dev sets.
+        pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
+            if they are two or more.
+
+    Raises:
+        ConfigError: no entry has a measure of the reference, or of ``measures``.
+    """
+    position = next((i for i, entry in enumerate(entries) if entry is reference), None)
+    levelled, warnings = _level_averages(entries)
+    warnings += [remark for entry in levelled for remark in entry.remarks]
+    reference = None if position is None else levelled[position]
+    columns = tuple(measures) or tuple(in_order(_default_measures(levelled, reference)))
+    _require_common(levelled, reference, columns)
+    judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
+    warnings += setting_mismatches(judged, columns)
+    front_over = tuple(pareto_measures) or _default_pareto(columns)
+    front = front_labels(levelled, front_over) if front_over else frozenset()
+    return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front)
+
+
+def without_members(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries without those that a mean stands for."""
+    members = {name for entry in entries for name in entry.members}
+    return [entry for entry in entries if entry.label not in members]
+
+
+def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
+    """Return one remark per setting that entries state differently, if it can move one of these measures."""
+    remarks = []
+    single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
+    for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):
+        if key in _MOVES and not _MOVES[key].intersection(measures):
+            continue
+        labels: dict[str, list[str]] = {}
+        for entry in single:
+            if key in entry.settings:
+                labels.setdefault(entry.settings[key], []).append(entry.label)
+        if len(labels) > 1:
+            values = "; ".join(f"{value} in {', '.join(names)}" for value, names in labels.items())
+            remarks.append(f"unlike settings: {key} is {values}")
+    return remarks
+
+
+def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
+    """Return the labels on the Pareto front: no other entry is as good in all measures and better in one.
+
+    Only entries with all the measures take part, means in place of their members. Alignment, uniformity and
+    times count as better when lower.
+    """
+    points = {
+        entry.label: [
+            -entry.scores[name] if lower_is_better(name) else entry.scores[name] for name in measures
+        ]
+        for entry in without_members(entries)
+        if all(name in entry.scores for name in measures)
+    }
+    return frozenset(
+        name
+        for name, point in points.items()
+        if not any(_dominates(other, point) for other in points.values())
+    )
+
+
+def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:
+    return a != b and all(x >= y for x, y in zip(a, b, strict=True))
+
+
+def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    levelled, warnings = list(entries), []
+    for average, tasks in _AVERAGES.items():
+        held = [frozenset(tasks) & entry.scores.keys() for entry in levelled if average in entry.scores]
+        with_tasks = [names for names in held if names]
+        common = frozenset(tasks).intersection(*with_tasks)
+        alike = all(names == common for names in with_tasks)
+        if alike and (len(common) == len(tasks) or len(with_tasks) == len(held)):
+            continue
+        over = [task for task in tasks if task in common]
+        levelled = [_with_average(entry, average, over) for entry in levelled]
+        if len(over) > 1:
+            result = f"is over {', '.join(label(task) for task in over)}"
+        else:
+            result = "is left out, as they share fewer than two"
+        warnings.append(f"the entries hold different tasks: {label(average)} {result}")
+    return levelled, warnings
+
+
+def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
+    """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
+    scores = _without(entry.scores, average)
+    if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
+        scores[average] = fmean(scores[task] for task in tasks)
+    return replace(
+        entry,
+        scores=scores,
+        intervals=_without(entry.intervals, average),
+        deviations=_without(entry.deviations, average),
+    )
+
+
+def _without(values: Mapping[str, Value], name: str) -> dict[str, Value]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]) -> None:
+    others = [entry for entry in entries if entry is not reference]
+    if any(name in entry.scores for entry in others for name in columns):
+        return
+    found = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others) or "there is one entry only"
+    if reference is None:
+        raise ConfigError(
+            f"no entry has {', '.join(columns) or 'a score'}: {found}",
+            hint="choose among the measures named with --measures",
+        )
+    raise ConfigError(
+        f"nothing to compare: {reference.label} has {_names(reference)}; {found}",
+        hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
+    )
+
+
+def _names(entry: Entry) -> str:
+    return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
+
+
+def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
+    others = {name for entry in entries if entry is not reference for name in entry.scores}
+    if reference is not None and reference.kind is EntryKind.PUBLISHED:
+        return others & reference.scores.keys()
+    minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
+    return others - minor - set(TIMES)
+
+
+def _default_pareto(measures: Sequence[str]) -> tuple[str, ...]:
+    wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
+    chosen = tuple(name for name in wanted if name in measures)
+    return chosen if len(chosen) > 1 else ()

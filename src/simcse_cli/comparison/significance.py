@@ -1,0 +1,167 @@
+"""Paired tests: entries with saved scores of single examples against one of them, over the tasks they share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from simcse_cli.choices import Aggregation, Correction, Metric
+from simcse_cli.comparison.entries import Entry
+from simcse_cli.comparison.join import Comparison
+from simcse_cli.comparison.options import CompareOptions
+from simcse_cli.evaluation.bootstrap import (
+    Discordance,
+    PairedSample,
+    PairedTest,
+    adjust,
+    discordance,
+    mcnemar_exact,
+    paired_accuracy_bootstrap,
+    paired_bootstrap,
+)
+from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE
+from simcse_cli.predictions import (
+    PairScores,
+    TaskPredictions,
+    read_pair_scores,
+    read_predictions,
+    same_examples,
+    same_pairs,
+)
+from simcse_cli.progress import Progress
+
+Saved = TypeVar("Saved")
+Suite = Literal["sts", "transfer"]
+# measure, test, discordant examples
+Rows = list[tuple[str, PairedTest, Discordance | None]]
+
+
+@dataclass(frozen=True)
+class TaskTest:
+    """A candidate against the baseline on one task, or on the mean over tasks.
+
+    p-values are corrected over the tests of both suites, those of McNemar's test for their own number. McNemar's
+    is there for single transfer tasks: a mean has no discordant examples.
+    """
+
+    suite: Suite
+    candidate: str
+    baseline: str
+    measure: str
+    test: PairedTest
+    discordance: Discordance | None = None
+    p_corrected: float | None = None
+    p_mcnemar: float | None = None
+    p_mcnemar_corrected: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        values = {
+            "candidate": self.candidate,
+            "baseline": self.baseline,
+            "measure": self.measure,
+            **vars(self.test),
+            "p_corrected": self.p_corrected,
+        }
+        if self.discordance is not None:
+            values |= {
+                "n_only_candidate": self.discordance.n_only_candidate,
+                "n_only_baseline": self.discordance.n_only_baseline,
+                "p_mcnemar": self.p_mcnemar,
+                "p_mcnemar_corrected": self.p_mcnemar_corrected,
+            }
+        return values
+
+
+def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
+    """Return the tests of every entry with saved scores against the first, STS before transfer."""
+    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    sts = _run_suite("sts", pairs, read_pair_scores, _test_sts, options, progress)
+    transfer = _run_suite("transfer", predictions, read_predictions, _test_transfer, options, progress)
+    return _corrected([*sts, *transfer], options.correction)
+
+
+def _run_suite(
+    suite: Suite,
+    saved: Sequence[tuple[Entry, Path]],
+    read: Callable[[Path], Saved],
+    test: Callable[[Saved, Saved, Entry, CompareOptions], Rows],
+    options: CompareOptions,
+    progress: Progress,
+) -> list[TaskTest]:
+    """Return the tests of one suite; entries that share nothing with the baseline are named in a warning."""
+    if len(saved) < 2:
+        return []
+    (baseline, baseline_path), *candidates = saved
+    expected = read(baseline_path)
+    found: list[TaskTest] = []
+    with progress.task("paired bootstrap", total=len(candidates)) as task:
+        for entry, path in candidates:
+            rows = test(read(path), expected, baseline, options)
+            if not rows:
+                progress.warn(
+                    f"{entry.label} and {baseline.label} share no task with the same examples: not tested"
+                )
+            found += [TaskTest(suite, entry.label, baseline.label, *row) for row in rows]
+            task.advance()
+    return found
+
+
+def _test_sts(candidate: PairScores, baseline: PairScores, entry: Entry, options: CompareOptions) -> Rows:
+    """Return the test of each task that both hold, and of their mean where there are several."""
+    samples = {
+        task: [
+            PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)
+            for subset, pairs in subsets.items()
+        ]
+        for task, subsets in baseline.items()
+        if same_pairs(candidate, baseline, task)
+    }
+    if not samples:
+        return []
+    tasks, mean = paired_bootstrap(
+        samples,
+        aggregation=Aggregation(entry.settings.get("aggregation", Aggregation.ALL)),
+        metric=Metric(entry.settings.get("metric", Metric.SPEARMAN)),
+        n_resamples=options.resamples,
+        seed=options.seed,
+    )
+    rows: Rows = [(task, test, None) for task, test in tasks.items()]
+    return [*rows, (AVERAGE, mean, None)] if len(rows) > 1 else rows
+
+
+def _test_transfer(
+    candidate: Mapping[str, TaskPredictions],
+    baseline: Mapping[str, TaskPredictions],
+    entry: Entry,
+    options: CompareOptions,
+) -> Rows:
+    """Return the test of each task that both hold, and of their mean where there are several."""
+    shared = {
+        task: discordance(candidate[task].correct, found.correct)
+        for task, found in baseline.items()
+        if same_examples(candidate, baseline, task)
+    }
+    if not shared:
+        return []
+    tasks, mean = paired_accuracy_bootstrap(shared, n_resamples=options.resamples, seed=options.seed)
+    rows: Rows = [(task, test, shared[task]) for task, test in tasks.items()]
+    return [*rows, (TRANSFER_AVERAGE, mean, None)] if len(rows) > 1 else rows
+
+
+def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
+    """Return the tests with p-values corrected for their number, those of McNemar for theirs."""
+    p_values = adjust([each.test.p_value for each in found], correction)
+    exact = [mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
+    exact_pairs = zip(exact, adjust(exact, correction), strict=True)
+    corrected = []
+    for each, p_corrected in zip(found, p_values, strict=True):
+        p_mcnemar, p_mcnemar_corrected = (None, None) if each.discordance is None else next(exact_pairs)
+        corrected.append(
+            replace(
+                each,
+                p_corrected=p_corrected,
+                p_mcnemar=p_mcnemar,
+                p_mcnemar_corrected=p_mcnemar_corrected,
+            )
+        )
+    return corrected
