@@ -1,4 +1,4 @@
-"""Output files for vectors, each made from rows that lie one after another in a raw file."""
+"""Vectors in files: how a component is stored, and the formats made from rows that lie one after another."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,23 @@ IN_PLACE = frozenset({VectorFile.NPY, VectorFile.SAFETENSORS})
 WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 
 
+class VectorType(StrEnum):
+    """How a component is stored."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+    BINARY = "binary"
+
+
+STORED: dict[VectorType, np.dtype[Any]] = {
+    VectorType.FLOAT32: np.dtype("<f4"),
+    VectorType.FLOAT16: np.dtype("<f2"),
+    VectorType.INT8: np.dtype("int8"),
+    VectorType.BINARY: np.dtype("uint8"),
+}
+
+
 def vector_file(path: Path) -> VectorFile:
     """Return the format of an output.
 
@@ -48,67 +65,59 @@ def vector_file(path: Path) -> VectorFile:
         ) from None
 
 
-def npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    """Return a version 1.0 header of ``HEADER_BYTES`` bytes."""
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
-    length = HEADER_BYTES - 10
-    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+def stored_width(kind: VectorType, dim: int) -> int:
+    """Return the number of stored items in a row: bits are packed eight to a byte."""
+    return (dim + 7) // 8 if kind is VectorType.BINARY else dim
 
 
-def safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    """Return a header for one tensor called ``vectors``, padded with spaces as the format allows."""
-    kind = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}[dtype.str]
-    n_bytes = shape[0] * shape[1] * dtype.itemsize
-    text = json.dumps({"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}})
-    length = HEADER_BYTES - 8
-    return length.to_bytes(8, "little") + text.ljust(length).encode()
+def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
+    """Return the rows in the stored type, each by itself, so that rows can be written as they come.
+
+    ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4), lengths do
+    not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit: compare rows by
+    Hamming distance. A zero row stays zero (binary: no bit set).
+    """
+    match kind:
+        case VectorType.INT8:
+            largest = np.abs(vectors).max(axis=1, keepdims=True)
+            return np.rint(127 * vectors / np.where(largest > 0, largest, 1)).astype(np.int8)
+        case VectorType.BINARY:
+            return np.packbits(vectors > 0, axis=1)
+        case _:
+            return vectors.astype(STORED[kind], copy=False)
 
 
-def write_header(path: Path, kind: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
-    """Fill the room before the rows of a raw file, which makes it a file of the given format."""
-    header = npy_header(dtype, shape) if kind is VectorFile.NPY else safetensors_header(dtype, shape)
-    with path.open("r+b") as stream:
-        stream.write(header)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def iter_row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
-    """Yield the rows of a raw file in blocks, without reading it whole."""
-    with raw.open("rb") as stream:
-        stream.seek(HEADER_BYTES)
-        while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
-            yield np.frombuffer(block, dtype).reshape(-1, width)
-
-
-def convert(
+def finish_file(
     raw: Path,
-    target: Path,
-    kind: VectorFile,
+    output: Path,
+    form: VectorFile,
     dtype: np.dtype[Any],
     shape: tuple[int, int],
     texts: Iterable[str],
 ) -> None:
-    """Write ``target`` from a raw file in a format that cannot be finished in place.
+    """Turn a raw file (``HEADER_BYTES`` of room, then rows) into the output; equal rows give equal bytes.
 
-    ``.npz`` holds ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``. Equal rows give equal bytes.
+    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``.
     """
-    if kind is VectorFile.NPZ:
-        entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
-        with zipfile.ZipFile(target, "w") as archive, archive.open(entry, "w", force_zip64=True) as out:
-            out.write(npy_header(dtype, shape))
-            with raw.open("rb") as stream:
-                stream.seek(HEADER_BYTES)
-                shutil.copyfileobj(stream, out, 1 << 20)
+    if form in IN_PLACE:
+        header = _npy_header if form is VectorFile.NPY else _safetensors_header
+        with raw.open("r+b") as stream:
+            stream.write(header(dtype, shape))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(raw, output)
         return
-    blocks = iter_row_blocks(raw, dtype, shape[1])
-    if kind is VectorFile.JSONL:
-        remaining = iter(texts)
-        with target.open("w", encoding="utf-8", newline="\n") as lines:
-            for block in blocks:
-                lines.writelines(json_line(next(remaining), row) for row in block)
-        return
-    _write_parquet(target, blocks, shape[1], iter(texts))
+    target = output.with_name(f".{output.name}.tmp")
+    match form:
+        case VectorFile.NPZ:
+            _write_npz(raw, target, dtype, shape)
+        case VectorFile.JSONL:
+            rows = (row for block in _row_blocks(raw, dtype, shape[1]) for row in block)
+            with target.open("w", encoding="utf-8", newline="\n") as lines:
+                lines.writelines(json_line(text, row) for text, row in zip(texts, rows, strict=True))
+        case _:
+            _write_parquet(target, _row_blocks(raw, dtype, shape[1]), iter(texts))
+    os.replace(target, output)
 
 
 def json_line(text: str, row: NDArray[Any]) -> str:
@@ -117,24 +126,50 @@ def json_line(text: str, row: NDArray[Any]) -> str:
     return f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": [{values}]}}\n'
 
 
-def _write_parquet(target: Path, blocks: Iterator[NDArray[Any]], width: int, texts: Iterator[str]) -> None:
-    import pyarrow as pa
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
+    """Return a version 1.0 header of ``HEADER_BYTES`` bytes."""
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
+    length = HEADER_BYTES - 10
+    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+
+
+def _safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
+    """Return a header for one tensor called ``vectors``, padded with spaces as the format allows."""
+    kind = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}[dtype.str]
+    n_bytes = shape[0] * shape[1] * dtype.itemsize
+    text = json.dumps({"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}})
+    length = HEADER_BYTES - 8
+    return length.to_bytes(8, "little") + text.ljust(length).encode()
+
+
+def _write_npz(raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
+    with zipfile.ZipFile(target, "w") as archive, archive.open(entry, "w", force_zip64=True) as out:
+        out.write(_npy_header(dtype, shape))
+        with raw.open("rb") as stream:
+            stream.seek(HEADER_BYTES)
+            shutil.copyfileobj(stream, out, 1 << 20)
+
+
+def _row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
+    """Yield the rows of a raw file in blocks, without reading it whole."""
+    with raw.open("rb") as stream:
+        stream.seek(HEADER_BYTES)
+        while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
+            yield np.frombuffer(block, dtype).reshape(-1, width)
+
+
+def _write_parquet(target: Path, blocks: Iterator[NDArray[Any]], texts: Iterator[str]) -> None:
+    import pyarrow as pa  # a fifth of a second that the other formats do not need
     from pyarrow import parquet
 
     writer: Any = None
     try:
         for block in blocks:
-            flat = pa.array(np.ascontiguousarray(block).ravel())
-            vectors = pa.FixedSizeListArray.from_arrays(flat, width)
-            table = pa.table({"text": [next(texts) for _ in range(len(block))], "vector": vectors})
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
+            table = pa.table({"text": [next(texts) for _ in block], "vector": vectors})
             writer = writer or parquet.ParquetWriter(target, table.schema)
             writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
-
-
-def append_rows(stream: BinaryIO, rows: NDArray[Any]) -> None:
-    """Write rows and make sure they are on disk before the caller records them as done."""
-    stream.write(np.ascontiguousarray(rows).tobytes())
-    stream.flush()

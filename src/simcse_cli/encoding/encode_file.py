@@ -1,0 +1,168 @@
+"""Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import distributed
+
+from simcse_cli import __version__
+from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences
+from simcse_cli.encoding.formats import VectorType, json_line
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.stream import Encode, Shard, encode_stream, windows
+from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.files import STDIO, check_output, sha256_file, write_json
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.precomputed import read_matrix
+from simcse_cli.postprocess.registry import check_encoder, load
+from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
+from simcse_cli.progress import Progress
+
+_WINDOW_OF_STDOUT = 256
+
+
+def encode_file(
+    source: str,
+    output: Path,
+    options: EncodeOptions,
+    *,
+    write: Callable[[str], None],
+    progress: Progress,
+) -> None:
+    """Encode the sentences of a file into another.
+
+    Args:
+        source: one sentence a line, a table, or ``-`` for stdin.
+        output: a file, or ``-`` for JSON Lines as the input comes.
+        options: the model and the form of the vectors.
+        write: takes the text that goes to stdout.
+        progress: shown in sentences.
+
+    Raises:
+        SimcseError: the input cannot be read, the output exists, or a resumed run differs.
+    """
+    if options.index is not None:
+        _check_index(options.index, source, output, options)
+    encoder = load_for_encoding(options.model, options, progress)
+    encode, dim = _encode_function(encoder, options)
+    if str(output) == STDIO:
+        for texts in windows(iter_sentences(source, column=options.column), _WINDOW_OF_STDOUT):
+            for text, row in zip(texts, encode(texts), strict=True):
+                write(json_line(text, row))
+        return
+    _write_vectors(encode, encoder, dim, source, output, options, progress)
+    if options.index is not None and process_rank() == 0:
+        info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
+        sentences = list(iter_sentences(source, column=options.column))
+        index = SearchIndex.build(read_matrix(output), sentences, info=info)  # in memory
+        index.save(options.index, force=options.force)
+        progress.info(f"wrote {options.index}")
+
+
+def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:
+    """Refuse an index that could not be written after encoding."""
+
+    def refuse(reason: str) -> UsageError:
+        return UsageError(reason, option="--index")
+
+    if options.postprocess is not None:
+        raise refuse("queries would not be post-processed")
+    if source == STDIO or output.suffix not in (".npy", ".npz", ".safetensors"):
+        raise refuse("needs an input file and -o FILE.npy, .npz or .safetensors")
+    if options.dtype not in ("float32", "float16"):
+        raise refuse("needs --dtype float32 or float16")
+    check_output(index, force=options.force)
+
+
+def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[Encode, int]:
+    """Return what maps sentences to vectors in the form asked for, and their dimension."""
+    fitted = None
+    if options.postprocess is not None:
+        fitted = load(options.postprocess)
+        check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
+
+    def encode(sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[Any]:
+        vectors = encoder.encode(
+            sentences,
+            batch_tokens=options.batch_tokens,
+            max_length=options.max_length,
+            normalize=options.normalize and fitted is None,
+            progress=progress,
+        )
+        return vectors if fitted is None else fitted.apply(vectors, normalize=options.normalize)
+
+    return encode, encoder.dim if fitted is None else fitted.processor.n_features_out
+
+
+def _write_vectors(
+    encode: Encode,
+    encoder: SentenceEncoder,
+    dim: int,
+    source: str,
+    output: Path,
+    options: EncodeOptions,
+    progress: Progress,
+) -> None:
+    try:
+        kind = VectorType(options.dtype)
+    except ValueError:
+        raise ConfigError(f"--dtype {options.dtype}: need one of {', '.join(VectorType)}") from None
+    check_output(output, force=options.force)
+    is_file = source != STDIO and Path(source).is_file()
+    record: dict[str, Any] = {
+        "model": encoder.name,
+        "model_digest": encoder.digest,
+        "pooler": encoder.pooler.value,
+        "normalize": options.normalize,
+        "max_length": options.max_length,
+        "precision": options.precision.value,
+    }
+    if options.postprocess is not None:
+        record["postprocess_sha256"] = sha256_file(options.postprocess)
+    record |= {"input": source, "input_sha256": sha256_file(source) if is_file else None}
+    shard = _shard_of_process()
+    started = time.perf_counter()
+    n_rows = encode_stream(
+        encode,
+        iter_sentences(source, column=options.column),
+        output,
+        dim=dim,
+        kind=kind,
+        settings=record,
+        resume=options.resume,
+        force=options.force,
+        shard=shard,
+        total=_count_lines(source) if is_file else None,
+        progress=progress if shard.rank == 0 else None,
+    )
+    if shard.rank == 0:
+        side = {"format": 1, "version": __version__, **record}
+        side |= {"dtype": options.dtype, "n_rows": n_rows, "dim": dim}
+        write_json(output.with_name(output.name + ".json"), side)
+        elapsed = time.perf_counter() - started
+        progress.info(
+            f"wrote {output}: {n_rows:,} x {dim} {kind} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)"
+        )
+
+
+def _count_lines(source: str) -> int | None:
+    """Return the number of lines of a plain text file, for the time left; None for other formats."""
+    if guess_format(source) is not FileFormat.TEXT or source.endswith(".gz"):
+        return None
+    with Path(source).open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+
+
+def _shard_of_process() -> Shard:
+    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
+    if process_count() == 1:
+        return Shard()
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo")
+        leave_group_at_exit()
+    return Shard(distributed.get_rank(), process_count(), distributed.barrier)
