@@ -80,8 +80,8 @@ PENDING_WRITERS = {"commands/_analyze_output.py", "commands/_train_processes.py"
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
 PENDING_NAMES = {
-    *("Share", "attend", "attend_from_first", "embed", "mean_of"),
-    *("neighbour_rows", "show", "takes", "unit_rows"),
+    *("Share", "attend", "attend_from_first", "embed"),
+    *("neighbour_rows", "show", "takes"),
 }
 
 
