@@ -103,7 +103,7 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     """Return a function that counts the sub-words of texts, special tokens included; None for no model."""
     if model is None:
         return None
-    from simcse_cli.models.checkpoint import load_tokenizer
+    from simcse_cli.models.pretrained import load_tokenizer
     from simcse_cli.models.resolve import resolve_model
 
     tokenizer = load_tokenizer(resolve_model(model))
