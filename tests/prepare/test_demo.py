@@ -11,7 +11,7 @@ from simcse_cli.data.readers import iter_sentences, read_rows
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import OutputError
 from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
-from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, similarity, vary, word
+from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes
 
 SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)
@@ -45,8 +45,8 @@ def test_vary_changes_the_part_and_keeps_agent_place_and_time(part):
         assert all(getattr(other, p) == getattr(scene, p) for p in ("agent", "place", "time") if p != part)
 
 
-def test_word_says_every_part_in_some_wording():
-    texts = {word(SCENE, Random(seed)) for seed in range(300)}
+def test_phrase_says_every_part_in_some_wording():
+    texts = {phrase(SCENE, Random(seed)) for seed in range(300)}
     assert len(texts) > 100
     assert all(any(name in text.lower() for name in ("a man", "a guy")) for text in texts)
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in texts)

@@ -10,13 +10,6 @@ from typing import Any
 from simcse_cli import __version__
 from simcse_cli.files import STDIO, sha256_file, write_json
 
-MANIFEST_SUFFIX = ".manifest.json"
-
-
-def manifest_path(output: Path | str) -> Path:
-    """Return where the manifest of an output file lies."""
-    return Path(f"{output}{MANIFEST_SUFFIX}")
-
 
 def describe_file(path: Path | str) -> dict[str, Any]:
     """Return name, size and SHA-256 of a file; stdin, folders and Hub datasets have no size and no digest."""
@@ -62,6 +55,6 @@ def build_manifest(
 
 def write_manifest(output: Path | str, manifest: dict[str, Any]) -> Path:
     """Write the manifest beside ``output`` and return its path."""
-    path = manifest_path(output)
+    path = Path(f"{output}.manifest.json")
     write_json(path, manifest)
     return path

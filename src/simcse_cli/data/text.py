@@ -26,7 +26,7 @@ def clean_text(text: str) -> str:
 
 
 def has_control_characters(text: str) -> bool:
-    """Tell whether the text holds control characters other than white space."""
+    """Say whether the text holds control characters other than white space."""
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
@@ -41,7 +41,7 @@ def words(text: str) -> list[str]:
 
 
 def match_key(text: str) -> str:
-    """Return what is left of a text when case, spacing, punctuation and Unicode variants are set aside.
+    """Return the text without case, spacing, punctuation and Unicode variants.
 
     Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It isn't so"``.
     A text without letters and digits is its own key.
@@ -77,18 +77,15 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
 
 @dataclass
 class OverlapMean:
-    """Mean overlap F1 of pairs added one by one; ``value`` is None before the first."""
+    """Mean overlap F1 of pairs added one by one, a fraction; ``value`` is None before the first."""
 
-    multiset: bool = True
     n_pairs: int = 0
     total: float = 0.0
 
     def add(self, first: str, second: str) -> None:
-        """Count one pair."""
         self.n_pairs += 1
-        self.total += overlap_f1(first, second, multiset=self.multiset)
+        self.total += overlap_f1(first, second)
 
     @property
     def value(self) -> float | None:
-        """The mean over the pairs added, a fraction."""
         return self.total / self.n_pairs if self.n_pairs else None

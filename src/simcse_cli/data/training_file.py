@@ -1,4 +1,4 @@
-"""Read training files: what kind of rows they hold, how many were dropped, and their digest."""
+"""Training files as objectives need them: rows of one to three texts, documents, or labelled pairs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from simcse_cli.files import STDIO, sha256_file
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows with one to three texts: sentences, pairs (anchor, positive) or triplets (with a hard negative)."""
+    """Sentences, pairs (anchor, positive) or triplets (with a hard negative)."""
 
     name: str
     columns: tuple[str, ...]

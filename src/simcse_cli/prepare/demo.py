@@ -15,7 +15,7 @@ from random import Random
 from simcse_cli import __version__
 from simcse_cli.data.manifest import build_manifest
 from simcse_cli.files import atomic_text, check_output, write_json
-from simcse_cli.prepare.demo_grammar import COMPANY, PARTS, Scene, draw_scene, similarity, vary, word
+from simcse_cli.prepare.demo_grammar import COMPANY, PARTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes
 from simcse_cli.progress import Progress
 
@@ -139,26 +139,26 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter:
 
 
 class _Generator:
-    """Words scenes and stories, never saying the same sentence twice."""
+    """Generates sentences, no two of them the same."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._said: set[str] = set()
+        self._used: set[str] = set()
 
     def _new(self, make: Callable[[], str]) -> str:
         for _ in range(_MAX_TRIES):
             text = make()
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._used:
+                self._used.add(text)
                 return text
-        raise ValueError(f"the demo grammar has run out after {len(self._said):,} sentences")
+        raise ValueError(f"the demo grammar has run out after {len(self._used):,} sentences")
 
     def _say(self, scene: Scene, *, negated: bool = False, extra: str = "") -> str:
-        return self._new(lambda: word(scene, self._rng, negated=negated, extra=extra))
+        return self._new(lambda: phrase(scene, self._rng, negated=negated, extra=extra))
 
     def sentence(self) -> str:
         """Return a sentence about any scene."""
-        return self._new(lambda: word(draw_scene(self._rng), self._rng))
+        return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
         """Yield pairs with their score; 0 to 5 parts of the scene are changed, each number equally often."""

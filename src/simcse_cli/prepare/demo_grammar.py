@@ -1,4 +1,4 @@
-"""A small grammar with controlled meaning: a scene has five parts, each with several ways to say it.
+"""A small grammar with known meaning: a scene has five parts, each with several wordings.
 
 Two sentences of one scene mean the same whatever their words, and how much two scenes differ is known
 exactly. That gives graded pairs and inference labels without annotators; the language is deliberately plain.
@@ -25,7 +25,7 @@ class Action:
     objects: tuple[str, ...]
 
 
-AGENTS: dict[str, tuple[str, ...]] = {
+_AGENTS: dict[str, tuple[str, ...]] = {
     "man": ("a man", "a guy"),
     "woman": ("a woman", "a lady"),
     "child": ("a child", "a little kid"),
@@ -42,7 +42,7 @@ AGENTS: dict[str, tuple[str, ...]] = {
     "robot": ("a robot", "a machine"),
 }
 
-OBJECTS: dict[str, tuple[str, ...]] = {
+_OBJECTS: dict[str, tuple[str, ...]] = {
     "guitar": ("a guitar", "an acoustic guitar"),
     "drum": ("a drum", "a big drum"),
     "song": ("a song", "a tune"),
@@ -66,7 +66,7 @@ OBJECTS: dict[str, tuple[str, ...]] = {
     "flower": ("a flower", "a fresh flower"),
 }
 
-ACTIONS: dict[str, Action] = {
+_ACTIONS: dict[str, Action] = {
     "play": Action((Verb("plays", "playing", "played"), Verb("performs on", "performing on", "performed on")),
                    ("guitar", "drum", "violin")),
     "write": Action((Verb("writes", "writing", "written"), Verb("composes", "composing", "composed")),
@@ -89,7 +89,7 @@ ACTIONS: dict[str, Action] = {
                   ("newspaper", "flower", "guitar", "boat", "bread")),
 }  # fmt: skip
 
-PLACES: dict[str, tuple[str, ...]] = {
+_PLACES: dict[str, tuple[str, ...]] = {
     "park": ("in the park", "in a public garden"),
     "kitchen": ("in the kitchen", "in a small kitchen"),
     "beach": ("on the beach", "by the sea"),
@@ -102,7 +102,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "bridge": ("under the bridge", "below a bridge"),
 }
 
-TIMES: dict[str, tuple[str, ...]] = {
+_TIMES: dict[str, tuple[str, ...]] = {
     "morning": ("in the morning", "before noon"),
     "evening": ("in the evening", "at dusk"),
     "night": ("at night", "after midnight"),
@@ -128,11 +128,11 @@ class Scene:
     """Who does what to which thing, where and when; each part is a key of the tables above.
 
     Attributes:
-        agent: key of ``AGENTS``.
-        action: key of ``ACTIONS``.
-        thing: key of ``OBJECTS``, one that the action allows.
-        place: key of ``PLACES``, or None where the sentence does not say.
-        time: key of ``TIMES``, or None.
+        agent: key of ``_AGENTS``.
+        action: key of ``_ACTIONS``.
+        thing: key of ``_OBJECTS``, one that the action allows.
+        place: key of ``_PLACES``, or None where the sentence does not say.
+        time: key of ``_TIMES``, or None.
     """
 
     agent: str
@@ -155,13 +155,13 @@ def similarity(first: Scene, second: Scene) -> float:
 
 def draw_scene(rng: Random) -> Scene:
     """Return a random scene with all five parts."""
-    action = rng.choice(tuple(ACTIONS))
+    action = rng.choice(tuple(_ACTIONS))
     return Scene(
-        agent=rng.choice(tuple(AGENTS)),
+        agent=rng.choice(tuple(_AGENTS)),
         action=action,
-        thing=rng.choice(ACTIONS[action].objects),
-        place=rng.choice(tuple(PLACES)),
-        time=rng.choice(tuple(TIMES)),
+        thing=rng.choice(_ACTIONS[action].objects),
+        place=rng.choice(tuple(_PLACES)),
+        time=rng.choice(tuple(_TIMES)),
     )
 
 
@@ -170,16 +170,16 @@ def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
 
     A new action keeps the thing where it can; where the action cannot be done to it, the thing changes too.
     """
-    tables = {"agent": AGENTS, "place": PLACES, "time": TIMES}
+    tables = {"agent": _AGENTS, "place": _PLACES, "time": _TIMES}
     changes = {
         part: _another(tuple(tables[part]), getattr(scene, part), rng) for part in tables if part in parts
     }
     action = scene.action
     if "action" in parts:
-        keeping_thing = tuple(name for name in ACTIONS if scene.thing in ACTIONS[name].objects)
-        choices = tuple(ACTIONS) if "thing" in parts or keeping_thing == (action,) else keeping_thing
+        keeping_thing = tuple(name for name in _ACTIONS if scene.thing in _ACTIONS[name].objects)
+        choices = tuple(_ACTIONS) if "thing" in parts or keeping_thing == (action,) else keeping_thing
         action = _another(choices, action, rng)
-    things = ACTIONS[action].objects
+    things = _ACTIONS[action].objects
     changes_thing = "thing" in parts or scene.thing not in things
     thing = _another(things, scene.thing, rng) if changes_thing else scene.thing
     return replace(scene, action=action, thing=thing, **changes)
@@ -189,19 +189,19 @@ def _another(choices: tuple[str, ...], current: str | None, rng: Random) -> str:
     return rng.choice([choice for choice in choices if choice != current])
 
 
-def word(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return one of the ways to say a scene, or that it is not so.
+def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
+    """Return a sentence that says a scene, or denies it.
 
     Args:
-        scene: what to say.
+        scene: what happens.
         rng: chooses the words and the pattern.
-        negated: say that the agent does not do it.
-        extra: a remark that the scene does not contain, put at the end.
+        negated: say that it does not.
+        extra: a remark for the end that the scene does not contain.
     """
-    agent, thing = rng.choice(AGENTS[scene.agent]), rng.choice(OBJECTS[scene.thing])
-    verb = rng.choice(ACTIONS[scene.action].verbs)
-    where = rng.choice(PLACES[scene.place]) if scene.place else ""
-    when = rng.choice(TIMES[scene.time]) if scene.time else ""
+    agent, thing = rng.choice(_AGENTS[scene.agent]), rng.choice(_OBJECTS[scene.thing])
+    verb = rng.choice(_ACTIONS[scene.action].verbs)
+    where = rng.choice(_PLACES[scene.place]) if scene.place else ""
+    when = rng.choice(_TIMES[scene.time]) if scene.time else ""
     if negated:
         patterns = [
             f"{agent} is not {verb.gerund} {thing} {where} {when}",

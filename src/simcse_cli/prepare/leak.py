@@ -1,8 +1,8 @@
-"""Sentences of the evaluation sets that occur in training rows: exactly (up to spelling) or nearly."""
+"""``--check-leak``: evaluation sentences that occur in training rows, exactly (up to spelling) or nearly."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
@@ -16,13 +16,13 @@ from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
 
 MIN_WORDS = 3
-"""Shorter evaluation sentences are not looked for: a "yes" or "very good" in a corpus is no leak."""
+"""Shorter evaluation sentences are ignored: a "yes" or "very good" in a corpus is no leak."""
 _SKETCH_BATCH = 1024
 
 
 @dataclass(frozen=True)
 class TaskLeak:
-    """What the training rows hold of one task; sentences are distinct, up to case, spacing and punctuation.
+    """What of one task occurs in the rows; sentences are distinct, up to case, spacing and punctuation.
 
     Attributes:
         task: name of the task.
@@ -70,37 +70,33 @@ def _scored_sentences(root: Path, task: str) -> list[str]:
     return [side[row] for side in (data.left, data.right) if side for row in rows]
 
 
-@dataclass
 class LeakFilter:
-    """Finds evaluation sentences in the texts of rows, and drops such rows if asked to.
+    """A ``RowFilter`` that finds evaluation sentences in the texts of rows.
 
-    Attributes:
+    Args:
         sentences: evaluation sentences by task.
         drop: drop the rows; otherwise they are only counted.
         near: smallest Jaccard similarity at which a text counts as near; None looks for exact ones only.
     """
 
-    sentences: dict[str, list[str]]
-    drop: bool = False
-    near: float | None = None
-    _tasks_of: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _n_rows: dict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
-    _exact: set[str] = field(default_factory=set, init=False)
-    _nearly: set[str] = field(default_factory=set, init=False)
-    _index: NearIndex | None = field(default=None, init=False)
-    _key_of: list[str] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None
+    ) -> None:
+        self._drop = drop
+        self._tasks_of: dict[str, set[str]] = defaultdict(set)
+        self._n_rows = dict.fromkeys(sentences, 0)
+        self._exact: set[str] = set()
+        self._nearly: set[str] = set()
         wording: dict[str, str] = {}
-        for task, texts in self.sentences.items():
+        for task, texts in sentences.items():
             for text in texts:
                 if len(words(text)) >= MIN_WORDS:
                     key = match_key(text)
                     self._tasks_of[key].add(task)
                     wording.setdefault(key, text)
-        if self.near is not None:
-            self._index = NearIndex(self.near)
-            self._key_of = list(wording)
+        self._keys = list(wording)
+        self._index = None if near is None else NearIndex(near)
+        if self._index is not None:
             texts = list(wording.values())
             for start in range(0, len(texts), _SKETCH_BATCH):
                 for sketch in self._index.sketch(texts[start : start + _SKETCH_BATCH]):
@@ -117,33 +113,28 @@ class LeakFilter:
             tasks = {task for key in exact | nearly for task in self._tasks_of[key]}
             for task in tasks:
                 self._n_rows[task] += 1
-            reasons.append("in_evaluation_set" if tasks and self.drop else None)
+            reasons.append("in_evaluation_set" if tasks and self._drop else None)
         return reasons
 
     def _near_keys(self, rows: Sequence[Row]) -> list[set[str]]:
         if self._index is None:
             return [set() for _ in rows]
         sketches = iter(self._index.sketch([text for row in rows for text in row]))
-        return [{self._key_of[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
+        return [{self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
 
     def result(self) -> list[TaskLeak]:
-        """Return the counts of every task, in the order of ``sentences``."""
+        """Return the counts of every task, in the order of the sentences given."""
         near_only = self._nearly - self._exact
         return [
             TaskLeak(
                 task,
                 n_sentences=sum(task in tasks for tasks in self._tasks_of.values()),
                 n_exact=sum(task in self._tasks_of[key] for key in self._exact),
-                n_near=None if self.near is None else sum(task in self._tasks_of[key] for key in near_only),
+                n_near=None if self._index is None else sum(task in self._tasks_of[key] for key in near_only),
                 n_rows=self._n_rows[task],
             )
-            for task in self.sentences
+            for task in self._n_rows
         ]
-
-    @property
-    def n_found(self) -> int:
-        """Distinct evaluation sentences found so far, over all tasks."""
-        return len(self._exact | self._nearly)
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:

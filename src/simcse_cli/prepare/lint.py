@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -89,28 +89,28 @@ class Finding:
     example: str
 
 
-@dataclass
 class Linter:
     """Counts the rows that each check finds.
 
     Checks of pairs remember 8-byte digests of the rows (about 170 bytes per pair); rows of one text are
     checked in constant memory.
 
-    Attributes:
+    Args:
         count_tokens: counts sub-words for the ``truncated`` check, which is left out without it.
         max_length: most sub-words that training keeps, special tokens included.
     """
 
-    count_tokens: CountTokens | None = None
-    max_length: int = 32
-    n_rows: int = 0
-    _found: Counter[Check] = field(default_factory=Counter)
-    _first: dict[Check, tuple[int, str]] = field(default_factory=dict)
-    _languages: Counter[str] = field(default_factory=Counter)
-    _first_in_language: dict[str, tuple[int, str]] = field(default_factory=dict)
-    _seen: set[int] = field(default_factory=set)
-    _exchanged: set[int] = field(default_factory=set)
-    _pending: list[Row] = field(default_factory=list)
+    def __init__(self, count_tokens: CountTokens | None = None, max_length: int = 32) -> None:
+        self.count_tokens = count_tokens
+        self.max_length = max_length
+        self.n_rows = 0
+        self._found: Counter[Check] = Counter()
+        self._first: dict[Check, tuple[int, str]] = {}
+        self._languages: Counter[str] = Counter()
+        self._first_in_language: dict[str, tuple[int, str]] = {}
+        self._seen: set[int] = set()
+        self._exchanged: set[int] = set()
+        self._pending: list[Row] = []
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows unchanged and check each."""
@@ -119,7 +119,6 @@ class Linter:
             yield row
 
     def check(self, row: Row) -> None:
-        """Check one row."""
         self.n_rows += 1
         self._check_languages(row)
         self._note(Check.EMPTY, row, any(not text.strip() for text in row))

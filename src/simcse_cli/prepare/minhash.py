@@ -32,7 +32,7 @@ def shingles(text: str) -> NDArray[np.uint32]:
 def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> NDArray[np.float64]:
     """Return for each of ``others`` the size of the intersection over that of the union, ``(len(others),)``.
 
-    All hold sorted distinct values, at least one; doing many at once is what makes long chains bearable.
+    All hold sorted distinct values, at least one. Vectorised, because chains of candidates can be long.
     """
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
@@ -44,7 +44,7 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
 
 
 class NearIndex:
-    """Texts that can be asked for a near duplicate.
+    """Stored texts, searchable for near duplicates.
 
     Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at 0.7, 0.64
     at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the threshold is returned.
@@ -71,7 +71,7 @@ class NearIndex:
         return len(self._stored)
 
     def sketch(self, texts: Sequence[str]) -> list["Sketch"]:
-        """Return what the index needs of each text; hashing a batch at once is what makes it fast."""
+        """Return what the index needs of each text; hashing is fast in batches."""
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)

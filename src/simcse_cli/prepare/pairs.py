@@ -27,17 +27,15 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class PairLayout:
-    """Where a corpus keeps its pairs, and which of its rows are paraphrases.
+    """The columns of a corpus, and which of its rows are paraphrases.
 
     Attributes:
-        name: the corpus.
         anchor: column of the first text.
         positive: column of the second.
-        label: columns of which one may hold the label; no label means that every row counts.
+        label: columns of which one may hold the label; without a label every row counts.
         accepted: labels of paraphrases, lower case.
     """
 
-    name: str
     anchor: str
     positive: str
     label: tuple[str, ...] = ()
@@ -45,10 +43,10 @@ class PairLayout:
 
 
 LAYOUTS = (
-    PairLayout("QQP", "question1", "question2", ("is_duplicate", "label"), frozenset({"1", "true"})),
-    PairLayout("MRPC", "#1 String", "#2 String", ("Quality",), frozenset({"1"})),
+    # QQP, MRPC, WikiAuto
+    PairLayout("question1", "question2", ("is_duplicate", "label"), frozenset({"1", "true"})),
+    PairLayout("#1 String", "#2 String", ("Quality",), frozenset({"1"})),
     PairLayout(
-        "WikiAuto",
         "normal_sentence",
         "simple_sentence",
         ("alignment_label",),
@@ -158,12 +156,11 @@ def _layout_of(record: Record, columns: tuple[str, str] | None, place: str) -> P
         for column in columns:
             if column not in record:
                 raise DataError(f"{place}: no column {column}; there are {', '.join(record)}")
-        return PairLayout("columns", *columns)
+        return PairLayout(*columns)
     for layout in LAYOUTS:
         if layout.anchor in record and layout.positive in record:
             return layout
-    anchor, positive = resolve_columns(record, ("anchor", "positive"), place)
-    return PairLayout("pairs", anchor, positive)
+    return PairLayout(*resolve_columns(record, POSITIONAL[:2], place))
 
 
 def parallel_rows(first: Source, second: Source, *, encoding: str = "utf-8") -> Iterator[Row]:

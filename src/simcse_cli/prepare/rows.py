@@ -1,4 +1,4 @@
-"""The way of every kind of row from its corpus into a training file: lint, clean, filter, sample, write."""
+"""From the rows of a corpus to a training file and its manifest: lint, clean, filter, sample, write."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -89,7 +89,7 @@ def write_rows(
     result = _write(rows, columns, options, linter, leak, measure_overlap, progress)
     if corpus is not None:
         progress.info(corpus.summary())
-    _tell(kind, result, options, progress)
+    _report(kind, result, options, progress)
     if str(options.output) != STDIO:
         manifest = _manifest(kind, inputs, settings, options, result)
         if corpus is not None:
@@ -162,7 +162,7 @@ def _require_rows(counts: RowCounts) -> None:
     )
 
 
-def _tell(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
+def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
     counts = result.counts
     progress.info(f"{kind}: {counts.read:,} rows read, {counts.kept:,} kept")
     for reason, count in counts.dropped.most_common():
@@ -174,13 +174,13 @@ def _tell(kind: str, result: RowResult, options: RowOptions, progress: Progress)
         what = f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
         progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
     if result.leaks is not None:
-        _tell_leaks(result.leaks, progress)
+        _report_leaks(result.leaks, progress)
     if result.overlap.value is not None:
         share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
         progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")
 
 
-def _tell_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
+def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
     found = [leak for leak in leaks if leak.n_rows]
     for leak in found:
         near = "" if leak.n_near is None else f" and {leak.n_near:,} nearly"
