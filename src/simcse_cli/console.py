@@ -1,7 +1,7 @@
 """Everything the user sees: results to stdout, progress and remarks to stderr.
 
 On a terminal progress is a live bar and tables are drawn; elsewhere both become plain lines without colour
-(``NO_COLOR`` is honoured by Rich). Only this module prints.
+(``NO_COLOR`` is honoured by Rich). Only this module prints; ``files`` opens ``-`` for data.
 """
 
 import json
@@ -83,11 +83,6 @@ class Console:
         self.verbose = verbose
         self._bar: RichProgress | None = None
         self._warned: set[str] = set()
-
-    @property
-    def progress(self) -> "Console":
-        """The console itself, as the core's ``Progress``."""
-        return self
 
     def _stderr(self) -> "RichConsole":
         from rich.console import Console as RichConsole
@@ -259,17 +254,16 @@ class Console:
             text = "\n".join(RENDERERS[fmt](report) for report in reports)
         else:
             text = json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        to_file = output is not None and str(output) != STDIO
-        if to_file:
-            assert output is not None
-            with atomic_text(output, force=force) as stream:
+        file = None if output is None or str(output) == STDIO else output
+        if file is not None:
+            with atomic_text(file, force=force) as stream:
                 stream.write(text)
         if fmt is OutputFormat.TABLE:
             self._show_tables(reports)
-        elif not to_file:
+        elif file is None:
             self.print_data(text)
-        if to_file:
-            self.info(f"wrote {output}")
+        if file is not None:
+            self.info(f"wrote {file}")
 
 
 _console = Console()

@@ -1,4 +1,7 @@
-"""Files that appear complete or not at all, input text with errors that name the line, and digests."""
+"""Atomic file writes, text input with errors that name the line, and digests.
+
+``-`` is standard input or output, opened here; messages to people go through the console.
+"""
 
 import gzip
 import hashlib
@@ -75,7 +78,7 @@ def atomic_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
 
 
 def write_json(target: Path | str, value: Any, *, force: bool = True) -> None:
-    """Write ``value`` as indented JSON, complete or not at all; NaN is refused (a missing score is null)."""
+    """Write ``value`` as indented JSON; NaN is refused (a missing score is null)."""
     with atomic_text(target, force=force) as stream:
         json.dump(value, stream, indent=2, ensure_ascii=False, allow_nan=False)
         stream.write("\n")
@@ -98,7 +101,7 @@ def read_json(path: Path | str) -> Any:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Return the SHA-256 of a file as 64 hex digits."""
+    """Return 64 hex digits."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -42,7 +42,7 @@ def compare_command(
         report, payload = published_tables(options.show)
         console.emit(report, payload, out.fmt, output=out.output, force=out.force)
         return
-    found = compare(items or (), options, console.progress)
+    found = compare(items or (), options, console)
     console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
     if found.check is not None:
         console.info(found.check.verdict())

@@ -47,7 +47,7 @@ def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     from simcse_cli.prepare.sentences import prepare_sentences
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare_sentences(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
+    prepare_sentences(inputs, options, count_tokens=count_tokens, progress=get_console())
 
 
 @prepare_app.command("nli")
@@ -64,7 +64,7 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     from simcse_cli.prepare.nli import prepare_nli
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare_nli(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
+    prepare_nli(inputs, options, count_tokens=count_tokens, progress=get_console())
 
 
 @prepare_app.command("pairs")
@@ -80,7 +80,7 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     from simcse_cli.prepare.pairs import prepare_pairs
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare_pairs(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
+    prepare_pairs(inputs, options, count_tokens=count_tokens, progress=get_console())
 
 
 @prepare_app.command("neighbours")
@@ -96,7 +96,7 @@ def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> Non
     from simcse_cli.prepare.neighbours import prepare_neighbours
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare_neighbours(inputs, options, count_tokens=count_tokens, progress=get_console().progress)
+    prepare_neighbours(inputs, options, count_tokens=count_tokens, progress=get_console())
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
@@ -142,7 +142,7 @@ def senteval_command(
 
     console = get_console()
     names = None if tasks is None else check_task_names(tasks)
-    checks = check_senteval(data_dir, tasks=names, content=content, progress=console.progress)
+    checks = check_senteval(data_dir, tasks=names, content=content, progress=console)
     payload = senteval_payload(data_dir, checks)
     report = senteval_report(checks)
     console.emit(report, payload, outputs.fmt, output=outputs.output, force=outputs.force)
@@ -173,7 +173,7 @@ def lint_command(
         encoding=options.encoding,
         max_length=options.max_length,
         count_tokens=_token_counter(options.tokenizer),
-        progress=console.progress,
+        progress=console,
     )
     findings = linter.findings()
     payload = {
@@ -202,4 +202,4 @@ def demo_command(
     """
     from simcse_cli.prepare.demo import prepare_demo
 
-    prepare_demo(output, sizes, seed=seed, force=force, progress=get_console().progress)
+    prepare_demo(output, sizes, seed=seed, force=force, progress=get_console())
