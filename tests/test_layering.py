@@ -81,7 +81,7 @@ PENDING_WRITERS = {"commands/_analyze_output.py", "commands/_train_processes.py"
 SHARED_NAMES = {"register"}
 PENDING_NAMES = {
     *("Share", "attend", "attend_from_first", "embed"),
-    *("neighbour_rows", "show", "takes"),
+    *("show", "takes"),
 }
 
 

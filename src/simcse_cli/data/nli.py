@@ -7,8 +7,8 @@ from pathlib import Path
 
 from simcse_cli.data.readers import (
     FileFormat,
+    InputPath,
     Record,
-    Source,
     find_column,
     guess_format,
     iter_records,
@@ -45,7 +45,7 @@ class NliPair:
     label: Label | None
 
 
-def iter_nli(source: Source) -> Iterator[Iterator[NliPair]]:
+def iter_nli(source: InputPath) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any layout that NLI corpora are published in.
 
     Read are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
@@ -64,7 +64,7 @@ def iter_nli(source: Source) -> Iterator[Iterator[NliPair]]:
         yield _iter_table(source)
 
 
-def _iter_table(source: Source) -> Iterator[NliPair]:
+def _iter_table(source: InputPath) -> Iterator[NliPair]:
     fmt = guess_format(source)
     names: tuple[str, str, str] | None = None
     for number, record in iter_records(source, fmt=FileFormat.TSV if fmt is FileFormat.TEXT else fmt):
@@ -107,7 +107,7 @@ def _label_files(folder: Path) -> list[Path]:
     return found
 
 
-def _senteval_labels(source: Source) -> list[Path]:
+def _senteval_labels(source: InputPath) -> list[Path]:
     stem, _, split = Path(source).name.partition(".")
     labels = Path(source).parent / f"labels.{split}"
     return [labels] if stem in ("s1", "s2", "labels") and labels.is_file() else []

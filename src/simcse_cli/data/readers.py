@@ -15,7 +15,7 @@ from typing import Any
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines, require_file
 
-Source = Path | str
+InputPath = Path | str
 Record = dict[str, str]
 
 POSITIONAL = ("anchor", "positive", "hard_negative")
@@ -72,7 +72,7 @@ _HUB_HINT = (
 )
 
 
-def guess_format(source: Source) -> FileFormat:
+def guess_format(source: InputPath) -> FileFormat:
     """Return the format that the name of an input stands for; plain text when it says nothing."""
     if str(source).startswith(_HUB_PREFIX):
         return FileFormat.HUB
@@ -81,13 +81,13 @@ def guess_format(source: Source) -> FileFormat:
     return _BY_SUFFIX.get(suffix.lower(), FileFormat.TEXT)
 
 
-def source_name(source: Source) -> str:
+def source_name(source: InputPath) -> str:
     """Return how messages call an input."""
     return "standard input" if str(source) == STDIO else str(source)
 
 
 def iter_sentences(
-    source: Source, *, column: str | None = None, fmt: FileFormat | None = None, encoding: str = "utf-8"
+    source: InputPath, *, column: str | None = None, fmt: FileFormat | None = None, encoding: str = "utf-8"
 ) -> Iterator[str]:
     """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
@@ -114,7 +114,7 @@ def iter_sentences(
 
 
 def iter_records(
-    source: Source,
+    source: InputPath,
     *,
     fmt: FileFormat | None = None,
     encoding: str = "utf-8",
@@ -157,7 +157,7 @@ def iter_records(
 
 
 def read_rows(
-    source: Source, columns: Sequence[str] = POSITIONAL[:2], *, fmt: FileFormat | None = None
+    source: InputPath, columns: Sequence[str] = POSITIONAL[:2], *, fmt: FileFormat | None = None
 ) -> list[tuple[str, ...]]:
     """Return the named columns (or their aliases) of every row, in the order asked for.
 
@@ -232,7 +232,7 @@ def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
     return ((number, _as_record(row)) for number, row in enumerate(rows, start=1))
 
 
-def _jsonl_records(source: Source, encoding: str) -> Iterator[tuple[int, Record]]:
+def _jsonl_records(source: InputPath, encoding: str) -> Iterator[tuple[int, Record]]:
     """Yield the objects of JSON Lines; a list or string is a row without column names."""
     name = source_name(source)
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
@@ -255,7 +255,7 @@ def _jsonl_records(source: Source, encoding: str) -> Iterator[tuple[int, Record]
         yield number, _as_record(value)
 
 
-def _parquet_rows(source: Source) -> Iterator[dict[str, Any]]:
+def _parquet_rows(source: InputPath) -> Iterator[dict[str, Any]]:
     from pyarrow import ArrowException  # half a second that other formats need not pay
     from pyarrow.parquet import ParquetFile
 
@@ -297,7 +297,7 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
         raise DataError(f"{source} cannot be loaded: {reason}", hint=_HUB_HINT) from error
 
 
-def _csv_cells(source: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_cells(source: InputPath, encoding: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((line + "\n" for line in iter_lines(source, encoding=encoding)), strict=True)
     try:
         for cells in reader:
@@ -309,7 +309,7 @@ def _csv_cells(source: Source, encoding: str) -> Iterator[tuple[int, list[str]]]
         ) from error
 
 
-def _tsv_cells(source: Source, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _tsv_cells(source: InputPath, encoding: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
         yield number, [_unquote(cell) for cell in line.split("\t")] if line.strip() else []
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from simcse_cli.data.readers import (
     POSITIONAL,
     FileFormat,
-    Source,
+    InputPath,
     find_column,
     guess_format,
     iter_records,
@@ -215,7 +215,7 @@ def _script(letter: str) -> str:
 
 
 def lint_files(
-    sources: Sequence[Source],
+    sources: Sequence[InputPath],
     *,
     encoding: str = "utf-8",
     max_length: int,
@@ -237,7 +237,7 @@ def lint_files(
     return linter
 
 
-def training_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
     for source in sources:
         if guess_format(source) is FileFormat.TEXT:

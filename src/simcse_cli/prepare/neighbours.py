@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from simcse_cli.data.readers import POSITIONAL, FileFormat, Source, guess_format, iter_sentences
+from simcse_cli.data.readers import POSITIONAL, FileFormat, InputPath, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import NeighbourOptions
@@ -61,7 +61,7 @@ class DocumentCounts:
 
 
 def iter_documents(
-    sources: Sequence[Source],
+    sources: Sequence[InputPath],
     *,
     column: str | None = None,
     split: bool = False,

@@ -8,8 +8,8 @@ from itertools import chain, combinations
 from simcse_cli.data.readers import (
     POSITIONAL,
     FileFormat,
+    InputPath,
     Record,
-    Source,
     find_column,
     guess_format,
     iter_records,
@@ -104,7 +104,7 @@ def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
 
 
 def pair_rows(
-    sources: Sequence[Source], *, columns: tuple[str, str] | None = None, encoding: str = "utf-8"
+    sources: Sequence[InputPath], *, columns: tuple[str, str] | None = None, encoding: str = "utf-8"
 ) -> Iterator[Row]:
     """Yield the pairs of the sources; the layout is found from the column names of each.
 
@@ -124,7 +124,7 @@ def pair_rows(
         yield from _pairs_of(source, columns, encoding)
 
 
-def _pairs_of(source: Source, columns: tuple[str, str] | None, encoding: str) -> Iterator[Row]:
+def _pairs_of(source: InputPath, columns: tuple[str, str] | None, encoding: str) -> Iterator[Row]:
     fmt, names = _delimited_layout(source, encoding)
     header = None if columns is None or set(columns) <= set(POSITIONAL) else True
     records = iter_records(source, fmt=fmt, encoding=encoding, names=names, header=header)
@@ -139,7 +139,7 @@ def _pairs_of(source: Source, columns: tuple[str, str] | None, encoding: str) ->
             yield record[layout.anchor], record[layout.positive]
 
 
-def _delimited_layout(source: Source, encoding: str) -> tuple[FileFormat | None, Sequence[str] | None]:
+def _delimited_layout(source: InputPath, encoding: str) -> tuple[FileFormat | None, Sequence[str] | None]:
     """Return the format and the column names of tab-separated files that the name does not give away."""
     fmt = guess_format(source)
     if fmt not in (FileFormat.TEXT, FileFormat.TSV):
@@ -160,10 +160,11 @@ def _layout_of(record: Record, columns: tuple[str, str] | None, place: str) -> P
     for layout in LAYOUTS:
         if layout.anchor in record and layout.positive in record:
             return layout
-    return PairLayout(*resolve_columns(record, POSITIONAL[:2], place))
+    anchor, positive = resolve_columns(record, POSITIONAL[:2], place)
+    return PairLayout(anchor, positive)
 
 
-def parallel_rows(first: Source, second: Source, *, encoding: str = "utf-8") -> Iterator[Row]:
+def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield line i of one text file with line i of the other, as WikiAuto's ``train.src`` and ``train.dst``.
 
     Raises:
@@ -180,7 +181,7 @@ def parallel_rows(first: Source, second: Source, *, encoding: str = "utf-8") -> 
         raise _unequal_lines(first, number, second)
 
 
-def _unequal_lines(shorter: Source, n_lines: int, longer: Source) -> DataError:
+def _unequal_lines(shorter: InputPath, n_lines: int, longer: InputPath) -> DataError:
     return DataError(
         f"{source_name(shorter)} ends after line {n_lines:,}, but {source_name(longer)} has more lines; "
         "need as many in both"
@@ -192,7 +193,7 @@ _IMAGE_COLUMNS = ("image_id", "image", "image_name", "filename", "img_id")
 _CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
 
 
-def caption_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Iterator[Row]:
+def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
     Read are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
@@ -206,7 +207,7 @@ def caption_rows(sources: Sequence[Source], *, encoding: str = "utf-8") -> Itera
             yield from combinations(captions, 2)
 
 
-def _captions_by_image(source: Source, encoding: str) -> Iterator[list[str]]:
+def _captions_by_image(source: InputPath, encoding: str) -> Iterator[list[str]]:
     seen: set[str] = set()
     current, captions = "", list[str]()
     for number, image, caption in _iter_captions(source, encoding):
@@ -223,7 +224,7 @@ def _captions_by_image(source: Source, encoding: str) -> Iterator[list[str]]:
     yield captions
 
 
-def _iter_captions(source: Source, encoding: str) -> Iterator[tuple[int, str, str]]:
+def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[int, str, str]]:
     if guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO:
         first = next(iter_lines(source, encoding=encoding), "")
         if "|" in first or "\t" in first:
@@ -235,7 +236,7 @@ def _iter_captions(source: Source, encoding: str) -> Iterator[tuple[int, str, st
         yield number, record[columns[0]], record[columns[1]]
 
 
-def _iter_delimited_captions(source: Source, mark: str, encoding: str) -> Iterator[tuple[int, str, str]]:
+def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
         cells = [cell.strip() for cell in line.split(mark, 1 if mark == "\t" else 2)]
         if number == 1 and cells[0] in _IMAGE_COLUMNS:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from simcse_cli.data.readers import Source, iter_sentences
+from simcse_cli.data.readers import InputPath, iter_sentences
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import SentenceOptions
@@ -43,7 +43,7 @@ def prepare_sentences(
 
 
 def sentence_rows(
-    sources: Sequence[Source], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
+    sources: Sequence[InputPath], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
 ) -> Iterator[Row]:
     """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
     for source in sources:
