@@ -1,4 +1,4 @@
-"""Result files, run folders and per-pair scores with chosen numbers, for the tests of comparing."""
+"""Entries, result files, run folders and saved scores with chosen numbers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from simcse_cli.comparison.entries import Entry, EntryKind, from_published
+from simcse_cli.comparison.published import load_table
 from simcse_cli.predictions import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
 from simcse_cli.runs import RunRecord
+
+
+def entry(label: str, **fields: Any) -> Entry:
+    return Entry(label, fields.pop("kind", EntryKind.RESULT), f"{label}.json", **{"scores": {}, **fields})
+
+
+def published(table: str, row: str, group: str | None = None) -> Entry:
+    return from_published(load_table(table).system(row, group=group))
 
 
 def write_sts_result(path: Path, scores: Mapping[str, float | None], **settings: Any) -> Path:

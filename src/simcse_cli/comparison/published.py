@@ -73,7 +73,6 @@ class PublishedSystem:
     table: str
     name: str
     group: str | None
-    origin: str | None
     scores: Mapping[str, float]
     settings: Mapping[str, str]
 
@@ -160,9 +159,7 @@ class PublishedTable:
             for measure, value in cells
             if measure is not None and (scaled := self.scaled(value, measure)) is not None
         }
-        return PublishedSystem(
-            self.id, name, row.group, row.origin, scores, {**self.settings, **row.settings}
-        )
+        return PublishedSystem(self.id, name, row.group, scores, {**self.settings, **row.settings})
 
     def _by_row(self) -> Iterator[PublishedSystem]:
         for row in self.rows:

@@ -53,7 +53,9 @@ def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry
     if suite not in _READERS:
         raise DataError(f"{source}: holds {suite}, need one of {', '.join(_READERS)}", hint=_WRITE_ONE)
     try:
-        scores = {name: float(value) for name, value in _READERS[suite](result, view) if value is not None}
+        if suite == "sts" and view != AS_ASKED:
+            result = _viewed(result, view)
+        scores = {name: float(value) for name, value in _READERS[suite](result) if value is not None}
         intervals = {name: (ends["low"], ends["high"]) for name, ends in _intervals(result) if name in scores}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{source}: not a whole {suite} result ({error!r})") from error
@@ -62,13 +64,22 @@ def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry
         EntryKind.RESULT,
         source,
         scores,
-        _settings(result, view),
+        _settings(result),
         intervals=intervals if view == AS_ASKED else {},
         pair_scores=_find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
         predictions=_find_saved(result, source, "predictions", "predictions")
         if suite == "transfer"
         else None,
     )
+
+
+def _viewed(result: Result, view: StsView) -> Result:
+    """Return an STS result as if it had been asked for under this aggregation and metric."""
+    aggregation, metric = view.aggregation or result["aggregation"], view.metric or result["metric"]
+    tasks = {
+        name: task and {**task, "score": task[metric][aggregation]} for name, task in result["tasks"].items()
+    }
+    return {**result, "aggregation": aggregation, "metric": metric, "tasks": tasks}
 
 
 def _find_saved(result: Result, source: str, key: str, ending: str) -> Path | None:
@@ -84,20 +95,14 @@ def _find_saved(result: Result, source: str, key: str, ending: str) -> Path | No
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _sts_scores(result: Result, view: StsView) -> Scores:
-    scores = {name: task and _sts_score(task, result, view) for name, task in result["tasks"].items()}
+def _sts_scores(result: Result) -> Scores:
+    scores = {name: task and task["score"] for name, task in result["tasks"].items()}
     yield from _with_average(scores, AVERAGE, _split_suffix(result))
     for name in TIMES:
         yield name, result.get(name)
 
 
-def _sts_score(task: Result, result: Result, view: StsView) -> Any:
-    if view == AS_ASKED:
-        return task["score"]
-    return task[view.metric or result["metric"]][view.aggregation or result["aggregation"]]
-
-
-def _transfer_scores(result: Result, view: StsView) -> Scores:
+def _transfer_scores(result: Result) -> Scores:
     for key, suffix in (("accuracy", ""), ("dev_accuracy", DEV_SUFFIX)):
         scores = {name: task and task.get(key) for name, task in result["tasks"].items()}
         yield from _with_average(scores, TRANSFER_AVERAGE, suffix)
@@ -110,7 +115,7 @@ def _with_average(scores: Mapping[str, float | None], average: str, suffix: str)
     yield average + suffix, sum(present) / len(present) if present else None
 
 
-def _mteb_scores(result: Result, view: StsView) -> Scores:
+def _mteb_scores(result: Result) -> Scores:
     for name, task in result["tasks"].items():
         yield MTEB_PREFIX + name, task and task["score"]
     for name, category in result["categories"].items():
@@ -118,12 +123,12 @@ def _mteb_scores(result: Result, view: StsView) -> Scores:
     yield MTEB_PREFIX + AVERAGE, result["average"] if result["n_scored"] == result["n_tasks"] else None
 
 
-def _geometry_scores(result: Result, view: StsView) -> Scores:
+def _geometry_scores(result: Result) -> Scores:
     for name in ("alignment", "uniformity"):
         yield name, result[name]
 
 
-_READERS: dict[Any, Callable[[Result, StsView], Scores]] = {
+_READERS: dict[Any, Callable[[Result], Scores]] = {
     "sts": _sts_scores,
     "transfer": _transfer_scores,
     "mteb": _mteb_scores,
@@ -131,13 +136,11 @@ _READERS: dict[Any, Callable[[Result, StsView], Scores]] = {
 }
 
 
-def _settings(result: Result, view: StsView) -> dict[str, str]:
+def _settings(result: Result) -> dict[str, str]:
     """Return how the scores were measured, as text."""
     given = {key: result[key] for key in _SETTINGS if result.get(key) not in (None, False, {}, [])}
     if result["suite"] == "transfer":
         given["transfer protocol"] = f"{result.get('protocol')}, probe {result.get('probe', 'senteval')}"
-    if result["suite"] == "sts":
-        given |= {name: value for name, value in vars(view).items() if value is not None}
     return {key: str(value) for key, value in given.items()}
 
 
