@@ -6,7 +6,7 @@ from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.config import resolve_config
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import ALIASES
-from simcse_cli.objectives.registry import build_objective, objective_class, objective_defaults
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
 from simcse_cli.recipes import read_recipe, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import Grid, nest_options, read_plan
@@ -31,7 +31,7 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
 def test_recipe_says_nothing_that_contradicts_its_objective(name):
     values = read_recipe(name)
     config = resolve_config(recipe=name, objective_defaults=objective_defaults())
-    defaults = objective_class(config.objective).defaults
+    defaults = OBJECTIVES[config.objective].defaults
     for setting in ("pooler", "head"):
         expected = defaults.get(setting)
         if setting in values and expected is not None:

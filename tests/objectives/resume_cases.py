@@ -8,7 +8,7 @@ from helpers import SENTENCES
 from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig, resolve_config
 from simcse_cli.objectives.base import DataKind
-from simcse_cli.objectives.registry import objective_class, objective_defaults
+from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -51,7 +51,7 @@ def write_train_files(folder: Path) -> dict[str, Path]:
 def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> TrainConfig:
     """Return the settings of a case."""
     name, options, more = CASES[case]
-    reads = "pairs" if name is Name.SIMCSE_SUP else objective_class(name).reads
+    reads = "pairs" if name is Name.SIMCSE_SUP else OBJECTIVES[name].reads
     flags = {
         "objective": name,
         "model": str(model_dir),

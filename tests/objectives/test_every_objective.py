@@ -13,6 +13,7 @@ from processes import run_on_processes
 from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES
+from simcse_cli.recipes import read_recipe, shipped_recipes
 from simcse_cli.training.cached_gradients import cached_backward
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -34,6 +35,15 @@ def gradients(objective: Objective) -> dict[str, Tensor]:
 def test_registry_holds_every_name_and_a_variant_is_tested():
     assert set(OBJECTIVES) == set(Name)
     assert {name for name, _, _ in VARIANTS.values()} == set(Name)
+
+
+def test_every_objective_has_a_file_of_its_own_a_recipe_and_a_line_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "objectives.md").read_text(encoding="utf-8")
+    recipes = {read_recipe(name)["objective"] for name in shipped_recipes()}
+    assert recipes == set(Name)
+    assert all(f"`{name}`" in page for name in Name)
+    files = {cls.__module__ for cls in OBJECTIVES.values()}
+    assert len(files) == len(Name) - 1  # both forms of SimCSE share theirs
 
 
 @every_variant

@@ -16,7 +16,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.contrastive import info_nce
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
-from simcse_cli.objectives.registry import build_objective, coerce_option, objective_class
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option
 from simcse_cli.training.setup import check_settings
 
 
@@ -228,4 +228,4 @@ def test_contrastive_tension_batches_hold_one_positive_to_k_negatives(tiny_encod
 
 def test_every_objective_states_what_it_changes_of_the_defaults():
     for name in Name:
-        assert set(objective_class(name).defaults) <= set(TrainConfig.__dataclass_fields__)
+        assert set(OBJECTIVES[name].defaults) <= set(TrainConfig.__dataclass_fields__)

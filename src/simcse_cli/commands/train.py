@@ -222,7 +222,7 @@ def with_demo_files(settings: TrainConfig, console: Console) -> TrainConfig:
     import dataclasses
 
     from simcse_cli.objectives.base import DataKind
-    from simcse_cli.objectives.registry import objective_class
+    from simcse_cli.objectives.registry import OBJECTIVES
 
     folder = demo_folder(console)
     by_kind = {
@@ -230,7 +230,7 @@ def with_demo_files(settings: TrainConfig, console: Console) -> TrainConfig:
         DataKind.DOCUMENTS: "documents.txt",
         DataKind.ROWS: "sentences.txt",
     }
-    name = by_kind[objective_class(settings.objective).reads]
+    name = by_kind[OBJECTIVES[settings.objective].reads]
     if settings.objective is ObjectiveName.SIMCSE_SUP:
         name = "triplets.csv"
     console.warn(f"no --train-file: training on the generated demo corpus ({folder / name})")

@@ -1,5 +1,6 @@
 """What every training objective is: examples from data, batches from examples, losses from batches."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,9 +8,11 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from simcse_cli.choices import ObjectiveName
+from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 
 Losses = tuple[dict[str, Tensor], dict[str, float]]
@@ -84,9 +87,13 @@ class Objective(nn.Module, ABC):
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
         """Return the batch of some examples; equal arguments give an equal batch."""
 
+    def embed(self, batch: Batch) -> Tensor:
+        """Return the embeddings ``(R, D)`` of the rows."""
+        return self.encoder.embed_rows(batch.rows)
+
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return tensors whose rows follow the batch's rows; here their embeddings ``(R, D)``."""
-        return (self.encoder.embed_rows(batch.rows),)
+        """Return tensors whose rows follow the batch's rows; here their embeddings."""
+        return (self.embed(batch),)
 
     @abstractmethod
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
@@ -102,3 +109,47 @@ class Objective(nn.Module, ABC):
 
     def after_step(self, step: int) -> None:
         """Do what a method does after an optimizer step (1-based); nothing by default."""
+
+
+class TwoEncoders(Objective):
+    """An objective whose first view goes through one encoder and whose other views may go through a second.
+
+    Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
+
+    Args:
+        encoder: of the first view; of all views without ``dual_encoder``.
+        dual_encoder: train a second encoder, at first an exact copy.
+        serve_encoder: which of the two is evaluated and saved.
+    """
+
+    always_two: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        *,
+        dual_encoder: bool = False,
+        serve_encoder: str = "first",
+    ) -> None:
+        super().__init__(encoder)
+        if serve_encoder not in ("first", "second"):
+            raise ConfigError(f"--set serve_encoder={serve_encoder}: need one of first, second")
+        self.second: SentenceEncoder | None = None
+        if dual_encoder or self.always_two:
+            tokenizer = encoder.tokenizer
+            self.second = copy.deepcopy(encoder, {id(tokenizer): tokenizer})  # but for the shared tokenizer
+        elif serve_encoder == "second":
+            raise ConfigError("--set serve_encoder=second: there is one encoder", hint="add --dual-encoder")
+        self._serves_second = serve_encoder == "second"
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Return the embeddings ``(R, D)`` of the rows, each from the encoder of its view."""
+        if self.second is None:
+            return self.encoder.embed_rows(batch.rows)
+        n_first = sum(batch.view_of(row) == 0 for row in range(len(batch.rows)))
+        parts = ((self.encoder, batch.rows[:n_first]), (self.second, batch.rows[n_first:]))
+        return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
+
+    def eval_encoder(self) -> SentenceEncoder:
+        """Return the encoder that is evaluated and saved."""
+        return self.second if self._serves_second and self.second is not None else self.encoder

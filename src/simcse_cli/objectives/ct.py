@@ -5,15 +5,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.tension import contrastive_tension
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses
-from simcse_cli.objectives.sampling import sample_tension_pairs
-from simcse_cli.objectives.two_encoders import TwoEncoders
+from simcse_cli.objectives.base import Batch, Losses, TwoEncoders
 
 TensionExample = tuple[str, str, bool]
 
@@ -50,8 +49,14 @@ class ContrastiveTension(TwoEncoders):
     ordered = True  # groups of one positive and K negative pairs stay together
     always_two = True
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{"batch_size": 16, "dropout_mode": "none", "head": "none", "lr": 1e-5, "max_length": 75},
-        **{"optimizer": "rmsprop", "pooler": "avg", "schedule": "tension"},
+        "batch_size": 16,
+        "dropout_mode": "none",
+        "head": "none",
+        "lr": 1e-5,
+        "max_length": 75,
+        "optimizer": "rmsprop",
+        "pooler": "avg",
+        "schedule": "tension",
     }
 
     def __init__(
@@ -79,3 +84,26 @@ class ContrastiveTension(TwoEncoders):
         """Return the cross-entropy over the pairs of all processes."""
         left, right = representations[0].chunk(2)
         return {"tension": contrastive_tension(left, right, batch.extra["is_positive"].to(left.device))}, {}
+
+
+def sample_tension_pairs(
+    n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return an epoch of Contrastive Tension: left indices, right indices, which pairs are positive.
+
+    Source: Carlsson et al. 2021, as in their code. Each sentence s gives a group of ``1 + n_negatives``
+    consecutive rows: (s, s), then pairs of two independently drawn sentences, neither of them s. The groups
+    come shuffled.
+
+    Raises:
+        ValueError: fewer than 2 sentences, which leaves nothing to draw.
+    """
+    if n_sentences < 2:
+        raise ValueError(f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs")
+    own = generator.permutation(n_sentences)
+    drawn = generator.integers(0, n_sentences - 1, size=(2, n_sentences, n_negatives))
+    drawn += drawn >= own[:, None]  # skip over the group's own sentence
+    left, right = (np.concatenate([own[:, None], side], axis=1) for side in drawn)
+    is_positive = np.zeros(left.shape, dtype=bool)
+    is_positive[:, 0] = True
+    return left.ravel(), right.ravel(), is_positive.ravel()

@@ -1,6 +1,7 @@
 """DeCLUTR: spans of a document that lie near each other, against spans from everywhere else."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +13,80 @@ from simcse_cli.losses.contrastive import nt_xent
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
-from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
-from simcse_cli.objectives.sampling import Span, SpanSampler
-from simcse_cli.objectives.simcse import NO_MLM_HEAD
+from simcse_cli.objectives.mlm import mlm_term
 
 TokenIds = list[int]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens ``start`` to ``stop`` (exclusive) of a document."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class SpanSampler:
+    """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
+
+    Attributes:
+        n_anchors: anchors of one document.
+        n_positives: positives of one anchor.
+        min_length: shortest span in tokens.
+        max_length: end of span lengths in tokens (exclusive), and length of the blocks that anchors start in.
+    """
+
+    n_anchors: int = 2
+    n_positives: int = 2
+    min_length: int = 32
+    max_length: int = 512
+
+    @property
+    def min_document(self) -> int:
+        """Fewest tokens a document needs: two blocks for each anchor."""
+        return 2 * self.n_anchors * self.max_length
+
+    def _length(self, a: float, b: float, generator: np.random.Generator) -> int:
+        """Return ``floor(beta * (max - min) + min)`` with beta drawn from Beta(a, b)."""
+        return int(generator.beta(a, b) * (self.max_length - self.min_length) + self.min_length)
+
+    def sample(self, n_tokens: int, generator: np.random.Generator) -> list[tuple[Span, list[Span]]]:
+        """Return the anchors of one document, each with its positives.
+
+        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor starts
+        anywhere in a randomly chosen block; that block and its neighbours are closed to the next anchor while
+        others are left. A positive starts anywhere from its own length before the anchor to the anchor's end,
+        moved into the document: it overlaps the anchor, touches it or lies inside.
+
+        Raises:
+            ValueError: the document is shorter than ``min_document``.
+        """
+        if n_tokens < self.min_document:
+            raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
+        blocks = list(range(n_tokens // self.max_length))
+        groups = []
+        for _ in range(self.n_anchors):
+            block = blocks[int(generator.integers(len(blocks)))]
+            rest = [other for other in blocks if other != block]
+            blocks = [other for other in rest if abs(other - block) > 1] or rest
+            anchor = self._anchor(block, n_tokens, generator)
+            groups.append(
+                (anchor, [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)])
+            )
+        return groups
+
+    def _anchor(self, block: int, n_tokens: int, generator: np.random.Generator) -> Span:
+        length = self._length(4, 2, generator)
+        start = block * self.max_length + int(generator.integers(self.max_length))
+        start = min(start, n_tokens - length)
+        return Span(start, start + length)
+
+    def _positive(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> Span:
+        length = self._length(2, 4, generator)
+        start = int(generator.integers(anchor.start - length, anchor.stop + 1))
+        start = max(0, min(start, n_tokens - length))
+        return Span(start, start + length)
 
 
 class Declutr(Objective):
@@ -38,8 +108,14 @@ class Declutr(Objective):
     name = ObjectiveName.DECLUTR
     reads = DataKind.DOCUMENTS
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{"adam_eps": 1e-6, "batch_size": 16, "head": "none", "lr": 5e-5, "max_length": 512},
-        **{"pooler": "avg", "warmup": 0.1, "weight_decay": 0.1},
+        "adam_eps": 1e-6,
+        "batch_size": 16,
+        "head": "none",
+        "lr": 5e-5,
+        "max_length": 512,
+        "pooler": "avg",
+        "warmup": 0.1,
+        "weight_decay": 0.1,
     }
 
     def __init__(
@@ -62,10 +138,7 @@ class Declutr(Objective):
             )
         self.temperature = temperature
         self.sampler = SpanSampler(n_anchors, n_positives, min_span, max_span)
-        self.mlm_weight = mlm_weight
-        self.mlm = MlmTerm(encoder, probability=mlm_probability) if mlm_weight > 0 else None
-        if self.mlm is not None and not self.mlm.is_pretrained:
-            self.warnings.append(NO_MLM_HEAD.format(model=encoder.name))
+        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, self.warnings)
         frame = encoder.tokenize([""])[0]
         self._prefix, self._suffix = frame[: len(frame) // 2], frame[len(frame) // 2 :]
         self._documents: list[TokenIds] | None = None
@@ -129,5 +202,5 @@ class Declutr(Objective):
         anchors, positives = gather_with_grad(views[0]), gather_with_grad(views[1:].mean(dim=0))
         terms = {"contrastive": nt_xent(anchors, positives, temperature=self.temperature)}
         if self.mlm is not None:
-            terms["mlm"] = self.mlm_weight * mlm_loss(representations[1], batch.extra["mlm_labels"])
+            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, {}

@@ -29,8 +29,14 @@ class IsBert(Objective):
 
     name = ObjectiveName.IS_BERT
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{"adam_eps": 1e-7, "batch_size": 32, "head": "none", "lr": 2e-6, "max_length": 128},
-        **{"pooler": "avg", "warmup": 0.1, "weight_decay": 0.01},
+        "adam_eps": 1e-7,
+        "batch_size": 32,
+        "head": "none",
+        "lr": 2e-6,
+        "max_length": 128,
+        "pooler": "avg",
+        "warmup": 0.1,
+        "weight_decay": 0.01,
     }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, n_channels: int = 256) -> None:

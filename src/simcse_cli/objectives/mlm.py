@@ -1,6 +1,6 @@
 """Masked language modelling as an auxiliary term, row by row so that cached gradients apply."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.objectives.sampling import NOT_MASKED, mask_tokens
 
 Rows = Sequence[Sequence[int]]
+
+NOT_MASKED = -100
+_KEPT_SHARE = _RANDOM_SHARE = 0.1
 
 
 class MlmTerm(nn.Module):
@@ -24,13 +26,14 @@ class MlmTerm(nn.Module):
 
     Args:
         encoder: gives tokenizer, input embedding (tied to the output layer) and the checkpoint of the head.
+        weight: of the term in the sum of losses.
         probability: share of the non-special tokens that are predicted.
 
     Attributes:
         is_pretrained: whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
     """
 
-    def __init__(self, encoder: SentenceEncoder, *, probability: float) -> None:
+    def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float) -> None:
         super().__init__()
         if not 0 < probability < 1:
             raise ConfigError(f"--set mlm_probability={probability}: need a number between 0 and 1")
@@ -40,6 +43,7 @@ class MlmTerm(nn.Module):
                 f"--mlm-weight: the tokenizer of {encoder.name} has no mask token",
                 hint="leave --mlm-weight out",
             )
+        self.weight = weight
         self.probability = probability
         self.mask_id = int(tokenizer.mask_token_id)
         self.special_ids = frozenset(tokenizer.all_special_ids)
@@ -82,7 +86,60 @@ class MlmTerm(nn.Module):
         owners = chosen.nonzero()[:, 0]
         return losses.new_zeros(len(states)).index_add(0, owners, losses)
 
+    def loss(self, row_losses: Tensor, labels: Rows) -> Tensor:
+        """Return weight times this process's share of the mean over all masked tokens, a scalar.
 
-def mlm_loss(row_losses: Tensor, labels: Rows) -> Tensor:
-    """Return this process's share of the mean over all masked tokens, a scalar; 0 if nothing is masked."""
-    return share_of_mean(row_losses.sum(), sum(label != NOT_MASKED for row in labels for label in row))
+        0 if nothing is masked.
+        """
+        n_masked = sum(label != NOT_MASKED for row in labels for label in row)
+        return self.weight * share_of_mean(row_losses.sum(), n_masked)
+
+
+def mlm_term(
+    encoder: SentenceEncoder, weight: float, probability: float, warnings: list[str]
+) -> MlmTerm | None:
+    """Return the term, None for weight 0; adds a warning where the checkpoint has no masked-LM head."""
+    if not weight > 0:
+        return None
+    term = MlmTerm(encoder, weight=weight, probability=probability)
+    if not term.is_pretrained:
+        warnings.append(
+            f"{encoder.name} has no masked-LM head: the auxiliary term starts from a fresh one, "
+            "tied to the input embedding"
+        )
+    return term
+
+
+def mask_tokens(
+    rows: Sequence[Sequence[int]],
+    *,
+    probability: float,
+    mask_id: int,
+    special_ids: Collection[int],
+    n_vocabulary: int,
+    generator: np.random.Generator,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
+
+    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with ``probability``; of
+    the chosen, 80% become the mask token, 10% a random token and 10% stay as they are.
+
+    Args:
+        rows: token ids with special tokens.
+        probability: in (0, 1); 0.15 in all sources.
+        mask_id: id of the mask token.
+        special_ids: ids that are never chosen.
+        n_vocabulary: random tokens are drawn below this id.
+        generator: makes all draws.
+    """
+    lengths = np.array([len(row) for row in rows])
+    ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
+    chosen = (generator.random(len(ids)) < probability) & ~np.isin(ids, list(special_ids))
+    labels = np.where(chosen, ids, NOT_MASKED)
+    fate = generator.random(len(ids))
+    random_ids = generator.integers(0, n_vocabulary, size=len(ids))
+    ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
+    ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
+    borders = np.cumsum(lengths)[:-1]
+    masked, targets = ([part.tolist() for part in np.split(values, borders)] for values in (ids, labels))
+    return masked, targets

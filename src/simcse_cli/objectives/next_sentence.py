@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import DataKind
-from simcse_cli.objectives.sampling import positions_in_documents, sample_next
 from simcse_cli.objectives.simcse import SimcseUnsup
 
 
@@ -43,3 +43,27 @@ class NextSentence(SimcseUnsup):
                 hint="put the sentences of a document on consecutive lines, a blank line between documents",
             )
         return [(sentences[i], sentences[j]) for i, j in zip(anchors, positives, strict=True)]
+
+
+def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return all sentences in order and, for each, how many sentences follow it in its own document."""
+    sentences = [sentence for document in documents for sentence in document]
+    following = [np.arange(len(document) - 1, -1, -1) for document in documents]
+    return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(0, np.int64)
+
+
+def sample_next(
+    following: NDArray[np.int64], *, window: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return anchor and positive indices; a positive is drawn evenly from the next ``window`` sentences.
+
+    Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
+
+    Args:
+        following: how many sentences of its document follow each sentence; those with 0 are no anchors. Near
+            the end of a document the draw is among the sentences that are left.
+        window: at least 1.
+        generator: draws the positives; the same state gives the same pairs.
+    """
+    anchors = np.flatnonzero(following > 0)
+    return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)

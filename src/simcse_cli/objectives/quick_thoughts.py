@@ -11,8 +11,7 @@ from simcse_cli.choices import ObjectiveName
 from simcse_cli.losses.contrastive import quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses
-from simcse_cli.objectives.two_encoders import TwoEncoders
+from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
 
 PlacedSentence = tuple[str, int]
 """A sentence and its place; places of one document are consecutive, documents are apart."""

@@ -19,23 +19,22 @@ from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
 from simcse_cli.objectives.vicreg import Vicreg
 
+# Adding an objective is one line here.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
-    ObjectiveName.SIMCSE_UNSUP: SimcseUnsup,
-    ObjectiveName.SIMCSE_SUP: SimcseSup,
-    ObjectiveName.NEXT_SENTENCE: NextSentence,
-    ObjectiveName.QUICK_THOUGHTS: QuickThoughts,
-    ObjectiveName.SBERT: Sbert,
-    ObjectiveName.CT: ContrastiveTension,
-    ObjectiveName.IS_BERT: IsBert,
-    ObjectiveName.DECLUTR: Declutr,
-    ObjectiveName.BARLOW_TWINS: BarlowTwins,
-    ObjectiveName.VICREG: Vicreg,
+    cls.name: cls
+    for cls in (
+        SimcseUnsup,
+        SimcseSup,
+        NextSentence,
+        QuickThoughts,
+        Sbert,
+        ContrastiveTension,
+        IsBert,
+        Declutr,
+        BarlowTwins,
+        Vicreg,
+    )
 }
-
-
-def objective_class(name: ObjectiveName) -> type[Objective]:
-    """Return the class of an objective."""
-    return OBJECTIVES[name]
 
 
 def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
@@ -72,7 +71,7 @@ def build_objective(
         ConfigError: an option that the objective does not have (names the nearest), that has a flag of its
             own, or that has a value of the wrong type.
     """
-    cls = objective_class(name)
+    cls = OBJECTIVES[name]
     accepted = accepted_settings(cls)
     own = sorted(accepted.keys() - settings.keys())
     for option in options:

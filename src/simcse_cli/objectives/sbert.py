@@ -31,7 +31,12 @@ class Sbert(Objective):
     name = ObjectiveName.SBERT
     reads = DataKind.LABELLED
     defaults: ClassVar[Mapping[str, Any]] = {
-        **{"batch_size": 16, "head": "none", "lr": 2e-5, "max_length": 128, "pooler": "avg", "warmup": 0.1}
+        "batch_size": 16,
+        "head": "none",
+        "lr": 2e-5,
+        "max_length": 128,
+        "pooler": "avg",
+        "warmup": 0.1,
     }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:

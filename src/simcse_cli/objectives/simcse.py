@@ -13,12 +13,8 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
-from simcse_cli.objectives.mlm import MlmTerm, mlm_loss
+from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViews
-
-NO_MLM_HEAD = (
-    "{model} has no masked-LM head: the auxiliary term starts from a fresh one, tied to the input embedding"
-)
 
 
 class SimcseUnsup(TextViews):
@@ -39,6 +35,7 @@ class SimcseUnsup(TextViews):
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
+    hard_negative_alpha = 1.0
 
     def __init__(
         self,
@@ -59,10 +56,7 @@ class SimcseUnsup(TextViews):
         self.widths = matryoshka_widths(matryoshka_dims, training_width(encoder))
         if mlm_weight < 0:
             raise ConfigError(f"--mlm-weight {mlm_weight}: need 0 or more")
-        self.mlm_weight = mlm_weight
-        self.mlm = MlmTerm(encoder, probability=mlm_probability) if mlm_weight > 0 else None
-        if self.mlm is not None and not self.mlm.is_pretrained:
-            self.warnings.append(NO_MLM_HEAD.format(model=encoder.name))
+        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, self.warnings)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
@@ -96,17 +90,19 @@ class SimcseUnsup(TextViews):
             "contrastive": torch.stack([self.contrast([v[:, :w] for v in views]) for w in self.widths]).mean()
         }
         if self.mlm is not None:
-            terms["mlm"] = self.mlm_weight * mlm_loss(representations[1], batch.extra["mlm_labels"])
+            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, {}
 
     def contrast(self, views: list[Tensor]) -> Tensor:
-        """Return the contrastive loss of gathered views."""
-        anchors, positives, *_ = views
+        """Return the contrastive loss of gathered views, with hard negatives where the data has them."""
+        anchors, positives, *hard_negatives = views
         return info_nce(
             anchors,
             positives,
             temperature=self.temperature,
             similarity=self.similarity,
+            hard_negatives=torch.cat(hard_negatives) if hard_negatives else None,
+            hard_negative_alpha=self.hard_negative_alpha,
             symmetric=self.symmetric,
         )
 
@@ -131,19 +127,6 @@ class SimcseSup(SimcseUnsup):
     ) -> None:
         super().__init__(encoder, **settings)
         self.hard_negative_alpha = hard_negative_alpha
-
-    def contrast(self, views: list[Tensor]) -> Tensor:
-        """Return the contrastive loss of gathered views, with hard negatives where the data has them."""
-        anchors, positives, *hard_negatives = views
-        return info_nce(
-            anchors,
-            positives,
-            temperature=self.temperature,
-            similarity=self.similarity,
-            hard_negatives=torch.cat(hard_negatives) if hard_negatives else None,
-            hard_negative_alpha=self.hard_negative_alpha,
-            symmetric=self.symmetric,
-        )
 
 
 def training_width(encoder: SentenceEncoder) -> int:

@@ -13,8 +13,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.objectives.base import Batch
-from simcse_cli.objectives.two_encoders import TwoEncoders
+from simcse_cli.objectives.base import Batch, TwoEncoders
 
 
 class TextAugment(Protocol):

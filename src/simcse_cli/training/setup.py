@@ -27,7 +27,7 @@ from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
-from simcse_cli.objectives.registry import accepted_settings, build_objective, objective_class
+from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
 from simcse_cli.runs import read_run_record
@@ -109,7 +109,7 @@ def check_settings(config: TrainConfig) -> None:
     Raises:
         ConfigError: names the flag and the reason.
     """
-    accepted = accepted_settings(objective_class(config.objective))
+    accepted = accepted_settings(OBJECTIVES[config.objective])
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -137,7 +137,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         DataError, ConfigError, CheckpointError: whatever is wrong with a file, a setting or the model.
     """
     check_settings(config)
-    data = read_data(config, objective_class(config.objective).reads, progress)
+    data = read_data(config, OBJECTIVES[config.objective].reads, progress)
     dev_set, dev_facts = build_dev_set(config, progress)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
