@@ -82,7 +82,7 @@ def guess_format(source: InputPath) -> FileFormat:
 
 
 def source_name(source: InputPath) -> str:
-    """Return how messages call an input."""
+    """Return the name of an input in messages."""
     return "standard input" if str(source) == STDIO else str(source)
 
 
