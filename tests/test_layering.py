@@ -58,7 +58,7 @@ ROOMS = {
 }
 EVERYWHERE = {"numpy", "torch"}
 EXTRAS = ("faiss", "mteb", "optuna", "sentence_transformers", "sklearn")
-PENDING_ROOMS = {("commands", "matplotlib"), ("commands", "yaml")}
+PENDING_ROOMS = {("commands", "yaml")}
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 PENDING_DECLARATIONS = {"llvmlite"}
@@ -75,14 +75,11 @@ PENDING_LAZY = {
 
 # `files` opens `-`, the standard streams as files.
 WRITERS = {"console.py", "files.py"}
-PENDING_WRITERS = {"commands/_analyze_output.py", "commands/_train_processes.py"}
+PENDING_WRITERS = {"commands/_train_processes.py"}
 
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
-PENDING_NAMES = {
-    *("Share", "attend", "attend_from_first", "embed"),
-    *("show", "takes"),
-}
+PENDING_NAMES = {"Share", "attend", "attend_from_first", "embed", "takes"}
 
 
 def modules():

@@ -84,6 +84,10 @@ class Console:
         self._bar: RichProgress | None = None
         self._warned: set[str] = set()
 
+    @property
+    def stdout_is_terminal(self) -> bool:
+        return sys.stdout.isatty()
+
     def _stderr(self) -> "RichConsole":
         from rich.console import Console as RichConsole
 

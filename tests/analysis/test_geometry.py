@@ -3,13 +3,15 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from simcse_cli.analysis.geometry import (
+    GeometryPoint,
     alignment,
     describe_geometry,
+    geometry_figure,
     mean_cosine,
     uniformity,
-    unit_rows,
 )
 
+POINTS = [GeometryPoint("one", 0.2, -2.0, 0.7), GeometryPoint("two", 0.3, -3.0, 0.8)]
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
 
 
@@ -66,10 +68,6 @@ def test_uniformity_needs_two_rows(shape):
         uniformity(np.ones(shape))
 
 
-def test_unit_rows_keep_a_row_of_zeros():
-    np.testing.assert_allclose(unit_rows(np.array([[0.0, 0.0], [3.0, 4.0]])), [[0, 0], [0.6, 0.8]])
-
-
 def test_alignment_closed_forms():
     east, north = np.array([[2.0, 0.0]]), np.array([[0.0, 5.0]])
     assert alignment(east, east) == 0
@@ -109,3 +107,21 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
 def test_describe_geometry_without_positives_is_refused():
     with pytest.raises(ValueError, match="above 4"):
         describe_geometry(np.eye(2), np.eye(2), np.array([1.0, 4.0]))
+
+
+def test_geometry_figure_names_every_point_and_colours_by_score():
+    figure = geometry_figure(POINTS)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["one", "two"]
+    assert figure.axes[0].collections[0].get_array().tolist() == [70.0, 80.0]
+
+
+def test_geometry_figure_without_a_score_has_no_colour_bar():
+    assert len(geometry_figure([GeometryPoint("one", 0.2, -2.0)]).axes) == 1
+
+
+def test_labels_of_close_points_do_not_cover_each_other():
+    points = [GeometryPoint(f"model number {i}", 0.2 + i / 500, -2.0) for i in range(4)]
+    figure = geometry_figure(points)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])

@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.analysis.qrels import Texts, read_relevance
+from simcse_cli.analysis.qrels import Texts, read_relevance, rows_of_text
 from simcse_cli.errors import DataError
 
 CORPUS = Texts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
@@ -50,3 +50,7 @@ def test_relevance_without_any_match_is_refused(tmp_path):
 def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         read_relevance(write(tmp_path, text), QUERIES, CORPUS)
+
+
+def test_rows_of_text_collects_repeats():
+    assert rows_of_text(["a", "b", "a"]) == {"a": frozenset({0, 2}), "b": frozenset({1})}

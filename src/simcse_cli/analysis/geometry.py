@@ -1,16 +1,29 @@
-"""How sentence vectors lie on the unit sphere: alignment, uniformity and mean cosine.
+"""`analyze geometry`: how sentence vectors lie on the unit sphere, by alignment, uniformity and mean cosine.
 
-Every function scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
+Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Vectors = NDArray[np.floating[Any]]
+from simcse_cli.analysis.plots import (
+    ALIGNMENT_AXIS,
+    COLOUR_MAP,
+    UNIFORMITY_AXIS,
+    Figure,
+    geometry_scatter,
+    house_style,
+    new_figure,
+    place_labels,
+)
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload, unit_vectors
+from simcse_cli.analysis.spectrum import spectrum_of
+from simcse_cli.analysis.views import View
+from simcse_cli.report import Column, Report
 
 
 @dataclass(frozen=True)
@@ -22,21 +35,6 @@ class Geometry:
     alignment: float
     uniformity: float
     mean_cosine: float
-
-
-def unit_rows(vectors: Vectors) -> NDArray[np.float64]:
-    """Return ``(N, D)`` vectors scaled to length 1, in float64; a row of zeros stays zero.
-
-    Raises:
-        ValueError: the array is not two-dimensional.
-    """
-    if vectors.ndim != 2:
-        raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
-    units: NDArray[np.float64] = vectors.astype(np.float64)
-    norms = np.linalg.norm(units, axis=1, keepdims=True)
-    norms[norms == 0] = 1.0
-    units /= norms
-    return units
 
 
 def alignment(left: Vectors, right: Vectors) -> float:
@@ -56,7 +54,7 @@ def alignment(left: Vectors, right: Vectors) -> float:
         raise ValueError(
             f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0"
         )
-    difference = unit_rows(left) - unit_rows(right)
+    difference = unit_vectors(left) - unit_vectors(right)
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 
 
@@ -84,7 +82,7 @@ def uniformity(vectors: Vectors, t: float = 2.0, *, block_rows: int = 1024) -> f
     if vectors.ndim != 2 or n_rows < 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N at least 2")
     largest, total = -np.inf, 0.0
-    for exponents in _pair_exponents(unit_rows(vectors), t, block_rows):
+    for exponents in _pair_exponents(unit_vectors(vectors), t, block_rows):
         peak = float(exponents.max())
         if peak > largest:
             total, largest = total * np.exp(largest - peak), peak
@@ -123,7 +121,7 @@ def mean_cosine(vectors: Vectors) -> float:
     n_rows = len(vectors)
     if n_rows < 2:
         raise ValueError(f"{n_rows} vectors, need at least 2")
-    units = unit_rows(vectors)
+    units = unit_vectors(vectors)
     resultant = units.sum(axis=0)
     own = np.einsum("nd,nd->", units, units)
     return float((resultant @ resultant - own) / (n_rows * (n_rows - 1)))
@@ -157,3 +155,94 @@ def describe_geometry(
         uniformity=uniformity(everything),
         mean_cosine=mean_cosine(everything),
     )
+
+
+@dataclass(frozen=True)
+class GeometryPoint:
+    """One model in the scatter of alignment and uniformity; ``score`` is a fraction, None when unknown."""
+
+    name: str
+    alignment: float
+    uniformity: float
+    score: float | None = None
+
+
+@house_style()
+def geometry_figure(
+    points: Sequence[GeometryPoint], score_label: str = "STS-B test, Spearman x 100"
+) -> Figure:
+    """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
+
+    Source: Gao et al. 2021, Figure 3. Points are coloured by score, where every model has one.
+    """
+    figure, (axes,) = new_figure(6.4, 4.6)
+    x, y = [point.uniformity for point in points], [point.alignment for point in points]
+    scores = [100 * point.score for point in points if point.score is not None]
+    graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(points) else {}
+    spots = axes.scatter(x, y, s=70, edgecolor="black", linewidth=0.8, zorder=3, **graded)
+    if graded:
+        figure.colorbar(spots, ax=axes, label=score_label)
+    axes.margins(0.22)
+    axes.set_xlabel(UNIFORMITY_AXIS)
+    axes.set_ylabel(ALIGNMENT_AXIS)
+    place_labels(figure, axes, list(zip(x, y, strict=True)), [point.name for point in points])
+    return figure
+
+
+def geometry_view(spaces: Sequence[Space]) -> View:
+    """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
+    data = spaces[0].data
+    score_label = "STS-B test" if data.name == "STS-B" else "Spearman"
+    rows = [_numbers(space) for space in spaces]
+    points = [
+        GeometryPoint(space.label, row["alignment"], row["uniformity"], row["score"])
+        for space, row in zip(spaces, rows, strict=True)
+    ]
+    columns = [
+        Column("label", "model"),
+        Column("alignment", kind="number"),
+        Column("uniformity", kind="number"),
+        Column("effective_rank", "eff. rank", "number"),
+        Column("isotropy", kind="number"),
+        Column("mean_cosine", "mean cosine", "number"),
+        Column("score", score_label, "score"),
+    ]
+    payload = spaces_payload("geometry", spaces, rows)
+    n_positives, n_sentences = rows[0]["n_positives"], rows[0]["n_sentences"]
+    return View(
+        title="Alignment and uniformity",
+        text="Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
+        "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
+        caption=f"One point a model, coloured by its correlation with the gold ratings. Data: {data.name}.",
+        tables=[
+            Report(
+                f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
+                columns,
+                payload["models"],
+                [
+                    "Lower alignment and uniformity are better; compare effective rank only between equal widths."
+                ],
+            )
+        ],
+        payload=payload,
+        figure=lambda: geometry_figure(points, f"{score_label}, Spearman x 100"),
+        terminal_plot=lambda: geometry_scatter(
+            {point.name: np.array([[point.uniformity, point.alignment]]) for point in points}
+        ),
+    )
+
+
+def _numbers(space: Space) -> dict[str, Any]:
+    geometry = describe_geometry(space.left, space.right, space.data.pairs.gold)
+    spectrum = spectrum_of(space)
+    return {
+        "dim": space.left.shape[1],
+        "n_positives": geometry.n_positives,
+        "n_sentences": geometry.n_sentences,
+        "alignment": geometry.alignment,
+        "uniformity": geometry.uniformity,
+        "effective_rank": spectrum.effective_rank,
+        "isotropy": spectrum.isotropy,
+        "mean_cosine": geometry.mean_cosine,
+        "score": space.score,
+    }

@@ -1,6 +1,6 @@
-"""Relevance judgements: which corpus sentences answer which query.
+"""Queries, corpora, and relevance judgements (qrels): which corpus sentences answer which query.
 
-Three layouts, told apart by the number of columns (tabs, or any white space where there is no tab):
+Judgements come in three layouts, told apart by the number of columns (tabs, or any white space where there is no tab):
 
 - 2, ``group<TAB>sentence``: sentences of one group are relevant to each other, such as captions of one image;
   queries and corpus sentences are matched by their text;
@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.analysis.retrieval import RowSet, rows_of_text
 from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines
 
+RowSet = frozenset[int]
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 
@@ -55,6 +55,14 @@ def sample_texts(texts: Texts, count: int, *, seed: int) -> Texts:
     """Return ``count`` of the texts (all if there are fewer), drawn without replacement, in file order."""
     rows = sorted(random.Random(seed).sample(range(len(texts.ids)), min(count, len(texts.ids))))
     return Texts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
+
+
+def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
+    """Return, for each distinct sentence, the rows it stands in."""
+    rows: dict[str, list[int]] = {}
+    for row, sentence in enumerate(sentences):
+        rows.setdefault(sentence, []).append(row)
+    return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
 def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowSet]:

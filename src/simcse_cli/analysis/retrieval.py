@@ -1,15 +1,29 @@
-"""Nearest sentences to queries, and how many of the relevant ones are among them."""
+"""`analyze retrieval`: nearest sentences to queries, and how many of the relevant ones are among them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.geometry import Vectors
+from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
+from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
+from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
+from simcse_cli.analysis.spaces import Encoder, Vectors, load_model
+from simcse_cli.analysis.views import View, check_outputs, label_sources
+from simcse_cli.choices import Pooler
+from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import Rows, Scores, SearchIndex
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files import STDIO, check_output
+from simcse_cli.models.precomputed import read_matrix
+from simcse_cli.progress import Progress
+from simcse_cli.report import Column, Report
 
-RowSet = frozenset[int]
+EVALUATION_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,6 @@ class RetrievalScores:
 
     @property
     def depth(self) -> int:
-        """Rank at which the ranking was cut."""
         return len(self.recall)
 
 
@@ -79,14 +92,6 @@ def nearest(
     ]
 
 
-def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
-    """Return, for each distinct sentence, the rows it stands in."""
-    rows: dict[str, list[int]] = {}
-    for row, sentence in enumerate(sentences):
-        rows.setdefault(sentence, []).append(row)
-    return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
-
-
 def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores:
     """Return recall@k, hit rate@k and mean reciprocal rank over the queries that have a relevant row.
 
@@ -114,3 +119,273 @@ def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores
         hit_rate=np.mean(found > 0, axis=0),
         mrr=float(reciprocal.mean()),
     )
+
+
+@dataclass(frozen=True)
+class CorpusSearch:
+    """What is asked for, the corpus, and the encoders with an index over it each."""
+
+    options: RetrievalOptions
+    corpus: Texts
+    indexes: Sequence[tuple[Encoder, SearchIndex]]
+
+    @cached_property
+    def _rows_by_text(self) -> dict[str, RowSet]:
+        return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
+
+    def excluded(self, queries: Sequence[str]) -> list[RowSet]:
+        """Return for each query the rows that are no result: sentences equal to it."""
+        return [self._rows_by_text.get(query, frozenset()) for query in queries]
+
+    def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
+        """Return the nearest sentences of each query, by label."""
+        if not queries:
+            return {}
+        excluded = self.excluded(queries)
+        return {
+            encoder.label: nearest(index, encoder.encode(queries), self.options.top_k, excluded)
+            for encoder, index in self.indexes
+        }
+
+    def scores(self, queries: Texts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
+        """Return how well the relevant sentences are found among the first ``depth``, by label."""
+        excluded = self.excluded(queries.sentences)
+        judged = read_relevance(qrels, queries, self.corpus)
+        relevant = [wanted - unwanted for wanted, unwanted in zip(judged, excluded, strict=True)]
+        return {
+            encoder.label: score_retrieval(
+                rank_rows(index, encoder.encode(queries.sentences), depth, excluded)[0], relevant
+            )
+            for encoder, index in self.indexes
+        }
+
+
+def open_search(
+    options: RetrievalOptions, loading: LoadOptions, shown: ViewOptions, progress: Progress, *, force: bool
+) -> CorpusSearch:
+    """Read the corpus, load or build an index over it for each model, and save it where that is asked for.
+
+    Raises:
+        UsageError: options that exclude or need each other.
+        DataError: an index that does not say its model, or vectors that do not fit the corpus.
+        OutputError: the file of ``--save-index`` exists (without ``force``).
+    """
+    check_outputs(shown, force=force)
+    names = _check(options, shown)
+    if options.save_index is not None:
+        if len(names) > 1:
+            raise UsageError("saves the index of one model", option="--save-index")
+        check_output(options.save_index, force=force)
+    corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
+    indexes = []
+    for i, name in enumerate(names):
+        model = options.model[i] if options.model else None
+        if options.index:
+            indexes.append(_load_index(options.index[i], model, name, loading, progress))
+        else:
+            if corpus is None or model is None:
+                raise UsageError("need the sentences to search, or --index", option="--corpus")
+            encoder = load_model(model, name, loading, progress)
+            indexes.append((encoder, _build_index(encoder, i, corpus, options)))
+    if options.save_index is not None:
+        indexes[0][1].save(options.save_index, force=force)
+        progress.info(f"wrote {options.save_index}")
+    return CorpusSearch(options, corpus or Texts.numbered(indexes[0][1].sentences), indexes)
+
+
+def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
+    """Return what the encoders are called: models, vectors and indexes belong together by their order."""
+    models, embeddings, indexes = options.model or [], options.embeddings or [], options.index or []
+    read_ranks(options.at)
+    if shown.plot is not None and options.qrels is None:
+        raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
+    if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
+        raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
+    if embeddings and indexes:
+        raise UsageError("give --index or --embeddings, not both", option="--index")
+    if embeddings and len(models) != len(embeddings):
+        raise UsageError(
+            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries",
+            option="--embeddings",
+        )
+    if indexes and models and len(models) != len(indexes):
+        raise UsageError(
+            f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)", option="--index"
+        )
+    if not models and not indexes:
+        raise UsageError("need a model, or --index", option="--model")
+    return label_sources(models or [str(path) for path in indexes], shown.label)
+
+
+def _build_index(encoder: Encoder, number: int, corpus: Texts, options: RetrievalOptions) -> SearchIndex:
+    """Return an index over the vectors given with the model, or over freshly encoded ones."""
+    files = options.embeddings
+    vectors = read_matrix(files[number]) if files else encoder.encode(corpus.sentences)
+    info = {"model": encoder.source, "digest": encoder.digest, "pooler": encoder.pooler or ""}
+    return SearchIndex.build(
+        vectors, corpus.sentences, backend=options.backend, factory=options.faiss_factory, info=info
+    )
+
+
+def _load_index(
+    path: Path, model: str | None, label: str, loading: LoadOptions, progress: Progress
+) -> tuple[Encoder, SearchIndex]:
+    """Return a saved index with its model, read with the pooler that it names."""
+    index = SearchIndex.load(path)
+    model = model or index.info.get("model")
+    if not model:
+        raise DataError(f"{path} does not say which model made it", hint="name it with --model")
+    if loading.pooler is None and index.info.get("pooler"):
+        loading = replace(loading, pooler=Pooler(index.info["pooler"]), force_pooler=True)
+    encoder = load_model(model, label, loading, progress)
+    if index.info.get("digest") not in (None, encoder.digest):
+        progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
+    return encoder, index
+
+
+def read_ranks(text: str) -> list[int]:
+    """Return the ranks of a comma-separated list, in rising order.
+
+    Raises:
+        UsageError: one of them is not a whole number above 0.
+    """
+    try:
+        ranks = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        ranks = [0]
+    if ranks[0] < 1:
+        raise UsageError(f"{text!r}: need whole numbers above 0, as in 1,5,10", option="--at")
+    return ranks
+
+
+def read_queries(options: RetrievalOptions, corpus: Texts) -> Texts:
+    """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags.
+
+    Raises:
+        UsageError: more than one source of queries, or nothing to do at all.
+    """
+    if sum((bool(options.query), options.queries is not None, options.sample > 0)) > 1:
+        raise UsageError("give one of --query, --queries and --sample", option="--query")
+    if options.queries is not None:
+        return read_texts(options.queries, options.column)
+    if options.sample:
+        return sample_texts(corpus, options.sample, seed=options.seed)
+    if not options.query and not options.interactive and options.save_index is None:
+        raise UsageError("need --query, --queries, --sample or --interactive", option="--query")
+    return Texts.numbered(options.query or ())
+
+
+@house_style()
+def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
+    """Return hit rate and recall against the number of sentences looked at, one curve a model."""
+    figure, panels = new_figure(8.6, 3.9, 2, sharey=True)
+    for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
+        for position, (name, score) in enumerate(scores.items()):
+            values: NDArray[np.float64] = 100 * getattr(score, measure)
+            ranks = np.arange(1, score.depth + 1)
+            axes.plot(ranks, values, label=name, **curve_style(position))
+        rank_axis(axes, max(score.depth for score in scores.values()))
+        axes.set_xlabel("sentences looked at, k")
+        axes.set_ylim(0, 102)
+    panels[0].set_title("at least one relevant (hit rate@k)")
+    panels[1].set_title("share of the relevant (recall@k)")
+    panels[0].set_ylabel("% of queries, or of relevant sentences")
+    panels[0].legend(loc="lower right")
+    return figure
+
+
+def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
+    """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
+    options, ks = search.options, read_ranks(search.options.at)
+    n_shown = options.show_n
+    if n_shown is None:
+        n_shown = 0 if options.qrels is not None else len(queries.sentences)
+    asked = queries.sentences[:n_shown]
+    found = search.neighbours(asked)
+    depth = max(EVALUATION_DEPTH, *ks)
+    scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
+    tables, rows, series = neighbour_tables(asked, found), _neighbour_rows(asked, found), []
+    score_rows = [_score_row(name, each, ks) for name, each in scores.items()]
+    if asked:
+        columns = [Column(key) for key in ("query", "model", "rank", "line", "sentence", "cosine")]
+        series.append(Report("Neighbours", columns, rows))
+    if scores:
+        table = _score_table(score_rows, ks, depth)
+        tables.append(table)
+        series.append(table)
+
+    def hit_rates() -> str:
+        if not scores:
+            return ""
+        curves = {name: each.hit_rate for name, each in scores.items()}
+        return bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
+
+    return View(
+        title="Nearest sentences",
+        text="Sentences of the corpus by cosine to each query; sentences equal to the query are left out.",
+        caption="Hit rate and recall against the number of sentences looked at.",
+        tables=tables,
+        payload={
+            "analysis": "retrieval",
+            "corpus": options.corpus,
+            "n_sentences": len(search.corpus.sentences),
+            "n_queries": len(queries.sentences),
+            "models": [encoder.facts() for encoder, _ in search.indexes],
+            "neighbours": rows,
+            "scores": score_rows,
+        },
+        figure=(lambda: retrieval_figure(scores)) if scores else None,
+        terminal_plot=hit_rates,
+        series=series,
+    )
+
+
+def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[Neighbour]]]) -> list[Report]:
+    """Return one table a query, the models side by side."""
+    columns = [Column("rank", "#", "count")]
+    for label in found:
+        columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
+    tables = []
+    for number, query in enumerate(queries):
+        rows: list[dict[str, Any]] = []
+        for label, neighbours in found.items():
+            for position, each in enumerate(neighbours[number]):
+                if position == len(rows):
+                    rows.append({"rank": position + 1})
+                rows[position] |= {label: each.sentence, f"{label} cosine": each.cosine}
+        tables.append(Report(f"Query: {query}", columns, rows))
+    return tables
+
+
+def _neighbour_rows(
+    queries: Sequence[str], found: Mapping[str, list[list[Neighbour]]]
+) -> list[dict[str, Any]]:
+    """Return every neighbour as one row; ``line`` counts from 1 as editors do."""
+    return [
+        {
+            "query": query,
+            "model": label,
+            "rank": rank,
+            "line": each.row + 1,
+            "sentence": each.sentence,
+            "cosine": each.cosine,
+        }
+        for number, query in enumerate(queries)
+        for label, neighbours in found.items()
+        for rank, each in enumerate(neighbours[number], start=1)
+    ]
+
+
+def _score_row(name: str, scores: RetrievalScores, ks: Sequence[int]) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": name, "n_queries": scores.n_queries}
+    row |= {f"hit_rate@{k}": float(scores.hit_rate[k - 1]) for k in ks}
+    row |= {f"recall@{k}": float(scores.recall[k - 1]) for k in ks}
+    return row | {"mrr": scores.mrr}
+
+
+def _score_table(rows: list[dict[str, Any]], ks: Sequence[int], depth: int) -> Report:
+    columns = [Column("model"), Column("n_queries", "queries", "count")]
+    columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
+    columns += [Column(f"recall@{k}", kind="score") for k in ks]
+    note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
+    return Report("Retrieval", [*columns, Column("mrr", f"MRR@{depth}", "score")], rows, [note])

@@ -1,11 +1,19 @@
-"""How many directions an embedding space uses: singular values, effective rank, isotropy."""
+"""`analyze spectrum`: how many directions an embedding space uses, by singular values, effective rank, isotropy."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.geometry import Vectors, unit_rows
+from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload, unit_vectors
+from simcse_cli.analysis.views import View
+from simcse_cli.report import Column, Report
+
+RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,16 @@ def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool 
     return Spectrum(values, effective_rank(values), isotropy(prepared))
 
 
+@lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
+def spectrum_of(space: Space) -> Spectrum:
+    """Return the spectrum of all sentences of a space, prepared as its settings say."""
+    vectors = np.concatenate([space.left, space.right])
+    return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
+
+
 def prepare_rows(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> NDArray[np.float64]:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
-    rows: NDArray[np.float64] = unit_rows(vectors) if normalize else vectors.astype(np.float64)
+    rows: NDArray[np.float64] = unit_vectors(vectors) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 
@@ -105,3 +120,75 @@ def _log_sum_exp(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     peaks = columns.max(axis=0)
     sums: NDArray[np.float64] = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
     return sums
+
+
+@house_style()
+def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
+    """Return the singular values of each model divided by its largest (Gao et al. 2021, Figure F.1)."""
+    figure, (axes,) = new_figure(6.4, 4.2)
+    for position, (name, spectrum) in enumerate(spectra.items()):
+        ranks = np.arange(1, len(spectrum.relative) + 1)
+        label = f"{name} (effective rank {spectrum.effective_rank:.0f})"
+        axes.plot(ranks, spectrum.relative, label=label, **curve_style(position))
+    axes.set_ylim(0, 1.02)
+    rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
+    axes.set_xlabel("rank of the singular value")
+    axes.set_ylabel("singular value / largest")
+    axes.legend()
+    return figure
+
+
+def spectrum_view(spaces: Sequence[Space]) -> View:
+    """Return the singular values of each space; JSON and CSV have all of them."""
+    data, spectra = spaces[0].data, [spectrum_of(space) for space in spaces]
+    by_name = {space.label: spectrum for space, spectrum in zip(spaces, spectra, strict=True)}
+    rows = "raw rows" if spaces[0].raw else "unit rows"
+    centred = "centred" if spaces[0].center else "not centred"
+    columns = [
+        Column("label", "model"),
+        Column("dim", kind="count"),
+        Column("effective_rank", "eff. rank", "number"),
+        Column("isotropy", kind="number"),
+        *(Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN),
+    ]
+    payload = spaces_payload("spectrum", spaces, [_numbers(spectrum) for spectrum in spectra])
+    relative = [
+        {f"s{rank}": value for rank, value in enumerate(each.relative.tolist(), 1)} for each in spectra
+    ]
+    summaries = [
+        row | values | {"dim": space.left.shape[1]}
+        for space, row, values in zip(spaces, payload["models"], relative, strict=True)
+    ]
+    return View(
+        title="Singular values",
+        text="Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, "
+        "the more directions the model uses.",
+        caption=f"One curve a model; the horizontal axis is logarithmic. Data: {data.name}.",
+        tables=[Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries)],
+        payload=payload,
+        figure=lambda: spectrum_figure(by_name),
+        # The largest value is left out of the scale.
+        terminal_plot=lambda: bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
+        series=[_all_values(spaces, spectra)],
+    )
+
+
+def _numbers(spectrum: Spectrum) -> dict[str, Any]:
+    return {
+        "effective_rank": spectrum.effective_rank,
+        "isotropy": spectrum.isotropy,
+        "singular_values": spectrum.singular_values.tolist(),
+    }
+
+
+def _all_values(spaces: Sequence[Space], spectra: Sequence[Spectrum]) -> Report:
+    columns = [Column("model"), Column("rank", kind="count")]
+    columns += [Column(key, kind="number") for key in ("singular_value", "relative")]
+    rows = []
+    for space, spectrum in zip(spaces, spectra, strict=True):
+        values = zip(spectrum.singular_values.tolist(), spectrum.relative.tolist(), strict=True)
+        rows += [
+            {"model": space.label, "rank": rank, "singular_value": value, "relative": relative}
+            for rank, (value, relative) in enumerate(values, start=1)
+        ]
+    return Report("Singular values", columns, rows)

@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simcse_cli.analysis.plots import GRADED_COLOURS, colour, marker, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from simcse_cli.analysis.plots import COLOUR_MAP, Axes, Figure, colour, house_style, marker, new_figure
 
 SCORE_LABEL = "dev score x100"
 LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis is logarithmic
@@ -23,7 +19,8 @@ class SweepPoint:
     deviation: float | None = None
 
 
-def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> "Figure":
+@house_style()
+def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
     One setting gives a line over numbers, points over names, the deviation over seeds as bars; a full grid of two
@@ -60,7 +57,7 @@ def _order(value: Any) -> tuple[bool, Any]:
     return (not is_number, value if is_number else str(value))
 
 
-def _draw_line(axes: "Axes", places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
+def _draw_line(axes: Axes, places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
     scores = [100 * point.score for point in points]
     deviations = [100 * (point.deviation or 0.0) for point in points]
     axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
@@ -70,12 +67,12 @@ def _draw_line(axes: "Axes", places: list[Any], points: Sequence[SweepPoint], da
     )
 
 
-def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> "Figure":
+def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> Figure:
     rows, columns = values
     scores = {tuple(point.settings[name] for name in swept): 100 * point.score for point in points}
     table = [[scores[row, column] for column in columns] for row in rows]
     figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))
-    image = axes.imshow(table, cmap=GRADED_COLOURS, aspect="auto")
+    image = axes.imshow(table, cmap=COLOUR_MAP, aspect="auto")
     middle = (min(map(min, table)) + max(map(max, table))) / 2
     best = max(scores, key=lambda key: scores[key])
     for i, row in enumerate(rows):

@@ -1,6 +1,7 @@
-"""The path of a training run through alignment and uniformity, read from its ``metrics.jsonl``."""
+"""`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import DataError
+from simcse_cli.analysis.options import TraceOptions
+from simcse_cli.analysis.plots import (
+    ALIGNMENT_AXIS,
+    UNIFORMITY_AXIS,
+    Axes,
+    Figure,
+    colour,
+    curve_style,
+    geometry_scatter,
+    house_style,
+    marker,
+    new_figure,
+)
+from simcse_cli.analysis.views import View, label_sources
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import iter_lines
+from simcse_cli.report import Column, Report
 
+MOST_ARROWS = 6
 Floats = NDArray[np.float64]
 
 
@@ -89,11 +106,11 @@ def _parse(line: str, path: Path, line_no: int) -> dict[str, Any]:
     return values
 
 
-def pareto_front(points: Floats) -> NDArray[np.bool_]:
-    """Return which points no other point beats, where lower is better in both columns.
+def is_pareto_optimal(points: Floats) -> NDArray[np.bool_]:
+    """Return which points no other dominates, where lower is better in both columns.
 
-    A point is beaten by one that is at most as high in both columns and lower in one; equal points do not
-    beat each other.
+    A point is dominated by one that is at most as high in both columns and lower in one; equal points do not
+    dominate each other.
 
     Args:
         points: ``(N, 2)``.
@@ -101,3 +118,185 @@ def pareto_front(points: Floats) -> NDArray[np.bool_]:
     at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
     lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
     return np.asarray(~np.any(at_most & lower, axis=1))
+
+
+@house_style()
+def trace_figure(traces: Sequence[Trace], first_steps: int = 100) -> Figure:
+    """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
+
+    Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
+    alignment upwards, lower is better in both; arrows point along training. A hollow marker is the start, the
+    star the best dev score; grey rings and the line through them are the Pareto front over all runs shown.
+
+    Args:
+        traces: one for each run.
+        first_steps: last step of the left panel; it is left out where no run goes beyond it.
+    """
+    longest = max(int(trace.steps[-1]) for trace in traces)
+    has_dev = any(trace.best is not None for trace in traces)
+    parts = [(f"first {first_steps} steps", [trace.until(first_steps) for trace in traces])]
+    whole = (f"whole run ({longest:,} steps)", list(traces))
+    parts = [*parts, whole] if longest > first_steps else [whole]
+    n_panels = len(parts) + has_dev
+    figure, panels = new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
+    for axes, (title, shown) in zip(panels, parts, strict=False):
+        axes.set_title(title)
+        _draw_paths(axes, shown)
+    if has_dev:
+        _draw_dev_scores(panels[-1], traces)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    return figure
+
+
+def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
+    for position, trace in enumerate(traces):
+        x, y = trace.uniformity, trace.alignment
+        tint = colour(position)
+        axes.plot(x, y, linewidth=1.3, label=trace.name, **curve_style(position))
+        axes.scatter(x[:1], y[:1], s=45, marker=marker(position), facecolor="white", edgecolor=tint, zorder=4)
+        axes.scatter(x[1:], y[1:], s=10, marker=marker(position), color=tint, zorder=3)
+        _draw_arrows(axes, trace, tint)
+        if trace.best is not None:
+            best = trace.best
+            axes.scatter(
+                x[best], y[best], s=150, marker="*", color=tint, edgecolor="black", linewidth=0.7, zorder=6
+            )
+    points = np.concatenate([trace.points for trace in traces])
+    front = points[is_pareto_optimal(points)]
+    front = front[np.argsort(front[:, 0])]
+    axes.plot(front[:, 0], front[:, 1], color="#777777", linewidth=1.0, zorder=2)
+    axes.scatter(
+        front[:, 0], front[:, 1], s=40, facecolor="none", edgecolor="#777777", zorder=5, label="Pareto front"
+    )
+    axes.margins(0.08)
+    axes.set_xlabel(UNIFORMITY_AXIS)
+    axes.set_ylabel(ALIGNMENT_AXIS)
+
+
+def _draw_arrows(axes: Axes, trace: Trace, tint: str) -> None:
+    n_moves = len(trace.steps) - 1
+    for move in (
+        np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)) if n_moves else []
+    ):
+        start, end = trace.points[move], trace.points[move + 1]
+        axes.annotate(
+            "",
+            xy=tuple(end),
+            xytext=tuple(start),
+            arrowprops={"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13},
+        )
+
+
+def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
+    for position, trace in enumerate(traces):
+        measured = np.isfinite(trace.dev_score)
+        scores = 100 * trace.dev_score[measured]
+        axes.plot(trace.steps[measured], scores, **curve_style(position))
+        if trace.best is not None:
+            axes.scatter(
+                trace.steps[trace.best],
+                100 * trace.dev_score[trace.best],
+                s=150,
+                marker="*",
+                color=colour(position),
+                edgecolor="black",
+                linewidth=0.7,
+                zorder=4,
+            )
+    axes.set_title("dev score")
+    axes.set_xlabel("step")
+    axes.set_ylabel("dev score x 100 (higher is better)")
+
+
+def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
+    """Return the paths of runs; CSV and JSON have every measurement."""
+    points = [
+        {
+            "run": trace.name,
+            "step": int(step),
+            "alignment": float(alignment),
+            "uniformity": float(uniformity),
+            "dev_score": float(dev) if dev == dev else None,
+        }
+        for trace in traces
+        for step, alignment, uniformity, dev in zip(
+            trace.steps, trace.alignment, trace.uniformity, trace.dev_score, strict=True
+        )
+    ]
+    point_columns = [Column("run"), Column("step", kind="count")]
+    point_columns += [Column(key, kind="number") for key in ("alignment", "uniformity", "dev_score")]
+    columns = [
+        Column("run"),
+        Column("n_points", "points", "count"),
+        Column("last_step", "last step", "count"),
+        Column("first_alignment", "alignment: first", "number"),
+        Column("last_alignment", "last", "number"),
+        Column("first_uniformity", "uniformity: first", "number"),
+        Column("last_uniformity", "last", "number"),
+        Column("best_dev_score", "best dev", "score"),
+        Column("best_step", "at step", "count"),
+        Column("n_on_front", "on Pareto front", "count"),
+    ]
+    rows = _summaries(traces)
+    return View(
+        title="Paths of training runs",
+        text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
+        caption="Alignment against uniformity along training, arrows in the direction of training. Hollow marker: "
+        "start; star: best dev score; grey rings: Pareto front of all runs shown.",
+        tables=[Report("Alignment and uniformity along training", columns, rows)],
+        payload={"analysis": "trace", "runs": rows, "points": points},
+        figure=lambda: trace_figure(traces, first_steps),
+        terminal_plot=lambda: geometry_scatter({trace.name: trace.points for trace in traces}),
+        series=[Report("Measurements", point_columns, points)],
+    )
+
+
+def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Return one row a run: both ends of its path, its best dev score, its part of the Pareto front."""
+    on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
+    rows, start = [], 0
+    for trace in traces:
+        best, end = trace.best, start + len(trace.steps)
+        rows.append(
+            {
+                "run": trace.name,
+                "n_points": len(trace.steps),
+                "last_step": int(trace.steps[-1]),
+                "first_alignment": float(trace.alignment[0]),
+                "last_alignment": float(trace.alignment[-1]),
+                "first_uniformity": float(trace.uniformity[0]),
+                "last_uniformity": float(trace.uniformity[-1]),
+                "best_dev_score": None if best is None else float(trace.dev_score[best]),
+                "best_step": None if best is None else int(trace.steps[best]),
+                "n_on_front": int(on_front[start:end].sum()),
+            }
+        )
+        start = end
+    return rows
+
+
+def view_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> View:
+    """Return the paths of the runs named as arguments and with ``--model``.
+
+    Raises:
+        UsageError: no run is named, or the labels do not fit.
+        DataError: a folder is no run, or measures fewer than two steps.
+    """
+    folders = [*runs, *(options.model or [])]
+    if not folders:
+        raise UsageError("need at least one run folder", option="RUNS")
+    names = label_sources(folders, labels)
+    return trace_view([read_trace(*each) for each in zip(folders, names, strict=True)], options.first)
+
+
+def view_models_that_are_runs(models: Sequence[tuple[str, str]]) -> list[View]:
+    """Return the paths of those ``(folder, name)`` that are runs with measurements as one view; none is fine."""
+    traces = []
+    for folder, name in models:
+        if (Path(folder) / "metrics.jsonl").is_file():
+            try:
+                traces.append(read_trace(folder, name))
+            except DataError:  # a run that was not evaluated along the way has no path to show
+                continue
+    return [trace_view(traces)] if traces else []

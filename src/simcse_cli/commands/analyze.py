@@ -1,22 +1,134 @@
 """`simcse analyze`: geometry, spectrum, density, retrieval, overlap and trace."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from simcse_cli.commands._analyze_retrieval_command import retrieval_command
-from simcse_cli.commands._analyze_run_commands import overlap_command, trace_command
-from simcse_cli.commands._analyze_space_commands import density_command, geometry_command, spectrum_command
+from simcse_cli.analysis.options import (
+    OverlapOptions,
+    RetrievalOptions,
+    SpaceOptions,
+    SpectrumOptions,
+    TraceOptions,
+    ViewOptions,
+)
+from simcse_cli.choices import OutputFormat
+from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.config import LoadOptions
+from simcse_cli.console import Console, get_console
+
+if TYPE_CHECKING:
+    from simcse_cli.analysis.views import View
 
 app = typer.Typer(
     no_args_is_help=True, help="See why: the shape of embedding spaces, neighbours, training paths."
 )
-app.command("geometry")(geometry_command)
-app.command("spectrum")(spectrum_command)
-app.command("density")(density_command)
-app.command("retrieval")(retrieval_command)
-app.command("overlap")(overlap_command)
-app.command("trace")(trace_command)
 
 
 def register(root: typer.Typer) -> None:
     """Add `analyze` to the application."""
     root.add_typer(app, name="analyze")
+
+
+@dataclass(frozen=True)
+class ShowOptions(OutputOptions, ViewOptions):
+    """How results are shown and where they go."""
+
+
+def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
+    """Check the outputs, then analyze and show the result."""
+    from simcse_cli.analysis.views import check_outputs, write_pictures
+
+    check_outputs(shown, force=shown.force)
+    console = get_console()
+    view = analyze(console)
+    console.emit(view.reports(shown.fmt), view.payload, shown.fmt, output=shown.output, force=shown.force)
+    wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
+    if wanted and shown.fmt is OutputFormat.TABLE:
+        console.print_data("\n" + view.terminal_plot())
+    write_pictures(view, shown, console, force=shown.force)
+
+
+@app.command("geometry")
+@takes("options", SpaceOptions)
+@takes("loading", LoadOptions)
+@takes("shown", ShowOptions)
+def geometry_command(options: SpaceOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+    """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3)."""
+    from simcse_cli.analysis.analyses import analyze_spaces
+
+    show_view(lambda console: analyze_spaces("geometry", options, loading, shown.label, console), shown)
+
+
+@app.command("spectrum")
+@takes("options", SpectrumOptions)
+@takes("loading", LoadOptions)
+@takes("shown", ShowOptions)
+def spectrum_command(options: SpectrumOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+    """Singular values of the matrix of sentence vectors (Figure F.1)."""
+    from simcse_cli.analysis.analyses import analyze_spaces
+
+    show_view(lambda console: analyze_spaces("spectrum", options, loading, shown.label, console), shown)
+
+
+@app.command("density")
+@takes("options", SpaceOptions)
+@takes("loading", LoadOptions)
+@takes("shown", ShowOptions)
+def density_command(options: SpaceOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+    """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1)."""
+    from simcse_cli.analysis.analyses import analyze_spaces
+
+    show_view(lambda console: analyze_spaces("density", options, loading, shown.label, console), shown)
+
+
+@app.command("retrieval")
+@takes("options", RetrievalOptions)
+@takes("loading", LoadOptions)
+@takes("shown", ShowOptions)
+def retrieval_command(options: RetrievalOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+    """Nearest sentences to queries (Table 8), and recall@k and MRR where judgements are given."""
+    from simcse_cli.analysis.retrieval import neighbour_tables, open_search, read_queries, retrieval_view
+
+    console = get_console()
+    search = open_search(options, loading, shown, console, force=shown.force)
+    queries = read_queries(options, search.corpus)
+    if queries.sentences:
+        show_view(lambda _: retrieval_view(search, queries), shown)
+    if options.interactive:
+        while line := (console.ask("query (an empty line ends)> ") or "").strip():
+            console.emit(neighbour_tables([line], search.neighbours([line])), {})
+
+
+@app.command("overlap")
+@takes("options", OverlapOptions)
+@takes("shown", ShowOptions)
+def overlap_command(
+    files: Annotated[list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)],
+    options: OverlapOptions,
+    shown: ShowOptions,
+) -> None:
+    """Lexical overlap of the two sides of sentence pairs, as in section 4 of the paper."""
+    from simcse_cli.analysis.overlap import overlap_view
+
+    show_view(lambda console: overlap_view(files, options, shown.label, console), shown)
+
+
+@app.command("trace")
+@takes("options", TraceOptions)
+@takes("shown", ShowOptions)
+def trace_command(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
+    ] = None,
+    *,
+    options: TraceOptions,
+    shown: ShowOptions,
+) -> None:
+    """Alignment, uniformity and dev score along training runs (Figure 2)."""
+    from simcse_cli.analysis.trace import view_runs
+
+    show_view(lambda _: view_runs(runs or [], options, shown.label), shown)

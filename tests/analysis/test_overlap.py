@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from simcse_cli.analysis.lexical import read_overlaps
+from simcse_cli.analysis.overlap import overlap_figure, read_overlaps
 from simcse_cli.errors import DataError
 
 
@@ -33,3 +34,8 @@ def test_all_labelled_snli_pairs_overlap_less_than_entailment_pairs(shared_data)
     overlaps = read_overlaps(path, "snli", ("sentence1", "sentence2"))
     assert overlaps.n_pairs == 9842
     assert overlaps.summary()["mean"] < 0.39
+
+
+def test_overlap_figure_shares_add_up_to_all_pairs():
+    figure = overlap_figure({"file": np.array([0.0, 0.5, 1.0, 1.0])})
+    assert figure.axes[0].patches[0].get_data().values.sum() == pytest.approx(100)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 
-from simcse_cli.analysis.densities import GRID, kernel_density, rating_groups
+from simcse_cli.analysis.density import GRID, density_figure, kernel_density, rating_groups
 
 
 def test_rating_groups_are_half_open_and_the_last_is_closed():
@@ -22,7 +22,7 @@ def test_rating_group_summary_of_known_cosines():
 def test_rating_group_without_pairs_has_no_summary():
     empty = rating_groups(np.array([0.5]), np.array([4.5]))[0]
     assert set(empty.summary().values()) == {None}
-    assert not empty.density().any()
+    assert not empty.density.any()
 
 
 @pytest.mark.parametrize("edges", [(0,), (0, 0), (3, 1)])
@@ -50,3 +50,10 @@ def test_kernel_density_integrates_to_one_between_the_bounds(values):
 def test_kernel_density_needs_values():
     with pytest.raises(ValueError, match="at least one"):
         kernel_density(np.array([]), GRID)
+
+
+def test_density_figure_has_a_panel_a_model_and_survives_empty_groups():
+    groups = rating_groups(np.array([0.1, 0.2, 0.9]), np.array([0.5, 0.6, 4.5]))
+    figure = density_figure({"one": groups, "two": groups})
+    figure.draw_without_rendering()
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["one", "two"]

@@ -1,0 +1,43 @@
+"""The analyses of embedding spaces, one a row, and the HTML page that shows them all."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from simcse_cli.analysis.density import density_view
+from simcse_cli.analysis.geometry import geometry_view
+from simcse_cli.analysis.options import SpaceOptions
+from simcse_cli.analysis.spaces import Space, encode_pairs
+from simcse_cli.analysis.spectrum import spectrum_view
+from simcse_cli.analysis.trace import view_models_that_are_runs
+from simcse_cli.analysis.views import Page, View
+from simcse_cli.config import LoadOptions
+from simcse_cli.progress import Progress
+
+SPACE_ANALYSES: dict[str, Callable[[Sequence[Space]], View]] = {
+    "geometry": geometry_view,
+    "spectrum": spectrum_view,
+    "density": density_view,
+}
+
+
+def analyze_spaces(
+    name: str,
+    options: SpaceOptions,
+    loading: LoadOptions,
+    labels: Sequence[str] | None,
+    progress: Progress,
+) -> View:
+    """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs.
+
+    Raises:
+        UsageError: no models, no pairs, or labels that do not fit.
+    """
+    spaces = encode_pairs(options, loading, labels, progress)
+    view = SPACE_ANALYSES[name](spaces)
+
+    def page_views() -> list[View]:
+        views = [view if each == name else make(spaces) for each, make in SPACE_ANALYSES.items()]
+        runs = [(space.encoder.source, space.label) for space in spaces]
+        return views + view_models_that_are_runs(runs)
+
+    return replace(view, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_views))

@@ -1,0 +1,195 @@
+"""`analyze density`: cosine similarity of rated pairs, group by group, as numbers and smooth curves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.analysis.plots import Axes, Figure, Values, bar_lines, house_style, new_figure, shades
+from simcse_cli.analysis.spaces import Space, spaces_payload
+from simcse_cli.analysis.views import View
+from simcse_cli.report import Column, Report
+
+RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+GRID = np.linspace(-1.0, 1.0, 401)
+SMALLEST_BANDWIDTH = 0.005
+RIDGE_HEIGHT = 1.2
+
+
+@dataclass(frozen=True)
+class RatingGroup:
+    """Cosines of the pairs whose rating lies in ``[low, high)``; the last group includes its upper edge."""
+
+    low: float
+    high: float
+    closed: bool
+    cosines: NDArray[np.float64]
+
+    @property
+    def label(self) -> str:
+        """The interval as mathematicians write it, for example ``[3,4)``."""
+        return f"[{self.low:g},{self.high:g}{']' if self.closed else ')'}"
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.cosines)
+
+    def summary(self) -> dict[str, float | None]:
+        """Return mean, standard deviation (over n) and quartiles; all None in an empty group."""
+        if self.n_pairs == 0:
+            return dict.fromkeys(("mean", "std", "q25", "median", "q75"))
+        q25, median, q75 = np.quantile(self.cosines, (0.25, 0.5, 0.75))
+        return {
+            "mean": float(self.cosines.mean()),
+            "std": float(self.cosines.std()),
+            "q25": float(q25),
+            "median": float(median),
+            "q75": float(q75),
+        }
+
+    @cached_property
+    def density(self) -> NDArray[np.float64]:
+        """Density over ``GRID``; zeros in an empty group."""
+        return kernel_density(self.cosines, GRID) if self.n_pairs else np.zeros_like(GRID)
+
+
+def rating_groups(cosines: Values, gold: Values, edges: Sequence[float] = RATING_EDGES) -> list[RatingGroup]:
+    """Return the cosines split by gold rating into half-open intervals, the last one closed.
+
+    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, the paper
+    does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
+
+    Args:
+        cosines: ``(N,)`` in [-1, 1].
+        gold: ``(N,)`` ratings.
+        edges: increasing; pairs outside the first and last edge belong to no group.
+
+    Raises:
+        ValueError: lengths differ or edges do not increase.
+    """
+    if len(cosines) != len(gold):
+        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need as many")
+    if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
+        raise ValueError(f"edges {tuple(edges)} do not increase, need at least two increasing values")
+    groups = []
+    for low, high in pairwise(edges):
+        closed = high == edges[-1]
+        inside = (gold >= low) & ((gold <= high) if closed else (gold < high))
+        groups.append(RatingGroup(low, high, closed, np.asarray(cosines[inside], dtype=np.float64)))
+    return groups
+
+
+def kernel_density(
+    values: Values, grid: NDArray[np.float64], *, low: float = -1.0, high: float = 1.0
+) -> NDArray[np.float64]:
+    """Return a Gaussian kernel density estimate on ``grid``, with reflection at the bounds of the quantity.
+
+    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve.
+    The mass that a plain estimate would put beyond a bound is reflected back, so the curve integrates to 1
+    over ``[low, high]``.
+
+    Args:
+        values: ``(N,)`` inside ``[low, high]``.
+        grid: where to evaluate.
+        low: smallest possible value.
+        high: largest possible value.
+
+    Raises:
+        ValueError: no values.
+    """
+    if len(values) == 0:
+        raise ValueError("no values, need at least one")
+    points = np.asarray(values, dtype=np.float64)
+    bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
+    mirrored = np.concatenate([points, 2 * low - points, 2 * high - points])
+    kernels = np.exp(-0.5 * ((grid[:, None] - mirrored[None, :]) / bandwidth) ** 2)
+    density: NDArray[np.float64] = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
+    return density
+
+
+@house_style()
+def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> Figure:
+    """Return one ridge plot a model: the density of cosines per rating group, highest ratings on top.
+
+    Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is the mean.
+    The groups are the same in every panel, so only the first one names them.
+    """
+    figure, panels = new_figure(1.4 + 3.6 * len(groups_by_model), 4.6, len(groups_by_model), sharey=True)
+    filled = [group for groups in groups_by_model.values() for group in groups if group.n_pairs]
+    lowest = min((float(group.cosines.min()) for group in filled), default=-1.0)
+    for axes, (name, groups) in zip(panels, groups_by_model.items(), strict=True):
+        _draw_ridges(axes, groups)
+        axes.set_title(name)
+        axes.set_xlabel("cosine similarity")
+        axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
+    panels[0].set_ylabel("gold rating")
+    return figure
+
+
+def _draw_ridges(axes: Axes, groups: Sequence[RatingGroup]) -> None:
+    scale = RIDGE_HEIGHT / max(max(float(group.density.max()) for group in groups), 1e-12)
+    tints = shades(len(groups))
+    for level, group in reversed(list(enumerate(groups))):
+        ridge = level + scale * group.density
+        depth = 2 * (len(groups) - level)
+        axes.fill_between(GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth)
+        axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
+        axes.axhline(level, color="#999999", linewidth=0.6, zorder=depth + 1)
+        if group.n_pairs:
+            mean = float(group.cosines.mean())
+            axes.plot([mean, mean], [level, level + 0.25], color="white", linewidth=4.5, zorder=100)
+            axes.plot([mean, mean], [level, level + 0.22], color="black", linewidth=2.5, zorder=101)
+    axes.set_yticks(range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups])
+    axes.set_ylim(-0.1, len(groups) - 1 + RIDGE_HEIGHT + 0.1)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def density_view(spaces: Sequence[Space]) -> View:
+    """Return the cosines of each space by rating group; JSON has the curves too."""
+    data = spaces[0].data
+    measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
+    by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
+    columns = [Column("label", "model"), Column("rating"), Column("n_pairs", "pairs", "count")]
+    columns += [Column(key, kind="number") for key in ("mean", "std", "q25", "median", "q75")]
+    rows = [
+        {"label": space.label} | _summary(group)
+        for space, groups in zip(spaces, measured, strict=True)
+        for group in groups
+    ]
+
+    def curves() -> str:
+        start = GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
+        lines = {
+            f"{name} {group.label}": group.density[start:]
+            for name, groups in by_name.items()
+            for group in reversed(groups)
+        }
+        return bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
+
+    return View(
+        title="Cosine similarity by gold rating",
+        text="Distribution of cosine similarity in each group of gold ratings: the further apart the groups, the "
+        "better the model tells them apart.",
+        caption="One panel a model, one ridge a rating group; the black tick is the mean of the group. "
+        f"Data: {data.name}.",
+        tables=[Report(f"Cosine similarity by gold rating on {data.name}", columns, rows)],
+        payload=spaces_payload(
+            "density",
+            spaces,
+            [
+                {"groups": [_summary(group) | {"density": group.density.tolist()} for group in groups]}
+                for groups in measured
+            ],
+        ),
+        figure=lambda: density_figure(by_name),
+        terminal_plot=curves,
+    )
+
+
+def _summary(group: RatingGroup) -> dict[str, Any]:
+    return {"rating": group.label, "n_pairs": group.n_pairs, **group.summary()}

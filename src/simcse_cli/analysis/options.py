@@ -1,0 +1,99 @@
+"""What users choose about an analysis; light, so that ``--help`` costs nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcse_cli.choices import SearchBackend
+from simcse_cli.config import DATA_VARIABLE, MODEL_HELP
+from simcse_cli.settings import setting
+
+_MODELS_HELP = MODEL_HELP + " Repeat to compare."
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """Which embedding spaces are measured, and the rated pairs they are measured on."""
+
+    model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")
+    data_dir: Path | None = setting(
+        None, "SentEval folder; all of its STS-B is used (train, dev, test).", env=DATA_VARIABLE
+    )
+    pair_file: Path | None = setting(
+        None, "Your own rated pairs instead: a table with sentence1, sentence2 and score."
+    )
+    embeddings: list[Path] | None = setting(
+        None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
+    )
+    sentences: Path | None = setting(None, "Text file whose line i is the sentence of row i of --embeddings.")
+    raw: bool = False
+    center: bool = False
+
+
+@dataclass(frozen=True)
+class SpectrumOptions(SpaceOptions):
+    """The same, and how vectors are prepared before their singular values are taken."""
+
+    raw: bool = setting(False, "Leave the vectors' lengths as they are.")
+    center: bool = setting(False, "Subtract the mean vector first.")
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """What is searched, what is looked for, and how."""
+
+    model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")
+    corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
+    column: str | None = setting(None, "Column of sentences, in corpus and queries.")
+    query: list[str] | None = setting(None, "A query; repeat for more.")
+    queries: Path | None = setting(None, "File of queries, one per line or row.")
+    sample: int = setting(0, "Draw this many queries from the corpus.", min=0)
+    interactive: bool = setting(False, "Ask for queries, one by one.", "--interactive", "-i")
+    top_k: int = setting(3, "Sentences shown for each query.", "--top-k", "-k", min=1)
+    show_n: int | None = setting(None, "Queries shown; default: all, with --qrels none.", "--show", min=0)
+    qrels: Path | None = setting(
+        None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
+    )
+    at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.")
+    keep_identical: bool = setting(False, "Sentences equal to the query count as results.")
+    embeddings: list[Path] | None = setting(None, "Vectors of the corpus, row by row, one file a model.")
+    index: list[Path] | None = setting(None, "Search this saved index; its model encodes the queries.")
+    save_index: Path | None = setting(None, "Save the index, for --index.")
+    backend: SearchBackend = setting(SearchBackend.EXACT, "How to search.")
+    faiss_factory: str = setting("HNSW32", "Kind of FAISS index.")
+    seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
+
+
+@dataclass(frozen=True)
+class OverlapOptions:
+    """Which columns of a table are compared, and how words are counted."""
+
+    columns: str = setting(
+        "anchor,positive", "The two columns to compare, comma-separated; usual names are recognised."
+    )
+    distinct: bool = setting(False, "Count each distinct word once.")
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Which runs are drawn, beside those named as arguments."""
+
+    model: list[str] | None = setting(
+        None, "Run folder; the same as naming it as an argument.", "--model", "-m"
+    )
+    first: int = setting(100, "Last step of the panel that shows the beginning.", min=1)
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """What systems are called, and where pictures of the results go."""
+
+    label: list[str] | None = setting(
+        None, "Name in tables and figures; repeat, in the order of the models or files."
+    )
+    plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
+    html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
+    terminal_plot: bool | None = setting(
+        None,
+        "Small plot under the table; default: on a terminal.",
+        "--terminal-plot/--no-terminal-plot",
+    )

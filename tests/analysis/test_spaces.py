@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from simcse_cli.analysis.options import SpaceOptions
+from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set, read_rated_file, unit_vectors
+from simcse_cli.data.senteval import StsSubset, read_sts_task
+from simcse_cli.errors import DataError
+
+
+def test_whole_stsb_is_train_dev_and_test_in_order(sts_folder):
+    data = read_pair_set(SpaceOptions(data_dir=sts_folder))
+    parts = [read_sts_task(sts_folder, "STSBenchmark", split=part) for part in ("train", "dev", "test")]
+    assert data.pairs.left == [text for part in parts for each in part.subsets.values() for text in each.left]
+    assert (data.name, data.pairs.n_pairs, data.n_scored) == ("STS-B", 24, 8)
+
+
+def test_whole_stsb_of_the_full_data_has_the_published_sizes(shared_data):
+    data = read_pair_set(SpaceOptions(data_dir=shared_data))
+    gold = data.pairs.gold
+    assert (data.pairs.n_pairs, data.n_scored) == (8628, 1379)
+    assert int((gold > 4).sum()) == 1491
+    assert np.histogram(gold, bins=[0, 1, 2, 3, 4, 5])[0].tolist() == [1478, 1334, 1520, 2288, 2008]
+
+
+def test_rated_file_finds_columns_by_their_usual_names(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("sentence1\tsentence2\tscore\na b\tc\t4.5\nd\te\t0\n")
+    data = read_pair_set(SpaceOptions(pair_file=path))
+    pairs = data.pairs
+    assert (pairs.left, pairs.right, pairs.gold.tolist()) == (["a b", "d"], ["c", "e"], [4.5, 0.0])
+    assert (data.name, data.n_scored) == ("mine.tsv", 2)
+
+
+def test_score_is_taken_on_the_last_pairs():
+    pairs = StsSubset(["a"] * 4, ["b"] * 4, np.array([5.0, 0.0, 1.0, 2.0]))
+    right = np.array([[0, 1], [1, 0], [1, 9], [1, 1]])
+    space = Space(None, PairSet("some", pairs, 3), np.tile([1.0, 0.0], (4, 1)), right)
+    assert space.score == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sentence1,sentence2\na,b\n", "need a rating"),
+        ("sentence1,sentence2,score\na,b,high\n", "line 2: rating 'high' is not a number"),
+    ],
+)
+def test_rated_file_names_what_is_wrong(tmp_path, text, message):
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_rated_file(path)
+
+
+def test_unit_vectors_keep_a_row_of_zeros():
+    np.testing.assert_allclose(unit_vectors(np.array([[0.0, 0.0], [3.0, 4.0]])), [[0, 0], [0.6, 0.8]])
