@@ -25,6 +25,7 @@ from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuat
 from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.devices import resolve_device
 from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.models.pretrained import load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
@@ -259,19 +260,18 @@ def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: 
     return join_pieces(shuffle(pieces, rate, rng), gaps).strip()
 
 
+_tokenizer = cache(load_tokenizer)  # read once in each worker
+
+
 def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
     """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around them.
 
     ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is cut.
     """
-    tokenizer = _tokenizer(model_dir)
-    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoding = _tokenizer(model_dir)(
+        text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
     return cut_pieces(text, [start for start, end in encoding["offset_mapping"] if start < end])
-
-
-@cache
-def _tokenizer(model_dir: Path) -> Any:
-    return AutoTokenizer.from_pretrained(model_dir, **_LOCAL)
 
 
 def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
