@@ -1,4 +1,6 @@
-"""Inputs of the tests of losses."""
+"""Inputs and plain-Python parts of the oracles that the tests of losses share."""
+
+import math
 
 import torch
 
@@ -19,3 +21,13 @@ def column(view: torch.Tensor, j: int) -> list[float]:
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    a_list, b_list = a.tolist(), b.tolist()
+    dot = sum(x * y for x, y in zip(a_list, b_list, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a_list)) / math.sqrt(sum(y * y for y in b_list))
+
+
+def dot(a: torch.Tensor, b: torch.Tensor) -> float:
+    return sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True))

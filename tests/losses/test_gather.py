@@ -9,10 +9,12 @@ from torch import Tensor, distributed
 from processes import run_on_processes
 from simcse_cli.losses.barlow_twins import barlow_twins
 from simcse_cli.losses.classification import classification, sbert_features
-from simcse_cli.losses.contrastive import info_nce, nt_xent, quick_thoughts
+from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.losses.gather import gather_with_grad, mean_over_processes, row_counts, sum_over_processes
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
-from simcse_cli.losses.tension import contrastive_tension
+from simcse_cli.losses.nt_xent import nt_xent
+from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.losses.vicreg import vicreg
 
 N_ROWS, SPLIT, WIDTH = 8, 3, 4

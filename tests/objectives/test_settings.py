@@ -13,7 +13,7 @@ from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.contrastive import info_nce
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option

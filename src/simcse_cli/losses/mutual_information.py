@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.choices import Similarity
-from simcse_cli.losses.contrastive import similarity_matrix
 from simcse_cli.losses.gather import sum_over_processes
+from simcse_cli.losses.similarity import similarity_matrix
 
 
 def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.tension import contrastive_tension
+from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, TwoEncoders
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.contrastive import nt_xent
 from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 from simcse_cli.objectives.mlm import mlm_term

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.losses.contrastive import quick_thoughts
 from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
 

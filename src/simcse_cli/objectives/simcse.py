@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcse_cli.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.contrastive import info_nce
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.mlm import mlm_term

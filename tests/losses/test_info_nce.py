@@ -1,23 +1,12 @@
 import math
 
-import numpy as np
 import pytest
 import torch
-from draws import normal
+from draws import cosine, dot, normal
 from torch.nn.functional import cosine_similarity
 
 from simcse_cli.choices import Similarity
-from simcse_cli.losses.contrastive import info_nce, l2_normalize, nt_xent, quick_thoughts, similarity_matrix
-
-
-def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    a_list, b_list = a.tolist(), b.tolist()
-    dot = sum(x * y for x, y in zip(a_list, b_list, strict=True))
-    return dot / math.sqrt(sum(x * x for x in a_list)) / math.sqrt(sum(y * y for y in b_list))
-
-
-def dot(a: torch.Tensor, b: torch.Tensor) -> float:
-    return sum(x * y for x, y in zip(a.tolist(), b.tolist(), strict=True))
+from simcse_cli.losses.info_nce import info_nce
 
 
 def info_nce_oracle(anchors, positives, temperature, negatives=None, alpha=1.0, similarity=cosine):
@@ -134,115 +123,3 @@ class TestInfoNce:
     def test_info_nce_refuses_unequal_shapes(self):
         with pytest.raises(ValueError, match=r"anchors \(2, 4\), positives \(3, 4\)"):
             info_nce(torch.ones(2, 4), torch.ones(3, 4), temperature=0.05)
-
-
-class TestNtXent:
-    def test_nt_xent_of_orthogonal_pairs_is_closed_form(self):
-        pairs = torch.eye(5, dtype=torch.float64)
-        expected = math.log(1 + 2 * 4 * math.exp(-1 / 0.5))
-        assert nt_xent(pairs, pairs, temperature=0.5).item() == pytest.approx(expected, rel=1e-12)
-
-    def test_nt_xent_equals_double_loop(self):
-        a, p = normal(5, 4), normal(5, 4, seed=1)
-        views, total = torch.cat([a, p]), 0.0
-        for i in range(10):
-            partner = i + 5 if i < 5 else i - 5
-            others = sum(math.exp(cosine(views[i], views[j]) / 0.2) for j in range(10) if j != i)
-            total -= math.log(math.exp(cosine(views[i], views[partner]) / 0.2) / others)
-        assert nt_xent(a, p, temperature=0.2).item() == pytest.approx(total / 10, rel=1e-12)
-
-    def test_nt_xent_does_not_mind_which_view_is_first(self):
-        a, p = normal(5, 4), normal(5, 4, seed=1)
-        assert nt_xent(a, p, temperature=0.1).item() == pytest.approx(nt_xent(p, a, temperature=0.1).item())
-
-    @pytest.mark.parametrize("n_rows", [1, 6])
-    def test_nt_xent_of_equal_embeddings_counts_the_choices(self, n_rows):
-        same = torch.ones(n_rows, 3, dtype=torch.float64)
-        loss = nt_xent(same, same, temperature=0.05).item()
-        assert loss == pytest.approx(math.log(2 * n_rows - 1), abs=1e-12)
-
-    def test_nt_xent_gradient_is_right(self):
-        a, p = (normal(3, 3, seed=s).requires_grad_() for s in range(2))
-        assert torch.autograd.gradcheck(lambda a, p: nt_xent(a, p, temperature=0.3), (a, p))
-
-    def test_nt_xent_of_zero_vectors_is_finite(self):
-        zeros = torch.zeros(3, 4, requires_grad=True)
-        nt_xent(zeros, zeros, temperature=0.05).backward()
-        assert torch.isfinite(zeros.grad).all()
-
-
-def neighbours_of_a_line(n: int) -> torch.Tensor:
-    positions = torch.arange(n)
-    return (positions[:, None] - positions[None, :]).abs() == 1
-
-
-class TestQuickThoughts:
-    def test_quick_thoughts_of_zero_vectors_is_ln_n(self):
-        zeros = torch.zeros(6, 4, dtype=torch.float64)
-        loss = quick_thoughts(zeros, zeros, neighbours_of_a_line(6))
-        assert loss.item() == pytest.approx(math.log(6), rel=1e-12)
-
-    def test_quick_thoughts_equals_double_loop(self):
-        u, v = normal(5, 3), normal(5, 3, seed=1)
-        near = neighbours_of_a_line(5)
-        near[2, 3] = near[3, 2] = False  # a document ends after the third sentence
-        total = 0.0
-        for i in range(5):
-            scores = [0.0 if j == i else dot(u[i], v[j]) for j in range(5)]
-            targets = [j for j in range(5) if near[i, j]]
-            log_z = math.log(sum(math.exp(s) for s in scores))
-            total -= sum(scores[j] - log_z for j in targets) / len(targets)
-        assert quick_thoughts(u, v, near).item() == pytest.approx(total / 5, rel=1e-12)
-
-    def test_quick_thoughts_equals_the_original_formula(self):
-        # The original: targets are a band matrix divided by its row sums, diagonal scores multiplied away.
-        u, v = normal(6, 3), normal(6, 3, seed=1)
-        scores = (u @ v.T) * (1 - torch.eye(6, dtype=torch.float64))
-        targets = torch.diag(torch.ones(5, dtype=torch.float64), 1) + torch.diag(
-            torch.ones(5, dtype=torch.float64), -1
-        )
-        targets /= targets.sum(1, keepdim=True)
-        expected = torch.nn.functional.cross_entropy(scores, targets)
-        assert quick_thoughts(u, v, neighbours_of_a_line(6)).item() == pytest.approx(
-            expected.item(), rel=1e-12
-        )
-
-    def test_quick_thoughts_leaves_out_rows_without_neighbour(self):
-        u, v = normal(4, 3), normal(4, 3, seed=1)
-        near = neighbours_of_a_line(4)
-        near[3, :] = near[:, 3] = False
-        rows = quick_thoughts(u, v, near) * 3
-        alone = torch.zeros(4, 4, dtype=torch.bool)
-        parts = 0.0
-        for i in range(3):
-            one = alone.clone()
-            one[i] = near[i]
-            parts += quick_thoughts(u, v, one).item()
-        assert rows.item() == pytest.approx(parts, rel=1e-12)
-
-    def test_quick_thoughts_without_any_neighbour_is_zero_with_zero_gradient(self):
-        u = normal(3, 3).requires_grad_()
-        loss = quick_thoughts(u, u, torch.zeros(3, 3, dtype=torch.bool))
-        loss.backward()
-        assert loss.item() == 0.0
-        assert u.grad.abs().max() == 0.0
-
-    def test_quick_thoughts_gradient_is_right(self):
-        u, v = (normal(4, 3, seed=s).requires_grad_() for s in range(2))
-        near = neighbours_of_a_line(4)
-        assert torch.autograd.gradcheck(lambda u, v: quick_thoughts(u, v, near), (u, v))
-
-    def test_quick_thoughts_refuses_a_wrong_neighbour_matrix(self):
-        with pytest.raises(ValueError, match=r"neighbours \(3, 3\)"):
-            quick_thoughts(torch.ones(2, 4), torch.ones(2, 4), torch.ones(3, 3, dtype=torch.bool))
-
-
-def test_similarity_matrix_is_every_cosine():
-    a, b = normal(3, 5), normal(4, 5, seed=1)
-    expected = [[cosine(x, y) for y in b] for x in a]
-    np.testing.assert_allclose(similarity_matrix(a, b).numpy(), expected, rtol=1e-12)
-
-
-def test_unit_rows_keeps_zero_rows_and_tiny_directions():
-    rows = torch.tensor([[0.0, 0.0], [3e-20, 4e-20], [3.0, 4.0]], dtype=torch.float64)
-    assert l2_normalize(rows).numpy() == pytest.approx(np.array([[0, 0], [0.6, 0.8], [0.6, 0.8]]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from draws import normal
 
-from simcse_cli.losses.tension import contrastive_tension
+from simcse_cli.losses.contrastive_tension import contrastive_tension
 
 
 def test_contrastive_tension_of_orthogonal_vectors_is_ln_2():

@@ -1,0 +1,35 @@
+"""NT-Xent, the loss of DeCLUTR: every vector of both views is an anchor."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simcse_cli.losses.info_nce import check_pairs
+from simcse_cli.losses.similarity import similarity_matrix
+
+
+def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor:
+    """Return the normalised-temperature cross-entropy over both views, mean over 2N vectors, in nats.
+
+    Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors is
+    classified among the other 2N - 1 by cosine over temperature; its partner is right, the remaining 2(N - 1)
+    are negatives.
+
+    Args:
+        anchors: ``(N, D)``, any norm, already gathered over processes.
+        positives: ``(N, D)``; row i belongs to anchor i.
+        temperature: above 0, no unit; 0.05 in DeCLUTR.
+
+    Returns:
+        Scalar. All embeddings equal: ``ln(2N - 1)``; one pair alone: 0.
+
+    Raises:
+        ValueError: shapes do not match, or temperature is not above 0.
+    """
+    check_pairs(anchors, positives, temperature)
+    n_rows = len(anchors)
+    views = torch.cat([anchors, positives])
+    logits = similarity_matrix(views, views) / temperature  # (2N, 2N)
+    logits = logits.masked_fill(torch.eye(2 * n_rows, dtype=torch.bool, device=logits.device), -torch.inf)
+    partners = torch.arange(2 * n_rows, device=logits.device).roll(n_rows)
+    return functional.cross_entropy(logits, partners)
