@@ -26,7 +26,7 @@ LOWER_IS_BETTER = ("alignment", "uniformity", "seconds")
 _LABELS = {
     "STSBenchmark": "STS-B",
     "SICKRelatedness": "SICK-R",
-    "SST2": "SST",
+    "SST2": "SST-2",
     AVERAGE: "Avg.",
     TRANSFER_AVERAGE: "Avg. transfer",
     "sentences_per_second": "sentences/s",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
 from simcse_cli.files import atomic_path, read_json, write_json
+from simcse_cli.progress import Progress
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
@@ -46,6 +47,14 @@ def default_cache_dir() -> Path:
     if chosen := os.environ.get("SIMCSE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+
+
+def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
+    """Return where vectors and finished tasks are kept; None keeps nothing."""
+    folder = (cache_dir or default_cache_dir()) if is_on else None
+    if folder is not None:
+        progress.detail(f"vectors and finished tasks are kept below {folder}")
+    return folder
 
 
 def digest_of(*parts: Any) -> str:

@@ -1,25 +1,39 @@
-"""Sentences that post-processors are fitted on, and the fitting: NLI, the evaluated task itself, or a file.
+"""``--postprocess`` and ``--fit``: the sentences to fit on, the fitting, and an encoder with it applied.
 
 Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI train, dev
 and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of an STS year, train,
 dev and test of STS-B and SICK-R.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from simcse_cli.choices import Postprocess
 from simcse_cli.data.readers import find_column, iter_records, iter_sentences
 from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
-from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.evaluation.embedding_cache import Encode
-from simcse_cli.files import iter_lines
+from simcse_cli.errors import ConfigError, DataError, UsageError
+from simcse_cli.evaluation.embedding_cache import Encode, memoize
+from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.files import check_output, iter_lines, require_file
 from simcse_cli.postprocess.base import PostProcessor
-from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor
+from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
+
+NLI, TARGET = "nli", "target"
+
+_NUMBER_SETS = {
+    Postprocess.WHITENING: "k",
+    Postprocess.FLOW: "epochs",
+    Postprocess.ALL_BUT_THE_TOP: "n_directions",
+    Postprocess.SIF: "n_directions",
+}
+"""Which setting the number after the name of a post-processor is."""
 
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
@@ -155,3 +169,171 @@ def _aligned_lines(left: Path, right: Path) -> list[Example]:
     if len(sides[0]) != len(sides[1]):
         raise DataError(f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; need as many")
     return list(zip(*sides, strict=True))
+
+
+@dataclass(frozen=True)
+class PostprocessPlan:
+    """A saved post-processor to load, or a new one to fit.
+
+    Attributes:
+        label: how tables call it.
+        saved: its file, or None.
+        name: of a new one.
+        settings: of a new one.
+        source: what a new one is fitted on: ``nli``, ``target`` or a file; empty for a saved one.
+        sample: fit on at most this many examples.
+        seed: of the sample.
+        save_to: where a new one is written.
+    """
+
+    label: str
+    saved: Path | None = None
+    name: Postprocess = Postprocess.WHITENING
+    settings: dict[str, Any] | None = None
+    source: str = ""
+    sample: int | None = None
+    seed: int = 42
+    save_to: Path | None = None
+
+    @property
+    def is_per_task(self) -> bool:
+        """Whether each task has a post-processor of its own."""
+        return self.source == TARGET
+
+
+def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
+    """Return what is to be done to the vectors, or None; all checks come before anything slow.
+
+    Raises:
+        UsageError: unknown name, or an option missing or too much.
+        DataError: the file to fit on does not exist.
+        OutputError: the file to save exists already (without ``force``).
+    """
+    if options.postprocess is None:
+        for flag, value in (("--fit", options.fit), ("--save-postprocess", options.save_postprocess)):
+            if value is not None:
+                raise UsageError(
+                    "needs --postprocess, for example --postprocess whitening --fit nli", option=flag
+                )
+        return None
+    name, _, number = options.postprocess.partition(":")
+    if name not in list(Postprocess):
+        return _plan_saved(Path(options.postprocess), options)
+    if options.fit is None:
+        raise UsageError(f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess")
+    if options.save_postprocess is not None:
+        check_output(options.save_postprocess, force=force)
+    if options.fit not in (NLI, TARGET):
+        require_file(options.fit, hint="--fit takes nli, target or a file of sentences or pairs")
+    settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
+    if number:
+        settings[_NUMBER_SETS[Postprocess(name)]] = _whole_number(number, options.postprocess)
+    label = f"{options.postprocess} ({Path(options.fit).name})"
+    return PostprocessPlan(
+        label,
+        name=Postprocess(name),
+        settings=settings,
+        source=options.fit,
+        sample=options.fit_sample,
+        seed=options.fit_seed,
+        save_to=options.save_postprocess,
+    )
+
+
+def with_postprocess(
+    encoder: OpenEncoder,
+    plan: PostprocessPlan | None,
+    data_dir: Path,
+    progress: Progress,
+    *,
+    force: bool = False,
+) -> OpenEncoder:
+    """Return the encoder with a post-processor that is the same for all tasks.
+
+    Raises:
+        UsageError: the plan has one for each task.
+        DataError: the sentences to fit on cannot be read.
+        CheckpointError: the saved one belongs to another encoder.
+    """
+    if plan is None:
+        return encoder
+    if plan.is_per_task:
+        raise UsageError("target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit")
+    if plan.saved is not None:
+        return encoder.then(load(plan.saved), plan.label)
+    examples = nli_examples(data_dir, progress) if plan.source == NLI else file_examples(plan.source)
+    fitted = _fit(encoder, plan, examples, progress)
+    if plan.save_to is not None:
+        save(fitted, plan.save_to, force=force)
+        progress.info(f"wrote {plan.save_to}")
+    return encoder.then(fitted, plan.label)
+
+
+def open_with_postprocess(
+    options: EncoderOptions, data_dir: Path, progress: Progress, *, force: bool = False
+) -> OpenEncoder:
+    """Return the encoder that the options name, with the same post-processor for all tasks."""
+    plan = plan_postprocess(options, force=force)
+    return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
+
+
+def per_task_postprocess(
+    encoder: OpenEncoder, plan: PostprocessPlan, data_dir: Path, progress: Progress
+) -> Callable[[str], Encode]:
+    """Return a function from an STS task to an encode function fitted on its pairs.
+
+    Every sentence is encoded once, however many tasks and fits use it.
+
+    Raises:
+        UsageError: a file to save is named, but there is one post-processor for each task.
+    """
+    if plan.save_to is not None:
+        raise UsageError(
+            "--fit target fits one for each task, so there is none to save; use --fit nli or --fit FILE",
+            option="--save-postprocess",
+        )
+    shared = replace(encoder, encode=memoize(encoder.encode))
+
+    def for_task(task: str) -> Encode:
+        fitted = _fit(shared, plan, target_examples(data_dir, task), progress)
+        return shared.then(fitted, plan.label).encode
+
+    return for_task
+
+
+def per_task_name(encoder: OpenEncoder, plan: PostprocessPlan) -> OpenEncoder:
+    """Return the encoder as results call it when each task has a post-processor of its own."""
+    described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
+    return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
+
+
+def _fit(
+    encoder: OpenEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
+) -> FittedPostProcessor:
+    return fit_postprocessor(
+        create(plan.name, **(plan.settings or {})),
+        encoder.encode,
+        sample_examples(examples, plan.sample, plan.seed),
+        encoder=encoder.name,
+        encoder_digest=encoder.digest,
+        source=plan.source,
+        progress=progress,
+    )
+
+
+def _plan_saved(path: Path, options: EncoderOptions) -> PostprocessPlan:
+    if not path.exists():
+        raise UsageError(
+            f"{path} is neither a file nor one of {', '.join(Postprocess)}", option="--postprocess"
+        )
+    if options.fit is not None or options.save_postprocess is not None:
+        raise UsageError(
+            f"{path} is fitted already; leave out --fit and --save-postprocess", option="--postprocess"
+        )
+    return PostprocessPlan(path.name, path)
+
+
+def _whole_number(text: str, place: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{place}: {text!r} is not a whole number", option="--postprocess")
+    return int(text)

@@ -1,4 +1,4 @@
-"""MTEB through its own package: an encoder as an mteb model, tasks by name, benchmark or category, averages.
+"""`simcse eval mteb`: an encoder as an mteb model, tasks by name, benchmark or category, averages.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
 ``RESULTS/results/MODEL/DIGEST/TASK.json``. The digest stands where mteb expects a revision, so that no other
@@ -31,8 +31,14 @@ from simcse_cli.data.mteb_files import (
     senteval_dataset,
 )
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
-from simcse_cli.evaluation.embedding_cache import Encode
+from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.embedding_cache import Encode, default_cache_dir
+from simcse_cli.evaluation.encoders import OpenEncoder
+from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
+from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
+from simcse_cli.evaluation.suites import Evaluation
+from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.progress import Progress, SilentProgress
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
@@ -293,6 +299,46 @@ def _main_score(task: Any, outcome: Any) -> float | None:
     ]
     mean = float(np.mean(scores))
     return mean if math.isfinite(mean) else None
+
+
+def eval_mteb(
+    encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool = False
+) -> Evaluation:
+    """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
+    benchmark = options.benchmark or DEFAULT_BENCHMARK
+    tasks = select_tasks(
+        benchmark=benchmark, tasks=_listed(options.tasks), categories=_listed(options.category)
+    )
+    folder = options.results_dir or default_cache_dir() / "mteb"
+
+    def run(opened: OpenEncoder) -> MtebResult:
+        return run_mteb(
+            MtebModel(opened.name, f"{opened.digest}-{opened.precision}", opened.dim, opened.encode),
+            tasks,
+            results_dir=folder,
+            data_dir=options.data_dir,
+            rerun=options.rerun,
+            progress=progress,
+        )
+
+    def record(opened: OpenEncoder, result: MtebResult) -> dict[str, Any]:
+        return result.to_json(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
+
+    if options.checkpoints:
+        check_checkpoints(encoder, {})
+        report, payload = evaluate_checkpoints(
+            encoder, lambda opened: record(opened, run(opened)), mteb_view, progress
+        )
+        return Evaluation([report], payload)
+    opened = open_with_postprocess(encoder, options.data_dir or Path(), progress, force=force)
+    result = run(opened)
+    progress.detail(f"mteb results are in {folder}")
+    reports = [mteb_task_report(result, opened.name), mteb_category_report(result, opened.name)]
+    return Evaluation(reports, record(opened, result))
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _import_mteb() -> Any:

@@ -1,12 +1,15 @@
-"""What users choose about an evaluation; a light module, read for `--help`."""
+"""What users choose about an evaluation; a light module, read for ``--help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.config import ModelOptions
+from simcse_cli.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
+from simcse_cli.config import DATA_VARIABLE, DataOptions, ModelOptions
 from simcse_cli.settings import setting
 
 _WORDS, _VECTORS, _POSTPROCESS = "Word vectors", "Vectors from elsewhere", "Post-processing"
+_CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
+_CACHE_VARIABLE = "SIMCSE_CACHE"
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,84 @@ class EncoderOptions(ModelOptions):
         "Keep the fitted one (.safetensors) for `simcse encode --postprocess FILE`.",
         group=_POSTPROCESS,
     )
+
+
+@dataclass(frozen=True)
+class SuiteOptions(DataOptions):
+    """What STS and transfer tasks have in common."""
+
+    tasks: str | None = setting(None, "Comma-separated task names, for example STS12,STSBenchmark.")
+    ci: bool = setting(False, "Add 95% bootstrap confidence intervals.", "--ci")
+    save_scores: Path | None = setting(None, "Write the prediction of every example here, as JSON lines.")
+    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints")
+
+
+@dataclass(frozen=True)
+class StsOptions(SuiteOptions):
+    """How STS is scored."""
+
+    protocol: StsProtocol = setting(
+        StsProtocol.SIMCSE, "Setting of a paper (Table B.1); single flags below override it."
+    )
+    aggregation: Aggregation | None = setting(
+        None, "How the subsets of a year become one score; default: the protocol's (all)."
+    )
+    metric: Metric | None = setting(
+        None, "Correlation with the gold scores; default: the protocol's (spearman)."
+    )
+    regressor: bool | None = setting(
+        None, "Train a regressor on STS-B and SICK-R, as SentEval does.", "--regressor/--no-regressor"
+    )
+    split: str = setting("test", "test, dev, train or all (the last three: STS-B and SICK-R only).")
+    cache_dir: Path | None = setting(
+        None,
+        "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
+        env=_CACHE_VARIABLE,
+    )
+    cache: bool = setting(True, "With --checkpoints: keep and reuse finished ones.", "--cache/--no-cache")
+    write_sentences: Path | None = setting(
+        None, "Only write the sentences of the tasks, one per line, to encode them elsewhere."
+    )
+
+
+@dataclass(frozen=True)
+class TransferOptions(SuiteOptions):
+    """How transfer tasks are scored."""
+
+    protocol: TransferProtocol = setting(
+        TransferProtocol.DEFAULT, "default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."
+    )
+    probe: Probe = setting(
+        Probe.SENTEVAL, "senteval: the original classifier; sklearn: LogisticRegressionCV."
+    )
+    cache_dir: Path | None = setting(
+        None,
+        "Where vectors and finished tasks are kept; default: simcse in the user's cache folder.",
+        env=_CACHE_VARIABLE,
+    )
+    cache: bool = setting(True, "Keep and reuse vectors and finished tasks.", "--cache/--no-cache")
+
+
+@dataclass(frozen=True)
+class MtebOptions:
+    """Which tasks of MTEB are run, and where data and results are."""
+
+    tasks: str | None = setting(
+        None, "Comma-separated mteb tasks, for example STS12,SICK-R; default: all of --benchmark."
+    )
+    benchmark: str | None = setting(
+        None, 'Benchmark of mteb; default: "MTEB(eng, v1)", the 56 datasets of the papers.'
+    )
+    category: str | None = setting(
+        None, "Only these categories, comma-separated, for example STS,Classification."
+    )
+    data_dir: Path | None = setting(
+        None,
+        "Look here first: folders of datasets as downloaded from the Hub, or a SentEval folder.",
+        env=DATA_VARIABLE,
+    )
+    results_dir: Path | None = setting(
+        None, "Folder of mteb results; finished tasks are taken from it. Default: in the user's cache."
+    )
+    rerun: bool = setting(False, "Run finished tasks again.", "--rerun")
+    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints")

@@ -1,24 +1,18 @@
-"""`simcse eval SUITE --checkpoints`: every checkpoint that a run keeps, in one table."""
+"""``--checkpoints``: every checkpoint that a run keeps, in one table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from simcse_cli.choices import OutputFormat
-from simcse_cli.commands._encoders import OpenEncoder, load_chosen, open_model
-from simcse_cli.console import Console
+from simcse_cli.errors import UsageError
+from simcse_cli.evaluation.encoders import OpenEncoder, open_model
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.evaluation.tables import CheckpointView
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
+from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
-
-CheckpointsOption = Annotated[
-    bool,
-    typer.Option(
-        "--checkpoints", help="Score every checkpoint kept in the run folder --model, and mark the best."
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -30,93 +24,68 @@ class ScoredCheckpoint:
     result: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class CheckpointView:
-    """How the results of a suite are shown along a run.
-
-    Attributes:
-        by: key of the result whose highest value is the best.
-        title: of the table.
-        columns: between step and mark.
-        row: takes the cells of ``columns`` out of a result.
-        notes: under the table.
-    """
-
-    by: str
-    title: str
-    columns: Sequence[Column]
-    row: Callable[[dict[str, Any]], dict[str, Any]]
-    notes: Sequence[str]
-
-
-def check_checkpoints(encoder: EncoderOptions, others: Mapping[str, Any]) -> None:
+def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:
     """Refuse what makes no sense for the checkpoints of a run.
 
     Args:
-        encoder: must name a run folder.
-        others: options of the suite that exclude ``--checkpoints``, by flag.
+        options: must name a run folder.
+        others: what excludes ``--checkpoints``, by flag.
 
     Raises:
-        typer.BadParameter: names the option, or what --model should be.
+        UsageError: names the option, or what --model should be.
     """
     own = ("vectors", "embeddings", "postprocess", "save_postprocess")
-    given = {f"--{name.replace('_', '-')}": getattr(encoder, name) for name in own} | dict(others)
+    given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in own} | dict(others)
     for flag, value in given.items():
         if value:
-            raise typer.BadParameter(f"excludes {flag}", param_hint="--checkpoints")
-    if not (Path(encoder.model) / "run.json").is_file():
-        raise typer.BadParameter(
-            f"need --model RUN, a run folder of `simcse train`, not {encoder.model}",
-            param_hint="--checkpoints",
+            raise UsageError(f"excludes {flag}", option="--checkpoints")
+    if not (Path(options.model) / "run.json").is_file():
+        raise UsageError(
+            f"need --model RUN, a run folder of `simcse train`, not {options.model}",
+            option="--checkpoints",
         )
 
 
-def show_checkpoints(
-    encoder: EncoderOptions,
+def evaluate_checkpoints(
+    options: EncoderOptions,
     score: Callable[[OpenEncoder], dict[str, Any]],
     describe: Callable[[dict[str, Any], str], CheckpointView],
-    console: Console,
-    fmt: OutputFormat,
-    **outputs: Any,
-) -> None:
-    """Score every checkpoint that the run keeps and show the table, in step order.
+    progress: Progress,
+) -> tuple[Report, dict[str, Any]]:
+    """Return the table and the JSON object of every checkpoint that a run keeps, in step order.
 
     Args:
-        encoder: names the run.
+        options: name the run.
         score: returns the result object of one checkpoint.
         describe: says how to show the results, given one of them and the run.
-        console: shows progress and the table.
-        fmt: of the table.
-        **outputs: further options of ``Console.emit``.
+        progress: told about each of them.
 
     Raises:
         CheckpointError: the run has no model yet, or a state cannot be read.
     """
     scored = [
         ScoredCheckpoint(step, is_model, score(opened))
-        for step, is_model, opened in _open_checkpoints(encoder, console)
+        for step, is_model, opened in _open_checkpoints(options, progress)
     ]
-    view = describe(scored[0].result, encoder.model)
-    payload = checkpoints_payload(scored, encoder.model, view.by)
-    console.emit(checkpoints_report(scored, view), payload, fmt, **outputs)
+    view = describe(scored[0].result, options.model)
+    return checkpoints_report(scored, view), checkpoints_payload(scored, options.model, view.by)
 
 
-def _open_checkpoints(encoder: EncoderOptions, console: Console) -> Iterator[tuple[int, bool, OpenEncoder]]:
-    from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
+def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, OpenEncoder]]:
 
-    run_dir = Path(encoder.model)
+    run_dir = Path(options.model)
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:
-        console.warn(
+        progress.warn(
             f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
         )
     for checkpoint in kept:
-        model = load_chosen(encoder, console)
+        model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
             load_state_weights(model, checkpoint.path)
-        console.info(f"step {checkpoint.step:,} of {run_dir}")
-        opened = open_model(model, encoder, console)
-        named = replace(opened, name=f"{encoder.model} step {checkpoint.step}")
+        progress.info(f"step {checkpoint.step:,} of {run_dir}")
+        opened = open_model(model, options, progress)
+        named = replace(opened, name=f"{options.model} step {checkpoint.step}")
         yield checkpoint.step, checkpoint.is_model, named
 
 

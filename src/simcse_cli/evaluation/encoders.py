@@ -1,20 +1,21 @@
-"""From encoder options to a function that encodes: a model, word vectors or a file of vectors."""
+"""The encoder that is judged: a model, word vectors, or a file of vectors."""
 
 import functools
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
-
-import typer
+from typing import Any, Protocol
 
 from simcse_cli.choices import Precision
-from simcse_cli.console import Console
+from simcse_cli.errors import UsageError
+from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.evaluation.options import EncoderOptions
-
-if TYPE_CHECKING:
-    from simcse_cli.evaluation.embedding_cache import Encode
-    from simcse_cli.models.encoder import SentenceEncoder
-    from simcse_cli.postprocess.registry import FittedPostProcessor
+from simcse_cli.models.bilstm_max import BiLstmMax
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.precomputed import PrecomputedVectors
+from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
+from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
+from simcse_cli.progress import Progress
 
 
 class _Fixed(Protocol):
@@ -24,11 +25,9 @@ class _Fixed(Protocol):
     dim: int
 
     @property
-    def digest(self) -> str:
-        """Digest of what determines its vectors."""
+    def digest(self) -> str: ...
 
-    def encode(self, sentences: Any, *, progress: Any = None) -> Any:
-        """Return one vector per sentence."""
+    def encode(self, sentences: Any, *, progress: Any = None) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,13 @@ class OpenEncoder:
     digest: str
     dim: int
     precision: Precision
-    encode: "Encode"
+    encode: Encode
     postprocess: dict[str, Any] | None = None
+
+    @property
+    def cache_key(self) -> str:
+        """Text that changes whenever the vectors of a sentence do."""
+        return f"{self.digest}/{self.precision}"
 
     def facts(self) -> dict[str, Any]:
         """Return what result files record of the encoder."""
@@ -63,10 +67,8 @@ class OpenEncoder:
             "postprocess": self.postprocess,
         }
 
-    def then(self, fitted: "FittedPostProcessor", label: str) -> "OpenEncoder":
+    def then(self, fitted: FittedPostProcessor, label: str) -> "OpenEncoder":
         """Return the encoder followed by a post-processor that was fitted on its vectors."""
-        from simcse_cli.postprocess.registry import check_encoder
-
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
         return replace(
             self,
@@ -78,47 +80,34 @@ class OpenEncoder:
         )
 
 
-def load_chosen(options: EncoderOptions, console: Console) -> "SentenceEncoder":
-    """Return the model of ``--model`` with its pooler, device and precision."""
-    from simcse_cli.models.checkpoint import load_for_encoding
-
-    return load_for_encoding(options.model, options, console)
-
-
-def open_encoder(options: EncoderOptions, console: Console) -> OpenEncoder:
+def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
     """Return the encoder that the options name, without post-processing.
 
     Raises:
-        typer.BadParameter: options that exclude each other, or one that needs another.
+        UsageError: options that exclude each other, or one that needs another.
     """
     _check_sources(options)
-    fixed = _open_fixed(options, console)
+    fixed = _open_fixed(options, progress)
     if fixed is None:
-        return open_model(load_chosen(options, console), options, console)
-    console.detail(f"{fixed.name}: {fixed.dim} dimensions")
-    encode = functools.partial(fixed.encode, progress=console)
+        return open_model(load_for_encoding(options.model, options, progress), options, progress)
+    progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
+    encode = functools.partial(fixed.encode, progress=progress)
     return OpenEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
 
 
-def open_model(model: "SentenceEncoder", options: EncoderOptions, console: Console) -> OpenEncoder:
+def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> OpenEncoder:
     """Return a loaded model as the encoder that the options name."""
-    encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=console)
+    encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
     return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
 
 
-def _open_fixed(options: EncoderOptions, console: Console) -> _Fixed | None:
+def _open_fixed(options: EncoderOptions, progress: Progress) -> _Fixed | None:
     if options.embeddings is not None and options.sentences is not None:
-        from simcse_cli.models.precomputed import PrecomputedVectors
-
         return PrecomputedVectors(options.embeddings, options.sentences)
     if options.vectors is None:
         return None
-    from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
-
-    words = WordVectors(options.vectors, progress=console)
+    words = WordVectors(options.vectors, progress=progress)
     if options.bilstm is not None:
-        from simcse_cli.models.bilstm_max import BiLstmMax
-
         return BiLstmMax(options.bilstm, words)
     frequencies = None if options.sif_counts is None else read_word_frequencies(options.sif_counts)
     return WordAverage(words, frequencies)
@@ -126,11 +115,11 @@ def _open_fixed(options: EncoderOptions, console: Console) -> _Fixed | None:
 
 def _check_sources(options: EncoderOptions) -> None:
     if (options.embeddings is None) != (options.sentences is None):
-        raise typer.BadParameter("--embeddings and --sentences need each other", param_hint="--embeddings")
+        raise UsageError("--embeddings and --sentences need each other", option="--embeddings")
     if options.embeddings is not None and options.vectors is not None:
-        raise typer.BadParameter("excludes --vectors", param_hint="--embeddings")
+        raise UsageError("excludes --vectors", option="--embeddings")
     for flag, value in (("--sif-counts", options.sif_counts), ("--bilstm", options.bilstm)):
         if value is not None and options.vectors is None:
-            raise typer.BadParameter("needs word vectors: --vectors glove.840B.300d.txt", param_hint=flag)
+            raise UsageError("needs word vectors: --vectors glove.840B.300d.txt", option=flag)
     if options.sif_counts is not None and options.bilstm is not None:
-        raise typer.BadParameter("excludes --bilstm", param_hint="--sif-counts")
+        raise UsageError("excludes --bilstm", option="--sif-counts")

@@ -1,0 +1,239 @@
+"""`simcse eval sts` and `simcse eval transfer`: open the encoder, score it, and make tables of the result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.data.senteval import Split
+from simcse_cli.errors import UsageError
+from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
+from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.fitting import (
+    open_with_postprocess,
+    per_task_name,
+    per_task_postprocess,
+    plan_postprocess,
+    with_postprocess,
+)
+from simcse_cli.evaluation.options import EncoderOptions, StsOptions, TransferOptions
+from simcse_cli.evaluation.regressor import with_regressor
+from simcse_cli.evaluation.sts import (
+    StsResult,
+    StsSetting,
+    evaluate_cached,
+    evaluate_per_task,
+    evaluate_sts,
+    read_available_tasks,
+    resolve_setting,
+    sts_intervals,
+    sts_key,
+    sts_pair_scores,
+)
+from simcse_cli.evaluation.tables import (
+    add_intervals,
+    sts_report,
+    sts_view,
+    subset_report,
+    transfer_report,
+    transfer_view,
+)
+from simcse_cli.evaluation.transfer import (
+    TransferResult,
+    evaluate_transfer,
+    require_transfer_files,
+    transfer_intervals,
+    transfer_predictions,
+)
+from simcse_cli.files import atomic_text, check_output
+from simcse_cli.metrics import find_tasks
+from simcse_cli.predictions import write_pair_scores, write_predictions
+from simcse_cli.prepare.demo import data_dir_or_demo
+from simcse_cli.progress import Progress
+from simcse_cli.report import Report
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a suite shows: tables, and the JSON object."""
+
+    reports: Sequence[Report]
+    payload: dict[str, Any]
+
+
+def eval_sts(
+    encoder: EncoderOptions,
+    options: StsOptions,
+    progress: Progress,
+    *,
+    per_subset: bool = False,
+    force: bool = False,
+) -> Evaluation | None:
+    """Score STS.
+
+    Args:
+        encoder: which encoder.
+        options: what is scored, and how.
+        progress: told about the work.
+        per_subset: add a table of the subsets.
+        force: overwrite the files that options name.
+
+    Returns:
+        None where only the sentences were to be written.
+    """
+    if options.split not in ("train", "dev", "test", "all"):
+        raise UsageError("need train, dev, test or all", option="--split")
+    split = cast(Split, options.split)
+    setting = resolve_setting(
+        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
+    )
+    if setting.regressor and split != "test":
+        raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
+    data_dir = data_dir_or_demo(options.data_dir, progress)
+    for path in (options.save_scores, options.write_sentences):
+        if path is not None:
+            check_output(path, force=force)
+    tasks = parse_tasks(options.tasks, STS_TASKS)
+    if options.tasks is None and split != "test":
+        tasks = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    run = partial(_run_sts, data_dir=data_dir, setting=setting, split=split, progress=progress)
+    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
+
+    if options.checkpoints:
+        check_checkpoints(
+            encoder,
+            {
+                "--ci": options.ci,
+                "--save-scores": options.save_scores,
+                "--write-sentences": options.write_sentences,
+            },
+        )
+        key = sts_key(data_dir, tasks, split, setting)
+        folder = cache_folder(options.cache_dir, options.cache, progress)
+
+        def score(opened: OpenEncoder) -> dict[str, Any]:
+            cache = EvaluationCache(folder, opened.cache_key)
+            kept = evaluate_cached(lambda: run(opened.encode, tasks=tasks), cache, key)
+            return {**opened.facts(), **recorded, **kept}
+
+        report, payload = evaluate_checkpoints(encoder, score, sts_view, progress)
+        return Evaluation([report], payload)
+
+    if options.write_sentences is not None:
+        write_sts_sentences(options.write_sentences, data_dir, tasks, split, progress, force=force)
+        return None
+    plan = plan_postprocess(encoder, force=force)
+    opened = open_encoder(encoder, progress)
+    if plan is not None and plan.is_per_task:
+        for_task = per_task_postprocess(opened, plan, data_dir, progress)
+        result = evaluate_per_task(lambda task: run(for_task(task), tasks=(task,)), tasks, progress=progress)
+        opened = per_task_name(opened, plan)
+    else:
+        opened = with_postprocess(opened, plan, data_dir, progress, force=force)
+        result = run(opened.encode, tasks=tasks)
+
+    reports = [
+        sts_report(replace(result, metric=each), opened.name, opened.pooler) for each in setting.metrics
+    ]
+    payload = result.to_json(**opened.facts(), **recorded)
+    if options.ci:
+        add_intervals(reports[0], payload, sts_intervals(result))
+    if per_subset:
+        reports.append(subset_report(result))
+    if options.save_scores is not None:
+        write_pair_scores(options.save_scores, sts_pair_scores(result, data_dir), force=force)
+        payload["pair_scores"] = str(options.save_scores)
+    return Evaluation(reports, payload)
+
+
+def eval_transfer(
+    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
+) -> Evaluation:
+    """Score transfer tasks; ``force`` overwrites the files that options name."""
+    data_dir = options.data_dir
+    if data_dir is None:
+        raise UsageError("need a SentEval folder (or SIMCSE_DATA)", option="--data-dir")
+    tasks = parse_tasks(options.tasks, TRANSFER_TASKS)
+    if options.save_scores is not None:
+        check_output(options.save_scores, force=force)
+    require_transfer_files(data_dir, tasks)
+    folder = cache_folder(options.cache_dir, options.cache, progress)
+
+    def run(opened: OpenEncoder) -> TransferResult:
+        return evaluate_transfer(
+            opened.encode,
+            data_dir,
+            tasks=tasks,
+            protocol=options.protocol,
+            probe=options.probe,
+            cache=EvaluationCache(folder, opened.cache_key, keep_vectors=not options.checkpoints),
+            progress=progress,
+        )
+
+    if options.checkpoints:
+        check_checkpoints(encoder, {"--ci": options.ci, "--save-scores": options.save_scores})
+        report, payload = evaluate_checkpoints(
+            encoder, lambda opened: run(opened).to_json(**opened.facts()), transfer_view, progress
+        )
+        return Evaluation([report], payload)
+
+    opened = open_with_postprocess(encoder, data_dir, progress, force=force)
+    result = run(opened)
+    report = transfer_report(result, opened.name, opened.pooler)
+    payload = result.to_json(**opened.facts())
+    if options.ci:
+        add_intervals(report, payload, transfer_intervals(result))
+    if options.save_scores is not None:
+        write_predictions(options.save_scores, transfer_predictions(result), force=force)
+        payload["predictions"] = str(options.save_scores)
+    return Evaluation([report], payload)
+
+
+def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tasks of a comma-separated list, or all.
+
+    Raises:
+        UsageError: a name is unknown; the nearest one is suggested.
+    """
+    if text is None:
+        return known
+    try:
+        return find_tasks(text, known)
+    except ValueError as error:
+        raise UsageError(str(error), option="--tasks") from None
+
+
+def _run_sts(
+    encode: Encode,
+    *,
+    data_dir: Path,
+    tasks: Sequence[str],
+    setting: StsSetting,
+    split: Split,
+    progress: Progress,
+) -> StsResult:
+    result = evaluate_sts(
+        encode,
+        data_dir,
+        tasks=tasks,
+        metric=setting.metric,
+        aggregation=setting.aggregation,
+        split=split,
+        progress=progress,
+    )
+    return with_regressor(result, encode, data_dir, progress=progress) if setting.regressor else result
+
+
+def write_sts_sentences(
+    target: Path, data_dir: Path, tasks: Sequence[str], split: Split, progress: Progress, *, force: bool
+) -> None:
+    """Write every distinct sentence of the tasks, for models that are run elsewhere."""
+    found, _ = read_available_tasks(data_dir, tasks, split, progress)
+    subsets = [subset for task in found.values() for subset in task.subsets.values()]
+    distinct = dict.fromkeys(sentence for subset in subsets for sentence in (*subset.left, *subset.right))
+    with atomic_text(target, force=force) as stream:
+        stream.writelines(f"{sentence}\n" for sentence in distinct)
+    progress.info(f"wrote {target}: {len(distinct):,} sentences")
