@@ -67,7 +67,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     Raises:
         ConfigError: none of ``available`` is called so; names the nearest.
     """
-    by_name = {_squeeze(text): measure for measure in available for text in (label(measure), measure)}
+    by_name = _by_name(available)
     if _squeeze(name) not in by_name:
         near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
         raise ConfigError(
@@ -83,7 +83,7 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ValueError: a name is unknown (the nearest one is suggested), or there is none.
     """
-    by_name = {_squeeze(name): task for task in known for name in (task, label(task))}
+    by_name = _by_name(known)
     chosen = []
     for name in (part.strip() for part in text.split(",") if part.strip()):
         if _squeeze(name) not in by_name:
@@ -94,6 +94,15 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise ValueError(f"no task in {text!r}; known: {', '.join(known)}")
     return tuple(dict.fromkeys(chosen))
+
+
+def _by_name(measures: Iterable[str]) -> dict[str, str]:
+    """Return the measures by the names they go by; papers print SST-2 as SST."""
+    return {
+        _squeeze(text): measure
+        for measure in measures
+        for text in (measure.replace("SST2", "SST"), label(measure), measure)
+    }
 
 
 def _squeeze(text: str) -> str:

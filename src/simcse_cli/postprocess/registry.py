@@ -1,7 +1,6 @@
 """Post-processors by name, and their files: ``.safetensors`` arrays with a JSON record in the header."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -138,31 +137,6 @@ def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: 
     raise CheckpointError(
         f"{place} was fitted on the vectors of {record.encoder}: {found}", hint=_HOW_TO_SAVE
     )
-
-
-def with_saved(
-    encode: Callable[..., FloatArray], path: Path, *, dim: int, digest: str, normalize: bool
-) -> tuple[Callable[..., FloatArray], int]:
-    """Return an encode function that applies a saved post-processor, and the dimension of its vectors.
-
-    Args:
-        encode: gives the vectors of the encoder as they are.
-        path: file of the post-processor.
-        dim: dimension of the encoder's vectors.
-        digest: of the encoder's weights and pooler.
-        normalize: scale the processed vectors to length 1; zero vectors stay zero.
-
-    Raises:
-        DataError: no such file.
-        CheckpointError: not a post-processor, or fitted on another encoder.
-    """
-    fitted = load(path)
-    check_encoder(fitted, dim=dim, digest=digest, place=str(path))
-
-    def encode_and_apply(sentences: Sequence[str], **options: Any) -> FloatArray:
-        return fitted.apply(encode(sentences, **options), normalize=normalize)
-
-    return encode_and_apply, fitted.processor.n_features_out
 
 
 _HOW_TO_SAVE = (
