@@ -18,12 +18,13 @@ import torch
 
 from measure import data_dir
 from simcse_cli.choices import DropoutMode, Precision
-from simcse_cli.commands.train import train
 from simcse_cli.comparison.published import load_table
 from simcse_cli.config import TrainConfig
-from simcse_cli.console import Console
+from simcse_cli.data.senteval import read_stsb_file
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.training.dev import evaluate_dev, read_dev_set
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training.dev import evaluate_dev
+from simcse_cli.training.run import train_run
 
 # Row of the published tables, or the report's way to do it -> settings.
 ROWS: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def write_corpus(path: Path) -> Path:
 def dev_score(model: Path | str, dev_file: Path) -> float | None:
     """Return the Spearman correlation on STS-B dev with the vector the run trained: [CLS] without the head."""
     encoder = load_encoder(str(model), pooler="cls_before_pooler", force_pooler=True, device="cpu")
-    return evaluate_dev(encoder.encode, read_dev_set(dev_file)).score
+    return evaluate_dev(encoder.encode, read_stsb_file(dev_file)).score
 
 
 def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -> float | None:
@@ -81,7 +82,7 @@ def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -
             seed=seed,
             **ROWS[row],
         )
-        train(settings, run_dir, Console(quiet=True), force=True)
+        train_run(settings, run_dir, SilentProgress(), force=True)
         kept.write_text(json.dumps({"dev": dev_score(run_dir / "model", dev_file)}), encoding="utf-8")
         for folder in ("model", "checkpoint"):
             shutil.rmtree(run_dir / folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def step(model: str, batch_size: int, micro_batch_size: int | None) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
-        trainer.train_step(0, trainer.make_batch(0))
+        trainer.train_step(0, trainer.batches.make(0))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

@@ -107,7 +107,7 @@ def ours(folder: str, steps: int, *, pooler: Pooler, precision: str, work: Path,
 
     def run() -> tuple[float, float]:
         clock = StepClock()
-        for step, batch in enumerate(prefetch(trainer.make_batch, range(steps + 1))):
+        for step, batch in enumerate(prefetch(trainer.batches.make, range(steps + 1))):
             trainer.train_step(step, batch)
             clock.on_step_end(None, None, None)
         return clock.elapsed()

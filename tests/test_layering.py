@@ -58,7 +58,6 @@ ROOMS = {
 }
 EVERYWHERE = {"numpy", "torch"}
 EXTRAS = ("faiss", "mteb", "optuna", "sentence_transformers", "sklearn")
-PENDING_ROOMS = {("commands", "yaml")}
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 PENDING_DECLARATIONS = {"llvmlite"}
@@ -69,13 +68,10 @@ PENDING_LAZY = {
     "models/packed/backbone.py",
     "models/packed/embeddings.py",
     "models/packed/fused.py",
-    "training/loop.py",
-    "training/setup.py",
 }
 
 # `files` opens `-`, the standard streams as files.
 WRITERS = {"console.py", "files.py"}
-PENDING_WRITERS = {"commands/_train_processes.py"}
 
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
@@ -145,8 +141,9 @@ def test_imports_in_functions_are_those_of_commands(path):
 def test_packages_stay_in_their_rooms(path):
     for package in third_party(path) - EVERYWHERE:
         assert package in ROOMS, f"{place(path)} imports {package}, which has no room"
-        allowed = room(path) in ROOMS[package] or (room(path), package) in PENDING_ROOMS
-        assert allowed, f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
+        assert room(path) in ROOMS[package], (
+            f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
+        )
 
 
 @pytest.mark.parametrize("package", EXTRAS)
@@ -166,7 +163,7 @@ def test_imported_packages_are_declared():
 
 @each_module
 def test_only_the_console_prints(path):
-    if place(path) in WRITERS | PENDING_WRITERS:
+    if place(path) in WRITERS:
         return
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute):

@@ -122,6 +122,10 @@ class Console:
             self._warned.add(message)
             self._say(message, style="bold yellow", prefix="warning: ")
 
+    def relay(self, text: str) -> None:
+        """Write to stderr what another process wrote there, quiet or not."""
+        sys.stderr.write(text)
+
     def error(self, error: SimcseError) -> None:
         """Show what went wrong and what helps."""
         self._say(error.message, style="bold red", prefix="error: ")

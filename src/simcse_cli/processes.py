@@ -2,8 +2,10 @@
 
 import atexit
 import os
+from collections.abc import Iterable
 
-from torch import distributed
+import torch
+from torch import distributed, nn
 
 
 def process_rank() -> int:
@@ -24,3 +26,25 @@ def leave_group_at_exit() -> None:
 def _leave_group() -> None:
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
+    """Average gradients over processes, as DDP does by itself."""
+    if n_processes == 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            distributed.all_reduce(parameter.grad)
+            parameter.grad /= n_processes
+
+
+def average_numbers(
+    *groups: dict[str, float], n_processes: int, device: torch.device
+) -> tuple[dict[str, float], ...]:
+    """Return numbers averaged over processes, all in one exchange; each process has the same names."""
+    if n_processes == 1:
+        return groups
+    numbers = torch.tensor([n for group in groups for n in group.values()], device=device)
+    distributed.all_reduce(numbers)
+    means = iter((numbers / n_processes).tolist())
+    return tuple({name: next(means) for name in group} for group in groups)

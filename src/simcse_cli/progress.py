@@ -33,6 +33,9 @@ class Progress(Protocol):
     def warn(self, message: str) -> None:
         """Tell the user something is probably wrong."""
 
+    def relay(self, text: str) -> None:
+        """Show as it is what another process had to say, its errors among it."""
+
 
 class _SilentTask:
     def advance(self, amount: float = 1) -> None:
@@ -60,6 +63,9 @@ class SilentProgress:
         """Ignore."""
 
     def detail(self, message: str) -> None:
+        """Ignore."""
+
+    def relay(self, text: str) -> None:
         """Ignore."""
 
     def warn(self, message: str) -> None:

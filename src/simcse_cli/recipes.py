@@ -1,5 +1,6 @@
 """Recipes and sweeps in YAML: files of the user's own, or those that come with the toolkit."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, UsageError
 
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
@@ -50,4 +51,19 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`")
+    return values
+
+
+def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, Any]:
+    """Return ``KEY=VALUE`` arguments of an option as a mapping; a value is read as in YAML.
+
+    Raises:
+        UsageError: an item has no ``=``.
+    """
+    values: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"{item!r}; need KEY=VALUE", option=option)
+        values[key.strip().replace("-", "_")] = yaml.safe_load(value)
     return values

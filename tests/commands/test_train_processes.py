@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.commands import _train_processes
-from simcse_cli.commands._train_processes import first_failure, free_port, launch, without_flag
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training import launch as launching
+from simcse_cli.training.launch import Stopped, first_failure, free_port, launch, without_flag
 
 
 def test_the_flag_is_not_passed_on():
@@ -42,7 +43,9 @@ def test_the_first_failure_does_not_wait_for_the_others():
 
 
 def test_an_error_of_all_processes_is_shown_once(capfd):
-    assert launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"]) == 2
+    with pytest.raises(Stopped) as caught:
+        launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"], SilentProgress())
+    assert caught.value.exit_code == 2
     assert capfd.readouterr().err.count("nonsense") == 1
 
 
@@ -80,14 +83,13 @@ def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
     """Let launched commands run in this process; return number of processes and exit code of each."""
     done = []
 
-    def run_here(n_processes, arguments, *, environment, shows_result):
+    def run_here(n_processes, arguments, progress, *, environment, shows_result):
         assert "SIMCSE_LR" not in environment
         with monkeypatch.context() as patch:
             patch.delenv("SIMCSE_LR")
             done.append((n_processes, invoke(*arguments).exit_code))
-        return done[-1][1]
 
-    monkeypatch.setattr(_train_processes, "launch", run_here)
+    monkeypatch.setattr(launching, "launch", run_here)
     monkeypatch.setenv("SIMCSE_LR", "1e-5")
     return done
 
@@ -105,7 +107,10 @@ def test_every_seed_is_launched_with_its_settings(invoke, arguments, launches, t
 
 
 def test_a_failed_launch_ends_the_runs_with_its_exit_code(invoke, arguments, monkeypatch, tmp_path):
-    monkeypatch.setattr(_train_processes, "launch", lambda *_, **__: 1)
+    def fail(*_, **__):
+        raise Stopped(exit_code=1)
+
+    monkeypatch.setattr(launching, "launch", fail)
     outcome = invoke(*arguments, "-o", tmp_path / "runs", "--seeds", "1,2", "--num-processes", "2")
     assert outcome.exit_code == 1
 

@@ -15,7 +15,7 @@ from simcse_cli.evaluation.sts import evaluate_sts
 from simcse_cli.evaluation.transfer import evaluate_transfer
 from simcse_cli.files import sha256_file
 from simcse_cli.progress import SilentProgress
-from simcse_cli.training.dev_data import build_dev_set
+from simcse_cli.training.dev import build_dev_set
 
 
 def encode(sentences):

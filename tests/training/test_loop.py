@@ -158,7 +158,7 @@ def test_first_loss_is_the_closed_form(settings, tmp_path):
     )
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
-    batch = trainer.make_batch(0)
+    batch = trainer.batches.make(0)
     vectors = parts.objective.encoder.encode([texts[0] for texts in batch.texts], max_length=32).astype(
         np.float64
     )
@@ -184,7 +184,7 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
     )
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
-    batch = trainer.make_batch(0)
+    batch = trainer.batches.make(0)
     views = [
         parts.objective.encoder.encode(list(v), max_length=32).astype(np.float64)
         for v in zip(*batch.texts, strict=True)
@@ -204,7 +204,7 @@ def test_fixed_dropout_gives_one_vector_for_both_views(settings, tmp_path):
     config = dataclasses.replace(settings, dropout_mode=DropoutMode.FIXED)
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
-    batch = trainer.make_batch(0)
+    batch = trainer.batches.make(0)
     assert len(batch.rows) == 8
     parts.objective.train()
     (embeddings,) = parts.objective.encode(batch)
@@ -250,7 +250,7 @@ def _gradients(
     config = dataclasses.replace(config, batch_size=batch_size)
     trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
     trainer.module.train()
-    losses, _ = trainer._losses(trainer.make_batch(0))
+    losses, _ = trainer.backward(trainer.batches.make(0))
     gradients = {name: p.grad for name, p in trainer.objective.named_parameters() if p.grad is not None}
     return float(sum(losses.values()).detach()), gradients
 

@@ -8,20 +8,9 @@ from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files import read_json
 from simcse_cli.progress import SilentProgress
 from simcse_cli.runs import RunRecord
-from simcse_cli.training.sweep import (
-    Grid,
-    Interrupted,
-    Search,
-    Trial,
-    best_trial,
-    deviation_of,
-    mean_of,
-    nest_options,
-    read_plan,
-    run_or_reuse,
-    run_seeds,
-    run_sweep,
-)
+from simcse_cli.training.launch import Stopped
+from simcse_cli.training.seeds import mean_score, run_or_reuse, run_seeds, score_deviation
+from simcse_cli.training.sweep import Grid, Search, Trial, best_trial, nest_options, read_plan, run_sweep
 
 
 class FakeTraining:
@@ -74,13 +63,13 @@ def test_run_sweep_trains_every_combination_for_every_seed(tmp_path):
     assert not list(tmp_path.rglob("checkpoint"))
     record = read_json(tmp_path / "sweep.json")
     assert record["best"] == best_trial(trials).name == "lr=3e-05,batch_size=8"
-    assert record["trials"][0]["score"] == pytest.approx(mean_of(trials[0].scores))
+    assert record["trials"][0]["score"] == pytest.approx(mean_score(trials[0].scores))
     assert record["trials"][0]["deviation"] == pytest.approx(math.sqrt(2) / 2 / 1000)
 
 
 def test_run_sweep_resumes_where_it_was_stopped(tmp_path):
     stopped, resumed, whole = FakeTraining(stop_at=5), FakeTraining(), FakeTraining()
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         sweep(tmp_path / "a", stopped)
     trials = sweep(tmp_path / "a", resumed)
     assert len(resumed.trained) == 8
@@ -90,7 +79,7 @@ def test_run_sweep_resumes_where_it_was_stopped(tmp_path):
 def test_search_repeats_itself_after_a_stop(tmp_path):
     pytest.importorskip("optuna")
     ranges = {"lr": {"low": 1e-6, "high": 1e-3, "log": True}, "batch_size": {"choices": [8, 16]}}
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         sweep(tmp_path / "a", FakeTraining(stop_at=9), Search(ranges, 14, seed=3), seeds=())
     resumed = FakeTraining()
     trials = sweep(tmp_path / "a", resumed, Search(ranges, 14, seed=3), seeds=())
@@ -118,8 +107,8 @@ def test_run_seeds_with_one_seed_trains_in_the_folder_itself(tmp_path):
     [([0.5, 0.7], 0.6, math.sqrt(0.02)), ([0.5], 0.5, None), ([0.5, None], None, None), ([], None, None)],
 )
 def test_mean_and_deviation_leave_nothing_missing_out(scores, mean, deviation):
-    assert mean_of(scores) == (mean if mean is None else pytest.approx(mean))
-    assert deviation_of(scores) == (deviation if deviation is None else pytest.approx(deviation))
+    assert mean_score(scores) == (mean if mean is None else pytest.approx(mean))
+    assert score_deviation(scores) == (deviation if deviation is None else pytest.approx(deviation))
 
 
 def test_best_trial_ignores_missing_scores():

@@ -1,11 +1,111 @@
-"""Batches made in a background thread, in the order and with the content that seed and step decide."""
+"""Which examples each step sees, and their batches: functions of seed and step alone, so that runs resume exactly."""
 
 import queue
 import threading
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.config import TrainConfig
+from simcse_cli.objectives.base import Batch, Objective
 
 T = TypeVar("T")
+Indices = NDArray[np.int64]
+
+
+class BatchMaker:
+    """Makes the batches of a run on one process.
+
+    Args:
+        objective: turns data into examples and examples into batches.
+        data: as the objective reads it.
+        n_examples: of an epoch.
+        config: seed, batch size and bucketing.
+        rank: 0-based number of this process.
+        n_processes: how many share a batch.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        data: Any,
+        n_examples: int,
+        config: TrainConfig,
+        *,
+        rank: int = 0,
+        n_processes: int = 1,
+    ) -> None:
+        self._objective, self._data, self._config = objective, data, config
+        self._rank, self._n_processes = rank, n_processes
+        self.global_batch_size = config.batch_size * n_processes
+        self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
+        self._epoch: tuple[int, Sequence[Any], Indices] | None = None
+
+    def make(self, step: int) -> Batch:
+        """Return this process's batch of a 0-based step."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        examples, order = self._shuffled(epoch)
+        start = step_in_epoch * self.global_batch_size
+        batch = order[start : start + self.global_batch_size]
+        own = np.array_split(batch, self._n_processes)[self._rank]  # contiguous parts in rank order
+        generator = random_generator(self._config.seed, epoch, step, self._rank)
+        return self._objective.collate([examples[int(i)] for i in own], generator)
+
+    def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
+        """Return an epoch's examples and their order, the same on every process."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            generator = random_generator(self._config.seed, epoch)
+            examples = self._objective.examples(self._data, generator)
+            if self._objective.ordered:
+                order: Indices = np.arange(len(examples))
+            else:
+                order = generator.permutation(len(examples))
+                if self._config.bucket_batches > 1:
+                    window = self._config.bucket_batches
+                    order = bucket_by_length(order, examples, window, self.global_batch_size, generator)
+            self._epoch = (epoch, examples, order)
+        return self._epoch[1], self._epoch[2]
+
+
+def random_generator(*key: int) -> np.random.Generator:
+    """Return the generator of a key such as (seed, epoch); those of different keys are independent."""
+    return np.random.default_rng(np.random.SeedSequence(key))
+
+
+def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int = 1) -> int:
+    """Return the optimizer steps of an epoch, at least 1.
+
+    The last, smaller batch counts if it holds two examples for every process (one alone has no negatives).
+    """
+    full, rest = divmod(n_examples, global_batch_size)
+    return max(1, full + (rest >= 2 * n_processes))
+
+
+def bucket_by_length(
+    order: Indices, examples: Sequence[Any], window: int, batch_size: int, generator: np.random.Generator
+) -> Indices:
+    """Return the order with sentences of like length in one batch, and the batches shuffled.
+
+    Args:
+        order: of the examples in the epoch.
+        examples: texts, or tuples of them.
+        window: how many batches are sorted together. Larger ones pad less, but sentences of like length are
+            harder negatives of each other.
+        batch_size: of all processes together.
+        generator: shuffles the full batches; smaller ones come last.
+    """
+    lengths = np.asarray([sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples])
+    batches: list[Indices] = []
+    for start in range(0, len(order), window * batch_size):
+        part = order[start : start + window * batch_size]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        batches += [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
+    full = [batch for batch in batches if len(batch) == batch_size]
+    rest = [batch for batch in batches if len(batch) < batch_size]
+    shuffled = [full[i] for i in generator.permutation(len(full))] if full else []
+    return np.concatenate([*shuffled, *rest])
 
 
 def prefetch(make: Callable[[int], T], steps: range, depth: int = 2) -> Generator[T, None, None]:

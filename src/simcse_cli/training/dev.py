@@ -1,24 +1,47 @@
-"""Scores during training: of the pairs of one file, of STS tasks, or of transfer tasks."""
+"""What scores a model during training: the pairs of one file, STS tasks or transfer tasks; read and checked first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.geometry import alignment, uniformity
-from simcse_cli.choices import Aggregation, Metric, Probe, TransferProtocol
-from simcse_cli.data.senteval import StsSubset, StsTask, read_stsb_file
-from simcse_cli.data.transfer_files import TransferTask
-from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.choices import (
+    STS_TASKS,
+    TRANSFER_TASKS,
+    Aggregation,
+    DevSuite,
+    Metric,
+    Probe,
+    TransferProtocol,
+)
+from simcse_cli.config import DATA_VARIABLE, TrainConfig
+from simcse_cli.data.senteval import (
+    Split,
+    StsSubset,
+    StsTask,
+    has_split,
+    read_sts_task,
+    read_stsb_file,
+    resolve_senteval_dir,
+    sts_files,
+)
+from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
+from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct
+from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.sts import score_sts_task
-from simcse_cli.evaluation.transfer import score_transfer_task
-from simcse_cli.metrics import DEV_SUFFIX
+from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
+from simcse_cli.files import sha256_file
+from simcse_cli.metrics import DEV_SUFFIX, find_tasks
 from simcse_cli.progress import Progress, SilentProgress
+
+Facts = dict[str, Any]
+"""What the record of a run says of its dev data: names and digests."""
 
 POSITIVE_ABOVE = 4.0  # gold score of the pairs that count as positives for alignment
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
@@ -73,13 +96,14 @@ class DevSts:
         vectors = encode_distinct(encode, [text for part in subsets for text in (*part.left, *part.right)])
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
-        metric = Metric(self.metric.value)
         tasks = {
-            measure_of(task): score_sts_task(task, vectors).score(metric, Aggregation.ALL)
+            measure_of(task): score_sts_task(task, vectors).score(self.metric, Aggregation.ALL)
             for task in self.tasks
         }
         left, right = ([vectors[text] for text in side] for side in (self.pairs.left, self.pairs.right))
-        return DevScore(mean_score(tasks), *geometry(np.stack(left), np.stack(right), self.pairs.gold), tasks)
+        return DevScore(
+            mean_over_tasks(tasks), *geometry(np.stack(left), np.stack(right), self.pairs.gold), tasks
+        )
 
 
 @dataclass(frozen=True)
@@ -103,9 +127,9 @@ class DevTransfer:
                     return NO_SCORE
                 shown.advance()
         if self.pairs is None:
-            return DevScore(mean_score(tasks), None, None, tasks)
+            return DevScore(mean_over_tasks(tasks), None, None, tasks)
         measured = evaluate_dev(encode, self.pairs)
-        return DevScore(mean_score(tasks), measured.alignment, measured.uniformity, tasks)
+        return DevScore(mean_over_tasks(tasks), measured.alignment, measured.uniformity, tasks)
 
     def _accuracy(self, task: TransferTask, encode: Encode) -> float:
         return score_transfer_task(
@@ -118,17 +142,12 @@ class DevTransfer:
         ).dev_accuracy
 
 
-def read_dev_set(path: Path | str) -> StsSubset:
-    """Return the pairs of an STS-B file."""
-    return read_stsb_file(path)
-
-
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
 
 
-def mean_score(tasks: Mapping[str, float | None]) -> float | None:
+def mean_over_tasks(tasks: Mapping[str, float | None]) -> float | None:
     """Return the plain mean over tasks, None while one of them has no score."""
     known = [score for score in tasks.values() if score is not None]
     return float(np.mean(known)) if len(known) == len(tasks) else None
@@ -163,5 +182,102 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
     if not np.isfinite(vectors).all():
         return NO_SCORE
     left, right = vectors[: pairs.n_pairs], vectors[pairs.n_pairs :]
-    correlation = correlate(Metric(metric.value), cosine_rows(left, right), pairs.gold)
+    correlation = correlate(metric, cosine_rows(left, right), pairs.gold)
     return DevScore(correlation, *geometry(left, right, pairs.gold))
+
+
+def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
+    """Return what scores the model, None without dev settings, and what identifies its data.
+
+    Raises:
+        ConfigError: the suite has no data folder, or an unknown task.
+        DataError: a file is missing or malformed, or has too few examples for the folds.
+    """
+    pairs = read_stsb_file(config.dev_file) if config.dev_file else None
+    facts = (
+        {"dev_file": config.dev_file, "dev_sha256": sha256_file(config.dev_file)} if config.dev_file else {}
+    )
+    if config.dev_suite is DevSuite.FILE:
+        return None if pairs is None else DevPairs(pairs, config.dev_metric), facts
+    if config.data_dir is None:
+        raise ConfigError(
+            f"--dev-suite {config.dev_suite}: no data",
+            hint=f"give the SentEval folder with --data-dir DIR, or {DATA_VARIABLE}",
+        )
+    build = _build_sts if config.dev_suite is DevSuite.STS else _build_transfer
+    dev_set, suite_facts = build(config, config.data_dir, pairs, progress)
+    return dev_set, facts | {"dev_suite": config.dev_suite.value} | suite_facts
+
+
+def _build_sts(
+    config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
+) -> tuple[DevSet, Facts]:
+    default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
+    names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
+    splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}
+    on_test = [name for name, split in splits.items() if split == "test"]
+    if on_test:
+        progress.warn(
+            f"--dev-tasks: no dev data for {', '.join(on_test)}, so the model is chosen on test data; "
+            "scores on these tasks, and averages with them, are not to be reported"
+        )
+    try:
+        tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
+    except DataError as error:
+        raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(data_dir, splits)) from error
+    paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
+    chosen = pairs or geometry_pairs(tasks)
+    facts = {"dev_tasks": [measure_of(task) for task in tasks], "dev_files": _digests(data_dir, paths)}
+    return DevSts(tasks, config.dev_metric, chosen), facts
+
+
+def _build_transfer(
+    config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
+) -> tuple[DevSet, Facts]:
+    names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
+    try:
+        require_transfer_files(data_dir, names)
+    except DataError as error:
+        hint = None if error.hint is None else error.hint.replace("--tasks", "--dev-tasks")
+        raise DataError(f"--dev-suite transfer: {error.message}", hint=hint) from error
+    tasks = [read_transfer_task(data_dir, name) for name in names]
+    for task in tasks:
+        outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # refuses too few examples for the folds
+        for remark in task.size_remarks():
+            progress.warn(remark)
+    paths = [path for name in names for path in transfer_files(data_dir, name).values()]
+    facts = {"dev_tasks": [name + DEV_SUFFIX for name in names], "dev_files": _digests(data_dir, paths)}
+    return DevTransfer(tasks, pairs, progress), facts
+
+
+def geometry_pairs(tasks: Sequence[StsTask]) -> StsSubset:
+    """Return the pairs for alignment and uniformity: those of STS-B where it is among the tasks, else all."""
+    chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
+    subsets = [subset for task in chosen for subset in task.subsets.values()]
+    return StsSubset(
+        [text for subset in subsets for text in subset.left],
+        [text for subset in subsets for text in subset.right],
+        np.concatenate([subset.gold for subset in subsets]),
+    )
+
+
+def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return find_tasks(text, known)
+    except ValueError as error:
+        raise ConfigError(f"--dev-tasks: {error}") from None
+
+
+def _other_tasks(data_dir: str, splits: dict[str, Split]) -> str:
+    there = [
+        name
+        for name, split in splits.items()
+        if all(path.is_file() for path in sts_files(data_dir, name, split=split))
+    ]
+    check = "check the folder with `simcse prepare senteval --data-dir DIR`"
+    return f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(splits) else check
+
+
+def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:
+    root = resolve_senteval_dir(data_dir)
+    return {path.relative_to(root).as_posix(): sha256_file(path) for path in paths}

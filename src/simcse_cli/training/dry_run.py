@@ -52,11 +52,11 @@ def n_kept_states(trainer: Trainer) -> int:
 
 def forecast(trainer: Trainer) -> Forecast:
     """Do one step unmeasured and ``MEASURED_STEPS`` measured ones, and one dev evaluation; write nothing."""
-    first = trainer.make_batch(0)
+    first = trainer.batches.make(0)
     result = trainer.train_step(0, first)
     started = time.perf_counter()
     for step in range(1, 1 + MEASURED_STEPS):
-        trainer.train_step(step, trainer.make_batch(step % trainer.steps_per_epoch))
+        trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
     step_s = (time.perf_counter() - started) / MEASURED_STEPS
     started = time.perf_counter()
     trainer.evaluate()
@@ -76,3 +76,21 @@ def forecast(trainer: Trainer) -> Forecast:
         peak_memory_bytes=peak_memory_bytes(trainer.accelerator.device),
         disk_bytes=weights * (3 + n_kept_states(trainer)),  # model, two moments, weights of every state
     )
+
+
+def forecast_text(outlook: Forecast, n_shown: int = 4) -> str:
+    """Return the first batch and the forecast as people read them."""
+    lines = [
+        f"first batch: {len(outlook.texts)} examples, {outlook.n_rows} rows, {outlook.n_tokens:,} tokens"
+    ]
+    lines += [f"  {' | '.join(views)}" for views in outlook.texts[:n_shown]]
+    lines += [
+        f"  ... longest row {outlook.longest_row} tokens, loss {outlook.loss:.4f}",
+        "forecast",
+        f"  step      {outlook.step_s:.2f} s",
+        f"  steps     {outlook.total_steps:,}, dev evaluations {outlook.n_evaluations} of {outlook.eval_s:.1f} s",
+        f"  run       {outlook.total_s / 60:.1f} min",
+        f"  memory    {outlook.peak_memory_bytes / 2**30:.2f} GiB at its peak",
+        f"  disk      {outlook.disk_bytes / 2**30:.2f} GiB in the run folder",
+    ]
+    return "\n".join(lines) + "\n"

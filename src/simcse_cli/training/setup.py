@@ -1,8 +1,7 @@
 """From settings to the objects of a run: encoder with its head, objective, data, dev set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,10 +29,9 @@ from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
-from simcse_cli.runs import read_run_record
 from simcse_cli.settings import flag
-from simcse_cli.training.dev import DevSet
-from simcse_cli.training.dev_data import build_dev_set
+from simcse_cli.training.batches import random_generator
+from simcse_cli.training.dev import DevSet, build_dev_set
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
             f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",
             hint="leave it out, or use a smaller --batch-size",
         )
-    n_examples = len(objective.examples(data, _first_generator(config)))
+    n_examples = len(objective.examples(data, random_generator(config.seed, 0)))
     if n_examples < 2:
         raise DataError(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)"
@@ -163,34 +161,3 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         progress.warn(warning)
     digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
     return TrainingParts(objective, data, dev_set, digests | dev_facts)
-
-
-def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
-    """Do nothing if training and dev files are those that the run in a folder started with.
-
-    Raises:
-        DataError: a file has changed; names it.
-    """
-    if not (run_dir / "run.json").is_file():
-        return
-    before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
-    for name, digest in before.items():
-        if now.get(name) != digest:
-            raise DataError(
-                f"{name} has changed since the run in {run_dir} started "
-                f"(SHA-256 {digest[:12]}, now {now.get(name, 'missing')[:12]})",
-                hint="put the file back as it was, or start another run with a new -o",
-            )
-
-
-def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests of a record by what the files are called there."""
-    single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    every = single | dict(data.get("dev_files", {}))
-    return {str(name): digest for name, digest in every.items() if digest is not None}
-
-
-def _first_generator(config: TrainConfig) -> Any:
-    from simcse_cli.training.order import step_generator
-
-    return step_generator(config.seed, 0)

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files import output_error, read_json, write_json
+from simcse_cli.objectives.base import Objective
 from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -30,6 +33,105 @@ class Position:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     n_examples: int = 0
+
+    def add_step(self, n_examples: int, seconds: float) -> None:
+        """Count a step, the examples of all processes in it, and the time it took."""
+        self.step += 1
+        self.n_examples += n_examples
+        self.train_seconds += seconds
+
+    def note_score(self, score: float | None) -> bool:
+        """Take in a dev score; return whether it is the best of the run, to which step 0 does not belong."""
+        if score is None:
+            return False
+        if self.step == 0:
+            self.start_score = score
+        elif self.best_score is None or score > self.best_score:
+            self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
+            return True
+        else:
+            self.evaluations_without_gain += 1
+        return False
+
+
+@dataclass(frozen=True)
+class States:
+    """Saves and restores the state of a run, one folder a step.
+
+    Attributes:
+        folder: holds the folders.
+        objective: its weights are saved.
+        optimizer: of the weights.
+        scaler: of fp16, if there is one.
+        keep: how many states stay, the newest; 0 for all. Only the newest keeps what the optimizer needs.
+    """
+
+    folder: Path
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    scaler: Any = None
+    keep: int = 1
+
+    def save(self, position: Position) -> None:
+        """Write the state of a step, unless it is there, and remove earlier ones once it is complete.
+
+        Raises:
+            OutputError: the folder cannot be written, for example because the disk is full.
+        """
+        target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
+        temporary = self.folder / f".{target.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            if not target.exists():  # a step has one state: everything in it follows from seed and step
+                temporary.mkdir(parents=True)
+                self._write(position, temporary)
+                os.replace(temporary, target)
+            _thin_out(self.folder, target, self.keep)
+        except OSError as error:
+            raise output_error(target, error) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _write(self, position: Position, folder: Path) -> None:
+        weights = {f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()}
+        tensors, numbers = _flatten_optimizer(self.optimizer)
+        _save_tensors(weights, folder / WEIGHTS_FILE)
+        _save_tensors(tensors, folder / OPTIMIZER_FILE)
+        encoder = self.objective.eval_encoder()
+        facts = {
+            "format": 2,
+            "position": asdict(position),
+            "served": next(name for name, part in self.objective.named_children() if part is encoder),
+            "optimizer": numbers,
+            "scaler": self.scaler.state_dict() if self.scaler else None,
+        }
+        write_json(folder / STATE_FILE, facts)
+
+    def restore(self) -> Position | None:
+        """Restore weights and moments from the newest state; return its position, None without a state.
+
+        Raises:
+            CheckpointError: the state is corrupt or belongs to another model.
+        """
+        states = kept_states(self.folder)
+        if not states:
+            return None
+        newest = states[-1]
+        try:
+            tensors = load_file(newest / WEIGHTS_FILE) | load_file(newest / OPTIMIZER_FILE)
+            facts = read_json(newest / STATE_FILE)
+            weights = {k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")}
+            self.objective.load_state_dict(weights)
+            moments = {k: v for k, v in tensors.items() if k.startswith("optimizer.")}
+            _restore_optimizer(self.optimizer, moments, facts["optimizer"])
+            if self.scaler and facts.get("scaler"):
+                self.scaler.load_state_dict(facts["scaler"])
+            return Position(**facts["position"])
+        except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CheckpointError(
+                f"{newest}: the resume state cannot be read ({reason})",
+                hint="start again with --force, which replaces the run",
+            ) from error
 
 
 def _flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
@@ -56,54 +158,8 @@ def _restore_optimizer(
     optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
 
 
-def save_state(
-    folder: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    position: Position,
-    scaler: Any = None,
-    *,
-    keep: int = 1,
-    served: str = "encoder",
-) -> None:
-    """Write the state of a step, unless it is there; earlier ones are thinned out once it is complete.
-
-    Args:
-        folder: holds one folder per state.
-        module: the objective.
-        optimizer: its optimizer.
-        position: where the run stands.
-        scaler: of mixed precision, if there is one.
-        keep: the newest states that stay; 0 for all. Only the newest keeps what the optimizer needs.
-        served: name of the encoder in ``module`` that is evaluated.
-
-    Raises:
-        OutputError: the folder cannot be written, for example because the disk is full.
-    """
-    target = folder / f"{STATE_PREFIX}{position.step:08d}"
-    temporary = folder / f".{target.name}.{secrets.token_hex(4)}.tmp"
-    try:
-        if not target.exists():  # a step has one state: everything in it follows from seed and step
-            temporary.mkdir(parents=True)
-            tensors, numbers = _flatten_optimizer(optimizer)
-            weights = {f"module.{k}": v.detach().cpu().clone() for k, v in module.state_dict().items()}
-            _save_tensors(weights, temporary / WEIGHTS_FILE)
-            _save_tensors(tensors, temporary / OPTIMIZER_FILE)
-            facts = {"format": 2, "position": asdict(position), "served": served, "optimizer": numbers}
-            write_json(temporary / STATE_FILE, facts | {"scaler": scaler.state_dict() if scaler else None})
-            os.replace(temporary, target)
-        _thin_out(folder, target, keep)
-    except OSError as error:
-        raise output_error(target, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors; what the library reports of the disk becomes an ``OSError``."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     try:
         save_file(tensors, path)
     except SafetensorError as error:
@@ -120,36 +176,3 @@ def _thin_out(folder: Path, newest: Path, keep: int) -> None:
         (state / OPTIMIZER_FILE).unlink(missing_ok=True)
     for leftover in folder.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-def latest_state(folder: Path) -> Path | None:
-    """Return the newest complete state, or None."""
-    states = kept_states(folder)
-    return states[-1] if states else None
-
-
-def load_state(
-    path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, scaler: Any = None
-) -> Position:
-    """Restore weights and moments from a state and return the position.
-
-    Raises:
-        CheckpointError: the state is corrupt or belongs to another model.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    hint = "start again with --force, which replaces the run"
-    try:
-        tensors = load_file(path / WEIGHTS_FILE) | load_file(path / OPTIMIZER_FILE)
-        facts = read_json(path / STATE_FILE)
-        weights = {k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")}
-        module.load_state_dict(weights)
-        moments = {k: v for k, v in tensors.items() if k.startswith("optimizer.")}
-        _restore_optimizer(optimizer, moments, facts["optimizer"])
-        if scaler and facts.get("scaler"):
-            scaler.load_state_dict(facts["scaler"])
-        return Position(**facts["position"])
-    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path}: the resume state cannot be read ({reason})", hint=hint) from error

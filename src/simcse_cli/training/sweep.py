@@ -1,27 +1,31 @@
-"""Many runs instead of one: several seeds, a grid, or a search; each in its own folder, all resumable."""
+"""A grid or a search over settings: trials of one or several seeds, each in its own folder, all resumable."""
 
 import itertools
 import math
-import shutil
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from simcse_cli.analysis.plots import house_style, save_figure
+from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
 from simcse_cli.config import TrainConfig
-from simcse_cli.errors import ConfigError, MissingExtraError, OutputError
+from simcse_cli.errors import ConfigError, MissingExtraError
 from simcse_cli.files import write_json
 from simcse_cli.progress import Progress
 from simcse_cli.recipes import read_recipe
-from simcse_cli.runs import RunRecord, read_run_record
-from simcse_cli.settings import check_keys, coerce_settings
+from simcse_cli.report import Column, Report
+from simcse_cli.settings import check_keys, coerce_settings, flag
+from simcse_cli.training.seeds import (
+    RunOne,
+    Shown,
+    mean_score,
+    open_runs_folder,
+    run_seeds,
+    score_deviation,
+)
 
 Settings = dict[str, Any]
-RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""Trains into a folder, going on where an earlier call stopped; None on every process but the main one."""
-
-DONE = ("finished", "stopped-early")
 _OPTION = "options."
 
 
@@ -58,23 +62,11 @@ class Trial:
     @property
     def score(self) -> float | None:
         """Mean dev score over seeds; None while one is missing."""
-        return mean_of(self.scores)
+        return mean_score(self.scores)
 
     def to_json(self) -> dict[str, Any]:
         """Return the trial as plain values."""
-        return asdict(self) | {"score": self.score, "deviation": deviation_of(self.scores)}
-
-
-def mean_of(scores: Sequence[float | None]) -> float | None:
-    """Return the mean, or None if there is no score or one is missing."""
-    known = [score for score in scores if score is not None]
-    return statistics.fmean(known) if known and len(known) == len(scores) else None
-
-
-def deviation_of(scores: Sequence[float | None]) -> float | None:
-    """Return the sample standard deviation (divided by n - 1), None for fewer than two scores."""
-    known = [score for score in scores if score is not None]
-    return statistics.stdev(known) if len(known) > 1 and len(known) == len(scores) else None
+        return asdict(self) | {"score": self.score, "deviation": score_deviation(self.scores)}
 
 
 def read_plan(name: str) -> SweepPlan:
@@ -202,51 +194,6 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-class Interrupted(Exception):  # noqa: N818 - a request to stop, not an error
-    """A run was asked to stop; what is finished is kept."""
-
-
-def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
-    """Return the record of a run, from its folder if it is finished there.
-
-    The resume state of a finished run is removed, unless more than the newest was asked for.
-
-    Raises:
-        OutputError: the folder holds a run with other settings.
-        Interrupted: the run was stopped.
-    """
-    if (run_dir / "run.json").is_file():
-        record = read_run_record(run_dir)
-        if record.config != config.to_dict():
-            changed = sorted(k for k, v in config.to_dict().items() if record.config.get(k) != v)
-            raise OutputError(
-                f"{run_dir} holds a run with other settings ({', '.join(changed)})",
-                hint="choose another folder with -o, or start over with --force",
-            )
-        if record.status in DONE:
-            return record
-    found = run_one(config, run_dir)
-    if found is not None:
-        if found.status == "interrupted":
-            raise Interrupted
-        if config.keep_checkpoints == 1:
-            shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
-    return found
-
-
-def run_seeds(
-    config: TrainConfig, seeds: Sequence[int], folder: Path, run_one: RunOne
-) -> list[RunRecord | None]:
-    """Return the records of one run per seed, in ``folder/seed-S``; a single seed trains in ``folder``.
-
-    Raises:
-        OutputError, Interrupted: as ``run_or_reuse``.
-    """
-    if len(seeds) == 1:
-        return [run_or_reuse(replace(config, seed=seeds[0]), folder, run_one)]
-    return [run_or_reuse(replace(config, seed=seed), folder / f"seed-{seed}", run_one) for seed in seeds]
-
-
 def run_sweep(
     proposer: Proposer,
     make_config: Callable[[Settings], TrainConfig],
@@ -267,7 +214,7 @@ def run_sweep(
         progress: told about each trial.
 
     Raises:
-        OutputError, Interrupted: as ``run_or_reuse``.
+        OutputError, Stopped: as ``run_or_reuse``.
     """
     trials: list[Trial] = []
     for settings in proposer.proposals():
@@ -289,3 +236,90 @@ def best_trial(trials: Sequence[Trial]) -> Trial | None:
     """Return the trial with the highest score, the earlier one of equals; None if none has a score."""
     scored = [trial for trial in trials if trial.score is not None]
     return max(scored, key=lambda trial: trial.score if trial.score is not None else -math.inf, default=None)
+
+
+def train_sweep(
+    name: str,
+    make_config: Callable[[Settings], TrainConfig],
+    seeds: Sequence[int],
+    folder: Path,
+    run_one: RunOne,
+    *,
+    resume: bool,
+    force: bool,
+    progress: Progress,
+) -> Shown | None:
+    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
+
+    Args:
+        name: YAML file, or name of a shipped sweep.
+        make_config: settings that the sweep gives to the settings of a run.
+        seeds: of each trial; empty for the one of the settings.
+        folder: of all runs.
+        run_one: trains.
+        resume: go on with the runs in the folder.
+        force: replace them.
+        progress: told about each trial.
+
+    Raises:
+        ConfigError: the sweep file is wrong, or there is no dev score to choose by.
+        OutputError: the folder is in use, or one of its runs has other settings.
+        Stopped: a run was interrupted.
+    """
+    plan = read_plan(name)
+
+    def trial_config(swept: Settings) -> TrainConfig:
+        config = make_config(nest_options(plan.settings | swept, place=name))
+        if not config.has_dev_score:
+            raise ConfigError(
+                f"--sweep {name}: nothing to choose by",
+                hint="add --dev-file, an STS-B file, or --dev-suite",
+            )
+        return config
+
+    base = trial_config({})
+    open_runs_folder(folder, resume=resume, force=force)
+    proposer = proposer_of(plan, base.seed)
+    trials = run_sweep(proposer, trial_config, folder, run_one, seeds=seeds, progress=progress)
+    points = [
+        SweepPoint(trial.settings, trial.score, score_deviation(trial.scores))
+        for trial in trials
+        if trial.score is not None
+    ]
+    if not points:
+        return None
+    with house_style():
+        save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
+    payload = {"sweep": name, "runs": str(folder), "trials": [trial.to_json() for trial in trials]}
+    return sweep_report(name, trials, plan.swept, folder), payload
+
+
+def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
+    """Return the trials of a sweep, best first."""
+    columns = [
+        *(Column(setting) for setting in swept),
+        Column("score", "dev best", "score"),
+        Column("deviation", "deviation", "score"),
+    ]
+    ranked = sorted(trials, key=lambda trial: -math.inf if trial.score is None else trial.score, reverse=True)
+    rows = [
+        {**trial.settings, "score": trial.score, "deviation": score_deviation(trial.scores)}
+        for trial in ranked
+    ]
+    notes = [f"best: {folder / ranked[0].name}"]
+    return Report(f"{Path(name).stem}, {len(trials)} trials", columns, rows, notes)
+
+
+def merge_settings(flags: Settings, swept: Settings) -> Settings:
+    """Return flags and the settings of a trial in one mapping.
+
+    Raises:
+        ConfigError: a flag fixes what the sweep varies.
+    """
+    both = sorted((flags.keys() & swept.keys()) - {"options"})
+    if both:
+        raise ConfigError(
+            f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too", hint="leave the flag out"
+        )
+    options = flags.get("options", {}) | swept.get("options", {})
+    return flags | swept | ({"options": options} if options else {})

@@ -1,4 +1,4 @@
-"""Several training processes on one machine, and signals that let them save their state."""
+"""Start several training processes on one machine, watch them, and stop them by a signal."""
 
 import os
 import signal
@@ -10,16 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
-import typer
-
-from simcse_cli.console import Console
-
-if TYPE_CHECKING:
-    from simcse_cli.commands._train_many import Train
-    from simcse_cli.config import TrainConfig
-    from simcse_cli.runs import RunRecord
+from simcse_cli.config import TrainConfig, dump_config, without_settings
+from simcse_cli.progress import Progress
+from simcse_cli.runs import RunRecord, read_run_record
 
 POLL_S = 0.1
 GRACE_S = 10.0  # for the first process to report by itself what another has failed with
@@ -27,22 +22,41 @@ USAGE_ERROR = 2  # exit code of what is wrong with the flags, which all processe
 INTERRUPTED = 130  # exit code of a run that saved its state and stopped
 
 
+class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
+    """Training ended early: it was asked to stop, or its processes have failed and said why.
+
+    Attributes:
+        message: what to tell the user.
+        exit_code: of the command.
+    """
+
+    def __init__(self, message: str | None = None, *, exit_code: int = INTERRUPTED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+
 def launch(
     n_processes: int,
     arguments: Sequence[str],
+    progress: Progress,
     *,
     environment: Mapping[str, str] = os.environ,
     shows_result: bool = True,
-) -> int:
-    """Run the same command in several processes and return the exit code of the first that fails, or 0.
+) -> None:
+    """Run the same command in several processes.
 
     The first process shows what it does; what the others say is shown if only they fail.
 
     Args:
         n_processes: how many.
         arguments: of the command, ``--num-processes`` among them or not.
+        progress: shows what the others say.
         environment: variables of the processes.
         shows_result: let the first process write to stdout.
+
+    Raises:
+        Stopped: with the exit code of the first process that fails.
     """
     shared = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_processes)),
@@ -73,41 +87,38 @@ def launch(
             with stop_on_signal(forward):
                 failed = first_failure(workers)
                 if failed is not None and failed.returncode == USAGE_ERROR:
-                    wait(workers[0], GRACE_S)
+                    with suppress(subprocess.TimeoutExpired):
+                        workers[0].wait(GRACE_S)
         finally:
             for worker in workers:
                 worker.kill()
                 worker.wait()
         if failed is None:
-            return 0
+            return
         if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
-            show(others)
-        return failed.returncode if failed.returncode > 0 else 128 - failed.returncode
+            others.seek(0)
+            progress.relay(others.read().decode(errors="replace"))
+        code = failed.returncode
+        raise Stopped(exit_code=code if code > 0 else 128 - code)
 
 
-def trains_on(n_processes: int) -> "Train":
-    """Return what trains one run in several processes, from settings, and returns its record."""
-    from simcse_cli.config import dump_config, without_settings
-    from simcse_cli.files import atomic_text
-    from simcse_cli.runs import read_run_record
+def launch_run(config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress) -> RunRecord:
+    """Train into a run folder, or go on there, in several processes; return the record.
 
-    def train(
-        settings: "TrainConfig", run_dir: Path, console: Console, *, resume: bool = False, force: bool = False
-    ) -> "RunRecord":
-        """Train into a run folder; an interrupted run has a record that says so."""
-        switches = [name for name, is_on in (("--resume", resume), ("--force", force)) if is_on]
-        with tempfile.TemporaryDirectory() as folder:
-            recipe = Path(folder) / "settings.yaml"
-            with atomic_text(recipe) as stream:
-                stream.write(dump_config(settings))
-            arguments = ["train", "--config", str(recipe), "--output", str(run_dir), *switches]
-            environment = without_settings(os.environ)  # the settings have taken them up
-            code = launch(n_processes, arguments, environment=environment, shows_result=False)
-        if code not in (0, INTERRUPTED):
-            raise typer.Exit(code)
-        return read_run_record(run_dir)
-
-    return train
+    Raises:
+        Stopped: the processes have failed; an interrupted run has a record that says so.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = Path(folder) / "settings.yaml"
+        recipe.write_text(dump_config(config), encoding="utf-8")
+        arguments = ["train", "--config", str(recipe), "--output", str(run_dir), "--resume"]
+        environment = without_settings(os.environ)  # the settings have taken them up
+        try:
+            launch(n_processes, arguments, progress, environment=environment, shows_result=False)
+        except Stopped as stop:
+            if stop.exit_code != INTERRUPTED:
+                raise
+    return read_run_record(run_dir)
 
 
 def without_flag(arguments: Sequence[str]) -> list[str]:
@@ -139,18 +150,6 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
         if failed is not None or None not in codes:
             return failed
         time.sleep(POLL_S)
-
-
-def wait(worker: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Wait until a process has ended, but no longer than this."""
-    with suppress(subprocess.TimeoutExpired):
-        worker.wait(seconds)
-
-
-def show(messages: IO[bytes]) -> None:
-    """Write what the other processes said to stderr."""
-    messages.seek(0)
-    sys.stderr.write(messages.read().decode(errors="replace"))
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""The options of ``simcse train`` that are no settings of a run; imports nothing heavy, so ``--help`` is instant."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcse_cli.choices import OutputFormat
+from simcse_cli.settings import setting
+
+_METHOD, _RUN = "Method", "Run"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which runs to do, where, and short forms of settings."""
+
+    mode: str | None = setting(None, "unsup or sup: the two of the paper.", group=_METHOD)
+    mlm_weight: float | None = setting(None, "Weight of the auxiliary masked-LM term [0].", group=_METHOD)
+    dual_encoder: bool = setting(False, "A second encoder for the positives.", group=_METHOD)
+    set_: list[str] | None = setting(
+        None, "Option of the objective, KEY=VALUE. Repeatable.", "--set", group=_METHOD
+    )
+    output: Path | None = setting(
+        None, "Run folder; default: runs/OBJECTIVE-MODEL-SEED.", "--output", "-o", group=_RUN
+    )
+    config: str | None = setting(None, "YAML file or name of a shipped recipe.", group=_RUN)
+    seeds: str | None = setting(None, "Train once for each, such as 1,2,3; mean and deviation.", group=_RUN)
+    sweep: str | None = setting(None, "Grid or search over settings: YAML file or shipped name.", group=_RUN)
+    num_processes: int = setting(1, "Processes on this machine.", group=_RUN, min=1)
+    resume: bool = setting(False, "Go on with the run in -o.", group=_RUN)
+    dry_run: bool = setting(False, "Show settings, a batch and a forecast.", group=_RUN)
+    force: bool = setting(False, "Replace the run in -o.", group=_RUN)
+    fmt: OutputFormat = setting(OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f")

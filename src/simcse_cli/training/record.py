@@ -1,0 +1,240 @@
+"""What a run writes down: its record, a line of metrics a step, the model card; and what a resumed run has to share."""
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files import atomic_text
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.export import verify_export
+from simcse_cli.progress import ProgressTask
+from simcse_cli.report import Column, Report
+from simcse_cli.runs import MetricsLog, RunRecord, read_run_record
+from simcse_cli.training.dev import DevScore
+from simcse_cli.training.state import Position
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One optimizer step: loss and its terms, gradient norm, seconds; examples and tokens of all processes."""
+
+    loss: float
+    losses: dict[str, float]
+    metrics: dict[str, float]
+    grad_norm: float
+    lr: float
+    n_examples: int
+    n_tokens: int
+    seconds: float
+
+
+def make_record(
+    config: TrainConfig,
+    digests: dict[str, Any],
+    position: Position,
+    *,
+    status: str,
+    total_steps: int,
+    n_processes: int,
+) -> RunRecord:
+    """Return the record of a run that stands at a position."""
+    seconds = position.train_seconds
+    return RunRecord(
+        status=status,
+        objective=config.objective.value,
+        model=config.model,
+        seed=config.seed,
+        config=config.to_dict(),
+        data=digests,
+        total_steps=total_steps,
+        step=position.step,
+        n_processes=n_processes,
+        start_score=position.start_score,
+        best_score=position.best_score,
+        best_step=position.best_step,
+        timings={
+            "train_s": seconds,
+            "eval_s": position.eval_seconds,
+            "sentences_per_second": position.n_examples / seconds if seconds else None,
+        },
+    )
+
+
+def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:
+    """Write the record of a run that starts, remove what a kill left half-written, and return its metrics."""
+    for leftover in run_dir.glob(".model.*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    record.write(run_dir)
+    return MetricsLog(run_dir / "metrics.jsonl", last_step=record.step if resumed else None)
+
+
+def score_line(score: DevScore | None) -> dict[str, Any]:
+    """Return a dev evaluation under the names of ``metrics.jsonl``."""
+    if score is None:
+        return {}
+    line = {"dev_score": score.score, "alignment": score.alignment, "uniformity": score.uniformity}
+    return line | ({"dev_tasks": dict(score.tasks)} if score.tasks else {})
+
+
+def step_line(step: int, epoch: float, result: StepResult, score: DevScore | None) -> dict[str, Any]:
+    """Return a step under the names of ``metrics.jsonl``, with the dev evaluation after it, if there was one."""
+    return {
+        "step": step,
+        "epoch": epoch,
+        "loss": result.loss,
+        "losses": result.losses,
+        **result.metrics,
+        "lr": result.lr,
+        "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
+        "sentences_per_second": result.n_examples / result.seconds,
+        "tokens_per_second": result.n_tokens / result.seconds,
+        **score_line(score),
+    }
+
+
+def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
+    """Show a step beside the bar, with the dev evaluation after it, if there was one."""
+    if score is not None:
+        task.update(
+            dev=_percent(score.score),
+            best=_percent(best),
+            align=_short(score.alignment),
+            uniform=_short(score.uniformity),
+        )
+    task.update(loss=f"{result.loss:.4f}", rate=f"{result.n_examples / result.seconds:.0f}/s")
+    task.advance()
+
+
+def complete_record(record: RunRecord, run_dir: Path) -> None:
+    """Check that the exported model gives the same vectors everywhere, note its digest, write the model card."""
+    differences = verify_export(run_dir / "model")
+    best = load_encoder(run_dir / "model", device="cpu")
+    record.pooler, record.model_digest = best.pooler.value, best.digest
+    record.scores = {"probe_max_abs_difference": differences}
+    record.finished = datetime.now(UTC).isoformat(timespec="seconds")
+    write_model_card(run_dir, record)
+
+
+def _dev_lines(record: RunRecord) -> list[str]:
+    """Return the rows that say what the dev score is, if there is one."""
+    if record.best_score is None:
+        return []
+    lines = [f"| dev score | {record.chosen_by} |"]
+    if record.chosen_on_test:
+        lines.append(
+            f"| chosen on test data | {', '.join(record.chosen_on_test)}: report no scores on these |"
+        )
+    return lines
+
+
+def write_model_card(run_dir: Path, record: RunRecord) -> None:
+    """Write ``README.md``: what was trained, how it scores on the dev data, how to load it."""
+    data = record.data
+    lines = [
+        "---",
+        "library_name: sentence-transformers",
+        "pipeline_tag: sentence-similarity",
+        "tags: [sentence-similarity, simcse]",
+        "---",
+        "",
+        f"# {record.objective} on {record.model}",
+        "",
+        f"Trained with `simcse train --objective {record.objective}` (simcse-cli "
+        f"{record.versions['simcse-cli']}), seed {record.seed}, {record.step:,} steps.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| training examples | {data['n_examples']:,} (SHA-256 {data['train_sha256'][:12]}) |",
+        f"| pooler | {record.pooler} |",
+        *_dev_lines(record),
+        f"| dev score before | {_percent(record.start_score)} |",
+        f"| dev score of this model | {_percent(record.best_score)} (step {record.best_step or '–'}) |",
+        "",
+        "Vectors:",
+        "",
+        "```bash",
+        "simcse encode input.txt -o vecs.npy --model PATH_OF_THIS_FOLDER",
+        "```",
+        "",
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'vectors = SentenceTransformer("PATH_OF_THIS_FOLDER/model").encode(sentences)',
+        "```",
+        "",
+        "`config.yaml` repeats the run: `simcse train --config config.yaml -o NEW_RUN`.",
+    ]
+    with atomic_text(run_dir / "README.md", force=True) as stream:
+        stream.write("\n".join(lines) + "\n")
+
+
+def require_same_processes(run_dir: Path, n_processes: int) -> None:
+    """Raise ConfigError if the run in a folder was started with another number of processes."""
+    if not (run_dir / "run.json").is_file():
+        return
+    before = read_run_record(run_dir).n_processes
+    if before != n_processes:
+        raise ConfigError(
+            f"the run in {run_dir} has {before} processes, this is {n_processes}",
+            hint=f"go on with --num-processes {before}, or start another run with a new -o",
+        )
+
+
+def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
+    """Raise DataError if a training or dev file has changed since the run in a folder started."""
+    if not (run_dir / "run.json").is_file():
+        return
+    before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
+    for name, digest in before.items():
+        if now.get(name) != digest:
+            raise DataError(
+                f"{name} has changed since the run in {run_dir} started "
+                f"(SHA-256 {digest[:12]}, now {now.get(name, 'missing')[:12]})",
+                hint="put the file back as it was, or start another run with a new -o",
+            )
+
+
+def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of a record by what the files are called there."""
+    single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
+    every = single | dict(data.get("dev_files", {}))
+    return {str(name): digest for name, digest in every.items() if digest is not None}
+
+
+def run_report(record: RunRecord, run_dir: Path) -> Report:
+    """Return the outcome of a run as one row."""
+    columns = [
+        Column("run"),
+        Column("objective"),
+        Column("steps", kind="count"),
+        Column("start", "dev before", "score"),
+        Column("best", "dev best", "score"),
+        Column("best_step", "at step", "count"),
+        Column("rate", "sentences/s", "number"),
+        Column("train_s", "train s", "seconds"),
+    ]
+    row = {
+        "run": str(run_dir),
+        "objective": record.objective,
+        "steps": record.step,
+        "start": record.start_score,
+        "best": record.best_score,
+        "best_step": record.best_step,
+        "rate": record.timings.get("sentences_per_second"),
+        "train_s": record.timings.get("train_s"),
+    }
+    return Report("", columns, [row])
+
+
+def _percent(score: float | None) -> str:
+    return "–" if score is None else f"{100 * score:.2f}"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,160 @@
+"""Several runs under one folder, one for each seed: each resumable, with mean and deviation of the dev score."""
+
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import ConfigError, OutputError, UsageError
+from simcse_cli.files import write_json
+from simcse_cli.report import Column, Report
+from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.training.launch import Stopped
+
+RunOne = Callable[[TrainConfig, Path], RunRecord | None]
+"""Trains into a folder, going on where an earlier call stopped; None on every process but the first."""
+
+Shown = tuple[Report, dict[str, Any]]
+"""A result as a table and as a JSON object."""
+
+DONE = ("finished", "stopped-early")
+
+
+def parse_seeds(text: str | None) -> list[int]:
+    """Return the seeds of ``1,2,3``; none for None.
+
+    Raises:
+        UsageError: not whole numbers, or one of them twice.
+    """
+    if text is None:
+        return []
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{text!r}; need whole numbers, such as 1,2,3", option="--seeds") from None
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"{text!r}; each seed once", option="--seeds")
+    return seeds
+
+
+def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
+    """Make the folder of several runs ready.
+
+    Raises:
+        OutputError: it holds runs already, and neither ``--resume`` nor ``--force`` was given.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not resume:
+        if not force:
+            raise OutputError(
+                f"{folder} is not empty",
+                hint="go on with its runs with --resume, start over with --force, or choose another -o",
+            )
+        for entry in folder.iterdir():
+            is_ours = (
+                entry.name in ("sweep.json", "sweep.png", "seeds.json") or (entry / "run.json").is_file()
+            )
+            if not is_ours and not list(entry.glob("seed-*/run.json")):
+                raise OutputError(f"{entry} is no run of this toolkit", hint="choose another folder with -o")
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
+    """Return the record of a run, from its folder if it is finished there.
+
+    The resume state of a finished run is removed, unless more than the newest was asked for.
+
+    Raises:
+        OutputError: the folder holds a run with other settings.
+        Stopped: the run was interrupted.
+    """
+    if (run_dir / "run.json").is_file():
+        record = read_run_record(run_dir)
+        if record.config != config.to_dict():
+            changed = sorted(k for k, v in config.to_dict().items() if record.config.get(k) != v)
+            raise OutputError(
+                f"{run_dir} holds a run with other settings ({', '.join(changed)})",
+                hint="choose another folder with -o, or start over with --force",
+            )
+        if record.status in DONE:
+            return record
+    found = run_one(config, run_dir)
+    if found is not None:
+        if found.status == "interrupted":
+            raise Stopped
+        if config.keep_checkpoints == 1:
+            shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
+    return found
+
+
+def run_seeds(
+    config: TrainConfig, seeds: Sequence[int], folder: Path, run_one: RunOne
+) -> list[RunRecord | None]:
+    """Return the records of one run per seed, in ``folder/seed-S``; a single seed trains in ``folder``.
+
+    Raises:
+        OutputError, Stopped: as ``run_or_reuse``.
+    """
+    if len(seeds) == 1:
+        return [run_or_reuse(replace(config, seed=seeds[0]), folder, run_one)]
+    return [run_or_reuse(replace(config, seed=seed), folder / f"seed-{seed}", run_one) for seed in seeds]
+
+
+def train_seeds(
+    config: TrainConfig,
+    seeds: Sequence[int],
+    folder: Path,
+    run_one: RunOne,
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> Shown | None:
+    """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``.
+
+    Raises:
+        ConfigError: there is only one seed.
+        OutputError: the folder is in use, or one of its runs has other settings.
+        Stopped: a run was interrupted.
+    """
+    if len(seeds) < 2:
+        raise ConfigError(
+            f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
+        )
+    open_runs_folder(folder, resume=resume, force=force)
+    records = [record for record in run_seeds(config, seeds, folder, run_one) if record]
+    if len(records) < len(seeds):
+        return None
+    rows: list[dict[str, Any]] = [
+        {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
+        for r in records
+    ]
+    starts, bests = [r.start_score for r in records], [r.best_score for r in records]
+    summary = {
+        "mean": {"start": mean_score(starts), "best": mean_score(bests)},
+        "deviation": {"start": score_deviation(starts), "best": score_deviation(bests)},
+    }
+    payload = {"runs": str(folder), "seeds": rows, **summary}
+    write_json(folder / "seeds.json", {"format": 1} | payload)
+    columns = [
+        Column("seed"),
+        Column("start", "dev before", "score"),
+        Column("best", "dev best", "score"),
+        Column("best_step", "at step", "count"),
+    ]
+    below = [{"seed": name, **values} for name, values in summary.items()]
+    return Report(f"{config.objective}, {len(seeds)} seeds", columns, rows + below), payload
+
+
+def mean_score(scores: Sequence[float | None]) -> float | None:
+    """Return the mean, or None if there is no score or one is missing."""
+    known = [score for score in scores if score is not None]
+    return statistics.fmean(known) if known and len(known) == len(scores) else None
+
+
+def score_deviation(scores: Sequence[float | None]) -> float | None:
+    """Return the sample standard deviation (divided by n - 1), None for fewer than two scores."""
+    known = [score for score in scores if score is not None]
+    return statistics.stdev(known) if len(known) > 1 and len(known) == len(scores) else None
