@@ -72,7 +72,6 @@ def evaluate_checkpoints(
 
 
 def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, OpenEncoder]]:
-
     run_dir = Path(options.model)
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:

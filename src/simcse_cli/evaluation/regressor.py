@@ -137,9 +137,9 @@ def _pass(weights: Tensor, optimizer: Adam, design: Tensor, targets: Tensor, ord
         rows = order[start : start + BATCH_SIZE]
         inputs = design.index_select(0, rows)  # (B, D)
         grades = (inputs @ weights.T).softmax(dim=1)  # (B, 5)
-        slope = (grades - targets.index_select(0, rows)).mul_(2 / grades.numel())
-        through_softmax = grades * (slope - (slope * grades).sum(dim=1, keepdim=True))
-        optimizer.step(weights, through_softmax.T @ inputs)
+        d_grades = (grades - targets.index_select(0, rows)).mul_(2 / grades.numel())
+        d_logits = grades * (d_grades - (d_grades * grades).sum(dim=1, keepdim=True))
+        optimizer.step(weights, d_logits.T @ inputs)
 
 
 def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
