@@ -142,7 +142,7 @@ class ObjectiveName(StrEnum):
 
 
 class Augmentation(StrEnum):
-    """Text augmentations (``docs/data.md``, augmentations)."""
+    """Text augmentations (``docs/augmentation.md``)."""
 
     CROP = "crop"
     CROP_PREFIX_CHARS = "crop-prefix-chars"
