@@ -10,8 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from simcse_cli.choices import Device, OutputFormat, Pooler, Precision
-from simcse_cli.config import MODEL_HELP
+from simcse_cli.choices import OutputFormat
 from simcse_cli.settings import Setting, setting, settings_of
 
 
@@ -83,48 +82,3 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
         default=default,
         annotation=Annotated[hint, typer.Option(*flags, **details)],
     )
-
-
-DEFAULT_MODEL = "minilm"
-
-ModelOption = Annotated[str, typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP)]
-ModelsOption = Annotated[
-    list[str], typer.Option("--model", "-m", envvar="SIMCSE_MODEL", help=MODEL_HELP + " Repeat to compare.")
-]
-PoolerOption = Annotated[
-    Pooler | None,
-    typer.Option("--pooler", help="How token states become a vector; default: what the model records."),
-]
-ForcePoolerOption = Annotated[
-    bool,
-    typer.Option(
-        "--force-pooler", help="Use --pooler although the model records another or lacks its weights."
-    ),
-]
-DeviceOption = Annotated[Device, typer.Option("--device", envvar="SIMCSE_DEVICE", help="Where to compute.")]
-PrecisionOption = Annotated[
-    Precision,
-    typer.Option(
-        "--precision", envvar="SIMCSE_PRECISION", help="Arithmetic of the encoder; auto picks the fastest."
-    ),
-]
-BatchTokensOption = Annotated[
-    int | None,
-    typer.Option("--batch-tokens", min=16, help="Tokens per forward pass; default: tuned to the machine."),
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        envvar="SIMCSE_DATA",
-        help="SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
-    ),
-]
-FormatOption = Annotated[
-    OutputFormat, typer.Option("--format", "-f", help="How results are written to stdout.")
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Also write the results to this file.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")]
-SeedOption = Annotated[int, typer.Option("--seed", envvar="SIMCSE_SEED", help="Seed of everything random.")]

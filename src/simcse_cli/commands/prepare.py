@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simcse_cli.commands.options import ForceOption, OutputOptions, SeedOption, takes
+from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import get_console
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
@@ -191,8 +191,10 @@ def lint_command(
 def demo_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to; created when missing.")],
     sizes: DemoSizes,
-    seed: SeedOption = 42,
-    force: ForceOption = False,
+    seed: Annotated[
+        int, typer.Option("--seed", envvar="SIMCSE_SEED", help="Seed of everything random.")
+    ] = 42,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")] = False,
 ) -> None:
     """Generate a small corpus with known meaning, so that everything runs without a network.
 
