@@ -1,4 +1,7 @@
-"""The analyses of embedding spaces, one a row, and the HTML page that shows them all."""
+"""The analyses of embedding spaces, one a row, and the HTML page that shows them all.
+
+A new one is a module with a function from spaces to a `View`, a row here and a command in ``commands/analyze.py``.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,9 +11,8 @@ from simcse_cli.analysis.geometry import geometry_view
 from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.spaces import Space, encode_pairs
 from simcse_cli.analysis.spectrum import spectrum_view
-from simcse_cli.analysis.trace import view_models_that_are_runs
+from simcse_cli.analysis.trace import trace_models
 from simcse_cli.analysis.views import Page, View
-from simcse_cli.config import LoadOptions
 from simcse_cli.progress import Progress
 
 SPACE_ANALYSES: dict[str, Callable[[Sequence[Space]], View]] = {
@@ -21,23 +23,18 @@ SPACE_ANALYSES: dict[str, Callable[[Sequence[Space]], View]] = {
 
 
 def analyze_spaces(
-    name: str,
-    options: SpaceOptions,
-    loading: LoadOptions,
-    labels: Sequence[str] | None,
-    progress: Progress,
+    name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
     """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs.
 
     Raises:
         UsageError: no models, no pairs, or labels that do not fit.
     """
-    spaces = encode_pairs(options, loading, labels, progress)
+    spaces = encode_pairs(options, labels, progress)
     view = SPACE_ANALYSES[name](spaces)
 
     def page_views() -> list[View]:
         views = [view if each == name else make(spaces) for each, make in SPACE_ANALYSES.items()]
-        runs = [(space.encoder.source, space.label) for space in spaces]
-        return views + view_models_that_are_runs(runs)
+        return views + trace_models([(space.encoder.source, space.label) for space in spaces])
 
     return replace(view, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_views))

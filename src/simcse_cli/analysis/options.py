@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import SearchBackend
-from simcse_cli.config import DATA_VARIABLE, MODEL_HELP
+from simcse_cli.config import DATA_VARIABLE, MODEL_HELP, LoadOptions
 from simcse_cli.settings import setting
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
 
 @dataclass(frozen=True)
-class SpaceOptions:
+class SpaceOptions(LoadOptions):
     """Which embedding spaces are measured, and the rated pairs they are measured on."""
 
     model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")
@@ -38,7 +38,7 @@ class SpectrumOptions(SpaceOptions):
 
 
 @dataclass(frozen=True)
-class RetrievalOptions:
+class RetrievalOptions(LoadOptions):
     """What is searched, what is looked for, and how."""
 
     model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")

@@ -161,7 +161,7 @@ class CorpusSearch:
 
 
 def open_search(
-    options: RetrievalOptions, loading: LoadOptions, shown: ViewOptions, progress: Progress, *, force: bool
+    options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
     """Read the corpus, load or build an index over it for each model, and save it where that is asked for.
 
@@ -181,11 +181,11 @@ def open_search(
     for i, name in enumerate(names):
         model = options.model[i] if options.model else None
         if options.index:
-            indexes.append(_load_index(options.index[i], model, name, loading, progress))
+            indexes.append(_load_index(options.index[i], model, name, options, progress))
         else:
             if corpus is None or model is None:
                 raise UsageError("need the sentences to search, or --index", option="--corpus")
-            encoder = load_model(model, name, loading, progress)
+            encoder = load_model(model, name, options, progress)
             indexes.append((encoder, _build_index(encoder, i, corpus, options)))
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
@@ -201,6 +201,11 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
+    n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
+    if n_sources > 1:
+        raise UsageError("give one of --query, --queries and --sample", option="--query")
+    if not n_sources and not options.interactive and options.save_index is None:
+        raise UsageError("need --query, --queries, --sample or --interactive", option="--query")
     if embeddings and indexes:
         raise UsageError("give --index or --embeddings, not both", option="--index")
     if embeddings and len(models) != len(embeddings):
@@ -228,16 +233,16 @@ def _build_index(encoder: Encoder, number: int, corpus: Texts, options: Retrieva
 
 
 def _load_index(
-    path: Path, model: str | None, label: str, loading: LoadOptions, progress: Progress
+    path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
 ) -> tuple[Encoder, SearchIndex]:
     """Return a saved index with its model, read with the pooler that it names."""
     index = SearchIndex.load(path)
     model = model or index.info.get("model")
     if not model:
         raise DataError(f"{path} does not say which model made it", hint="name it with --model")
-    if loading.pooler is None and index.info.get("pooler"):
-        loading = replace(loading, pooler=Pooler(index.info["pooler"]), force_pooler=True)
-    encoder = load_model(model, label, loading, progress)
+    if options.pooler is None and index.info.get("pooler"):
+        options = replace(options, pooler=Pooler(index.info["pooler"]), force_pooler=True)
+    encoder = load_model(model, label, options, progress)
     if index.info.get("digest") not in (None, encoder.digest):
         progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
     return encoder, index
@@ -259,19 +264,11 @@ def read_ranks(text: str) -> list[int]:
 
 
 def read_queries(options: RetrievalOptions, corpus: Texts) -> Texts:
-    """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags.
-
-    Raises:
-        UsageError: more than one source of queries, or nothing to do at all.
-    """
-    if sum((bool(options.query), options.queries is not None, options.sample > 0)) > 1:
-        raise UsageError("give one of --query, --queries and --sample", option="--query")
+    """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags."""
     if options.queries is not None:
         return read_texts(options.queries, options.column)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
-    if not options.query and not options.interactive and options.save_index is None:
-        raise UsageError("need --query, --queries, --sample or --interactive", option="--query")
     return Texts.numbered(options.query or ())
 
 

@@ -47,7 +47,7 @@ def load_model(model: str, label: str, options: LoadOptions, progress: Progress)
 
 
 def load_encoders(
-    options: SpaceOptions, loading: LoadOptions, labels: Sequence[str] | None, progress: Progress
+    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Iterator[Encoder]:
     """Yield the models, then the files of vectors, each loaded when its turn comes.
 
@@ -62,7 +62,7 @@ def load_encoders(
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
     names = iter(label_sources([*models, *map(str, files)], labels))
     for model in models:
-        yield load_model(model, next(names), loading, progress)
+        yield load_model(model, next(names), options, progress)
     for path in files:
         assert options.sentences is not None
         vectors = PrecomputedVectors(path, options.sentences)
@@ -170,9 +170,7 @@ class Space:
         return spearman(self.cosines[scored], self.data.pairs.gold[scored])
 
 
-def encode_pairs(
-    options: SpaceOptions, loading: LoadOptions, labels: Sequence[str] | None, progress: Progress
-) -> list[Space]:
+def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> list[Space]:
     """Return the space of each encoder; repeated sentences are kept.
 
     Raises:
@@ -180,7 +178,7 @@ def encode_pairs(
     """
     data = read_pair_set(options)
     spaces = []
-    for encoder in load_encoders(options, loading, labels, progress):
+    for encoder in load_encoders(options, labels, progress):
         vectors = encoder.encode(data.pairs.left + data.pairs.right)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
         spaces.append(Space(encoder, data, left, right, options.raw, options.center))

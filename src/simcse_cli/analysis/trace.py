@@ -28,6 +28,7 @@ from simcse_cli.files import iter_lines
 from simcse_cli.report import Column, Report
 
 MOST_ARROWS = 6
+STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": "black", "linewidth": 0.7}
 Floats = NDArray[np.float64]
 
 
@@ -159,9 +160,7 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
         _draw_arrows(axes, trace, tint)
         if trace.best is not None:
             best = trace.best
-            axes.scatter(
-                x[best], y[best], s=150, marker="*", color=tint, edgecolor="black", linewidth=0.7, zorder=6
-            )
+            axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
     points = np.concatenate([trace.points for trace in traces])
     front = points[is_pareto_optimal(points)]
     front = front[np.argsort(front[:, 0])]
@@ -194,15 +193,9 @@ def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
         scores = 100 * trace.dev_score[measured]
         axes.plot(trace.steps[measured], scores, **curve_style(position))
         if trace.best is not None:
+            best = trace.best
             axes.scatter(
-                trace.steps[trace.best],
-                100 * trace.dev_score[trace.best],
-                s=150,
-                marker="*",
-                color=colour(position),
-                edgecolor="black",
-                linewidth=0.7,
-                zorder=4,
+                trace.steps[best], 100 * trace.dev_score[best], color=colour(position), zorder=4, **STAR
             )
     axes.set_title("dev score")
     axes.set_xlabel("step")
@@ -214,14 +207,14 @@ def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
     points = [
         {
             "run": trace.name,
-            "step": int(step),
-            "alignment": float(alignment),
-            "uniformity": float(uniformity),
-            "dev_score": float(dev) if dev == dev else None,
+            "step": step,
+            "alignment": alignment,
+            "uniformity": uniformity,
+            "dev_score": None if np.isnan(dev) else dev,
         }
         for trace in traces
-        for step, alignment, uniformity, dev in zip(
-            trace.steps, trace.alignment, trace.uniformity, trace.dev_score, strict=True
+        for step, (uniformity, alignment), dev in zip(
+            trace.steps.tolist(), trace.points.tolist(), trace.dev_score.tolist(), strict=True
         )
     ]
     point_columns = [Column("run"), Column("step", kind="count")]
@@ -276,7 +269,7 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     return rows
 
 
-def view_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> View:
+def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> View:
     """Return the paths of the runs named as arguments and with ``--model``.
 
     Raises:
@@ -290,7 +283,7 @@ def view_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] 
     return trace_view([read_trace(*each) for each in zip(folders, names, strict=True)], options.first)
 
 
-def view_models_that_are_runs(models: Sequence[tuple[str, str]]) -> list[View]:
+def trace_models(models: Sequence[tuple[str, str]]) -> list[View]:
     """Return the paths of those ``(folder, name)`` that are runs with measurements as one view; none is fine."""
     traces = []
     for folder, name in models:

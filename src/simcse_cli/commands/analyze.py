@@ -17,7 +17,6 @@ from simcse_cli.analysis.options import (
 )
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
-from simcse_cli.config import LoadOptions
 from simcse_cli.console import Console, get_console
 
 if TYPE_CHECKING:
@@ -54,47 +53,43 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
 
 @app.command("geometry")
 @takes("options", SpaceOptions)
-@takes("loading", LoadOptions)
 @takes("shown", ShowOptions)
-def geometry_command(options: SpaceOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+def geometry_command(options: SpaceOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3)."""
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("geometry", options, loading, shown.label, console), shown)
+    show_view(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
 
 
 @app.command("spectrum")
 @takes("options", SpectrumOptions)
-@takes("loading", LoadOptions)
 @takes("shown", ShowOptions)
-def spectrum_command(options: SpectrumOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1)."""
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("spectrum", options, loading, shown.label, console), shown)
+    show_view(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
 
 
 @app.command("density")
 @takes("options", SpaceOptions)
-@takes("loading", LoadOptions)
 @takes("shown", ShowOptions)
-def density_command(options: SpaceOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
     """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1)."""
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("density", options, loading, shown.label, console), shown)
+    show_view(lambda console: analyze_spaces("density", options, shown.label, console), shown)
 
 
 @app.command("retrieval")
 @takes("options", RetrievalOptions)
-@takes("loading", LoadOptions)
 @takes("shown", ShowOptions)
-def retrieval_command(options: RetrievalOptions, loading: LoadOptions, shown: ShowOptions) -> None:
+def retrieval_command(options: RetrievalOptions, shown: ShowOptions) -> None:
     """Nearest sentences to queries (Table 8), and recall@k and MRR where judgements are given."""
     from simcse_cli.analysis.retrieval import neighbour_tables, open_search, read_queries, retrieval_view
 
     console = get_console()
-    search = open_search(options, loading, shown, console, force=shown.force)
+    search = open_search(options, shown, console, force=shown.force)
     queries = read_queries(options, search.corpus)
     if queries.sentences:
         show_view(lambda _: retrieval_view(search, queries), shown)
@@ -129,6 +124,6 @@ def trace_command(
     shown: ShowOptions,
 ) -> None:
     """Alignment, uniformity and dev score along training runs (Figure 2)."""
-    from simcse_cli.analysis.trace import view_runs
+    from simcse_cli.analysis.trace import trace_runs
 
-    show_view(lambda _: view_runs(runs or [], options, shown.label), shown)
+    show_view(lambda _: trace_runs(runs or [], options, shown.label), shown)
