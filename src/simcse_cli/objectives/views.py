@@ -2,25 +2,18 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.augment.augmentations import TokenShuffle
+from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
 from simcse_cli.choices import DropoutMode
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
 from simcse_cli.objectives.base import Batch, TwoEncoders
-
-
-class TextAugment(Protocol):
-    """Changes texts, each by the randomness of its own key."""
-
-    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
-        """Return one changed text for each text."""
 
 
 class TextViews(TwoEncoders):
@@ -44,7 +37,7 @@ class TextViews(TwoEncoders):
         *,
         max_length: int = 32,
         dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: TextAugment | TokenShuffle | None = None,
+        augment: TextAugmenter | TokenShuffle | None = None,
         augment_both: bool = False,
         original_scaling: bool = False,
         **settings: Any,

@@ -9,6 +9,7 @@ import torch
 from simcse_cli.augment.augmentations import (
     DEFAULT_MLM,
     DEFAULT_RATES,
+    TextAugmenter,
     TokenShuffle,
     make_augmenter,
     parse_augmentation,
@@ -27,7 +28,6 @@ from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
-from simcse_cli.objectives.views import TextAugment
 from simcse_cli.progress import Progress
 from simcse_cli.settings import flag
 from simcse_cli.training.batches import random_generator
@@ -68,7 +68,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     return encoder
 
 
-def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment | TokenShuffle | None:
+def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
     """Return the augmenter of ``METHOD:RATE``, or None; ``shuffle`` acts on sub-words, the rest on text.
 
     ``mlm:RATE:MODEL`` names the masked language model that fills in words, on ``device``.
