@@ -1,4 +1,4 @@
-"""The only list of objectives: name to class."""
+"""The one list of objectives, and how settings reach their constructors."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

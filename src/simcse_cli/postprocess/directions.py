@@ -27,7 +27,7 @@ class _DirectionRemoval(PostProcessor):
         directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
     """
 
-    def __init__(self, n_directions: int | None) -> None:
+    def __init__(self, n_directions: int | None = None) -> None:
         if n_directions is not None and n_directions < 1:
             raise ValueError(f"n_directions is {n_directions}, need at least 1")
         self.n_directions = n_directions
@@ -37,11 +37,7 @@ class _DirectionRemoval(PostProcessor):
         """Return what is subtracted before the directions are looked for."""
 
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
-        """Learn centre and directions; see the base class.
-
-        Raises:
-            ValueError: also when as many directions as dimensions would be removed.
-        """
+        """Learn centre and directions; ``ValueError`` also if as many directions as dimensions would go."""
         matrix = fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
@@ -54,22 +50,19 @@ class _DirectionRemoval(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return ``c - U U^T c`` with ``c = x - mean``; see the base class."""
+        """Return ``c - U U^T c`` with ``c = x - mean``."""
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
         removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
         return removed.astype(vectors.dtype, copy=False)
 
     def settings(self) -> dict[str, Any]:
-        """Return ``n_directions``."""
         return {"n_directions": self.n_directions}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return centre and directions."""
         return {"mean": self.mean_, "directions": self.directions_}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Become fitted; see the base class."""
         mean, directions = arrays["mean"], arrays["directions"]
         if directions.ndim != 2 or mean.shape != directions.shape[:1]:
             raise ValueError(f"mean {mean.shape} and directions {directions.shape} do not fit together")
@@ -89,9 +82,6 @@ class AllButTheTop(_DirectionRemoval):
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP
-
-    def __init__(self, n_directions: int | None = None) -> None:
-        super().__init__(n_directions)
 
     def _centre_of(self, matrix: FloatArray) -> Float64Array:
         return mean_row(matrix)

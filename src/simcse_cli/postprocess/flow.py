@@ -65,12 +65,7 @@ class BertFlow(PostProcessor):
         self.seed = seed
 
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
-        """Train the flow; see the base class.
-
-        Raises:
-            ValueError: also when the dimension is not divisible by ``2 ** levels`` or the loss stops being
-                finite.
-        """
+        """Train the flow; ``ValueError`` also if D is not divisible by ``2 ** levels`` or the loss diverges."""
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
@@ -95,7 +90,7 @@ class BertFlow(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return the latent of each vector, ``(N, D)``; see the base class."""
+        """Return the latent of each vector, ``(N, D)``."""
         self.check_input(vectors)
         return self._in_blocks(vectors, lambda block: self.flow_(block)[0])
 
@@ -105,17 +100,14 @@ class BertFlow(PostProcessor):
         return self._in_blocks(latents, self.flow_.inverse)
 
     def settings(self) -> dict[str, Any]:
-        """Return all constructor arguments."""
         names = ("levels", "depth", "width", "learning_rate", "epochs", "batch_size", "seed")
         return {name: getattr(self, name) for name in names}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the parameters of the flow and the losses."""
         arrays = {f"flow.{name}": tensor.numpy() for name, tensor in self.flow_.state_dict().items()}
         return arrays | {"losses": np.asarray(self.losses_)}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Become fitted; see the base class."""
         dim = len(arrays["flow.levels.0.0.norm.bias"])
         self.flow_ = self._new_flow(dim)
         tensors = {name: torch.from_numpy(arrays[f"flow.{name}"]) for name in self.flow_.state_dict()}

@@ -1,4 +1,4 @@
-"""Post-processors by name, and their files: ``.safetensors`` arrays with a JSON record in the header."""
+"""Post-processors by name, and their files: safetensors arrays with a JSON record in the header."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -22,7 +22,6 @@ from simcse_cli.postprocess.whitening import Whitening
 CLASSES: dict[Postprocess, type[PostProcessor]] = {
     kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
 }
-SUFFIX = ".safetensors"
 
 _RECORD_KEY = "simcse_postprocess"
 
@@ -39,7 +38,7 @@ class FitRecord:
 
 @dataclass(frozen=True)
 class FittedPostProcessor:
-    """A fitted post-processor with its record; maps the vectors of the encoder it was fitted on."""
+    """A fitted post-processor and the encoder whose vectors it maps."""
 
     processor: PostProcessor
     record: FitRecord

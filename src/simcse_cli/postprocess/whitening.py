@@ -55,11 +55,7 @@ class Whitening(PostProcessor):
         return int(self.projection_.shape[1])
 
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
-        """Learn mean and projection; see the base class.
-
-        Raises:
-            ValueError: also when ``k`` exceeds the dimension or the fit vectors are all the same.
-        """
+        """Learn mean and projection; ``ValueError`` also if k exceeds D or the vectors are all the same."""
         matrix = fit_matrix(vectors)
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
@@ -81,21 +77,18 @@ class Whitening(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return ``(x - mu) W``; see the base class."""
+        """Return ``(x - mu) W``."""
         self.check_input(vectors)
         whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)
 
     def settings(self) -> dict[str, Any]:
-        """Return ``k`` and ``eigenvalue_floor``."""
         return {"k": self.k, "eigenvalue_floor": self.eigenvalue_floor}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return mean, projection and eigenvalues."""
         return {"mean": self.mean_, "projection": self.projection_, "eigenvalues": self.eigenvalues_}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Become fitted; see the base class."""
         mean, projection = arrays["mean"], arrays["projection"]
         if projection.ndim != 2 or mean.shape != projection.shape[:1]:
             raise ValueError(f"mean {mean.shape} and projection {projection.shape} do not fit together")
