@@ -1,9 +1,9 @@
 import pytest
 
 from simcse_cli.choices import HeadUse, ObjectiveName, Similarity
-from simcse_cli.config import TrainConfig, dump_config, resolve_config
+from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError
-from simcse_cli.recipes import read_recipe, shipped_recipes
+from simcse_cli.recipes import dump_config, read_recipe, resolve_config, shipped_recipes
 from simcse_cli.settings import check_keys, coerce_settings
 
 

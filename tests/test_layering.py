@@ -18,9 +18,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
     {"choices", "errors", "processes", "progress"},
-    {"devices", "files", "metrics", "recipes", "report", "settings"},
+    {"devices", "files", "metrics", "report", "settings"},
     {"config", "data", "losses", "postprocess", "runs", "predictions"},
-    {"kernels"},
+    {"kernels", "recipes"},
     {"models", "prepare"},
     {"augment"},
     {"objectives", "evaluation"},
@@ -62,7 +62,7 @@ ROOMS = {
     },
     "transformers": {"augment", "models"},
     "typer": {"cli", "commands"},
-    "yaml": {"comparison", "config", "recipes"},
+    "yaml": {"comparison", "recipes"},
 }
 EXTRAS = ("faiss", "mteb", "optuna", "sentence_transformers", "sklearn")
 # Import name -> distribution, where dashes and underscores do not make them the same.

@@ -3,11 +3,10 @@
 import pytest
 
 from simcse_cli.choices import HeadUse, Pooler
-from simcse_cli.config import resolve_config
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import ALIASES
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
-from simcse_cli.recipes import read_recipe, shipped_recipes
+from simcse_cli.recipes import read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import Grid, nest_options, read_plan
 

@@ -1,16 +1,9 @@
-"""Training settings: every default once, recipes in YAML, strict keys, and what is recorded with a run.
+"""The settings of training and of models: every default once."""
 
-Order of precedence: dataclass default < the objective's own defaults < recipe < environment < flag.
-"""
-
-import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from simcse_cli.choices import (
     Device,
@@ -27,10 +20,8 @@ from simcse_cli.choices import (
     Similarity,
 )
 from simcse_cli.errors import ConfigError
-from simcse_cli.recipes import read_recipe
-from simcse_cli.settings import check_ranges, coerce_settings, flag, setting
+from simcse_cli.settings import check_ranges, flag, setting
 
-ENVIRONMENT_PREFIX = "SIMCSE_"
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
@@ -212,63 +203,3 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for YAML and JSON."""
         return {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
-
-
-def environment_settings() -> dict[str, Any]:
-    """Return the settings given as ``SIMCSE_<NAME>``; variables that name no setting are left alone.
-
-    The data folder has the variable of all commands, ``SIMCSE_DATA``, and only counts where a suite reads it.
-    """
-    names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
-    found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
-    return coerce_settings(TrainConfig, {k: v for k, v in found.items() if v}, place="environment")
-
-
-def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables without those that are settings of a run."""
-    names = {ENVIRONMENT_PREFIX + f.name.upper() for f in fields(TrainConfig)}
-    return {name: value for name, value in environment.items() if name not in names}
-
-
-def resolve_config(
-    *,
-    recipe: str | None = None,
-    flags: Mapping[str, Any] | None = None,
-    objective_defaults: Mapping[ObjectiveName, Mapping[str, Any]] | None = None,
-) -> TrainConfig:
-    """Return the settings of a run, later sources winning over earlier ones.
-
-    Args:
-        recipe: YAML file or name of a shipped recipe.
-        flags: settings given on the command line; None means not given.
-        objective_defaults: what each objective changes of the dataclass defaults.
-
-    Raises:
-        ConfigError: unknown keys, wrong types or impossible values.
-    """
-    layers = [
-        coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},
-        environment_settings(),
-        coerce_settings(
-            TrainConfig, {k: v for k, v in (flags or {}).items() if v is not None}, place="command line"
-        ),
-    ]
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        options = merged.get("options", {}) | layer.get("options", {})
-        merged |= layer
-        if options:
-            merged["options"] = options
-    objective = merged.get("objective", TrainConfig.objective)
-    defaults = coerce_settings(
-        TrainConfig, (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
-    )
-    config = TrainConfig(**(dict(defaults) | merged))
-    if config.dev_suite is not DevSuite.FILE and config.data_dir is None:
-        return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
-    return config
-
-
-def dump_config(config: TrainConfig) -> str:
-    """Return the resolved settings as YAML; ``resolve_config`` reads them back to an equal object."""
-    return yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)

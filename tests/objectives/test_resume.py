@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from helpers import build_tiny_model
 from simcse_cli.choices import ObjectiveName as Name
-from simcse_cli.config import dump_config
+from simcse_cli.recipes import dump_config
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from helpers import SENTENCES
 from processes import run_on_processes
 from simcse_cli.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
-from simcse_cli.config import TrainConfig, dump_config
+from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.progress import SilentProgress
+from simcse_cli.recipes import dump_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 

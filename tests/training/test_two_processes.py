@@ -11,9 +11,10 @@ import pytest
 from helpers import SENTENCES, build_tiny_model, write_sts_folder
 from processes import run_on_processes
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.config import TrainConfig, resolve_config
+from simcse_cli.config import TrainConfig
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
+from simcse_cli.recipes import resolve_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 

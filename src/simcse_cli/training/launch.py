@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.config import TrainConfig, dump_config, without_settings
+from simcse_cli.config import TrainConfig
 from simcse_cli.progress import Progress
+from simcse_cli.recipes import dump_config, without_settings
 from simcse_cli.runs import RunRecord, read_run_record
 
 POLL_S = 0.1

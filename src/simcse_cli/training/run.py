@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simcse_cli.choices import DevSuite, ObjectiveName
-from simcse_cli.config import TrainConfig, dump_config, environment_settings, resolve_config
+from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import STDIO, atomic_text
@@ -16,7 +16,7 @@ from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.prepare.demo import demo_folder
 from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.recipes import parse_pairs, read_recipe
+from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
 from simcse_cli.runs import RunRecord, open_run_dir
 from simcse_cli.settings import coerce_settings, flag
 from simcse_cli.training.dry_run import forecast, forecast_text
