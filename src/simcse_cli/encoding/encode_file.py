@@ -13,7 +13,7 @@ from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences
 from simcse_cli.encoding.formats import VectorType, json_line
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.encoding.stream import Encode, Shard, encode_stream, windows
+from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream, windows
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import STDIO, check_output, sha256_file, write_json
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -79,7 +79,7 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
     check_output(index, force=options.force)
 
 
-def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[Encode, int]:
+def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
     """Return what maps sentences to vectors in the form asked for, and their dimension."""
     fitted = None
     if options.postprocess is not None:
@@ -100,7 +100,7 @@ def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[
 
 
 def _write_vectors(
-    encode: Encode,
+    encode: EncodeWithProgress,
     encoder: SentenceEncoder,
     dim: int,
     source: str,

@@ -35,7 +35,7 @@ from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 WINDOW = 8192
 """Sentences encoded together: enough to sort by length, little enough to hold."""
 
-Encode = Callable[..., NDArray[np.float32]]
+EncodeWithProgress = Callable[..., NDArray[np.float32]]
 """Maps sentences to vectors and takes a ``progress`` keyword, as ``SentenceEncoder.encode`` does."""
 
 
@@ -56,7 +56,7 @@ def windows(sentences: Iterable[str], size: int = WINDOW) -> Iterator[list[str]]
 
 
 def encode_stream(
-    encode: Encode,
+    encode: EncodeWithProgress,
     sentences: Iterable[str],
     output: Path,
     *,
