@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass
 from enum import StrEnum
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -33,20 +33,12 @@ def takes(
         group: a dataclass whose fields are settings.
         given_only: pass a mapping of the settings that were given instead, for defaults that other sources change.
     """
-    own = settings_of(group)
-    hints = get_type_hints(group)
-    options = {
-        name: _option(field, details, hints[name], given_only=given_only)
-        for name, (field, details) in own.items()
-        if not details.hidden
-    }
+    options = _options(group, given_only=given_only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own_hints = get_type_hints(command, include_extras=True)
         shown: list[inspect.Parameter] = []
-        for own_parameter in inspect.signature(command).parameters.values():
-            annotated = own_parameter.replace(annotation=own_hints[own_parameter.name])
-            shown += options.values() if own_parameter.name == parameter else [annotated]
+        for own in inspect.signature(command).parameters.values():
+            shown += options.values() if own.name == parameter else [own]
 
         @wraps(command)
         def with_options(**values: Any) -> None:
@@ -61,6 +53,16 @@ def takes(
         return with_options
 
     return decorate
+
+
+@cache  # several commands share a group, and every call of the program builds its options
+def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
+    hints = get_type_hints(group)
+    return {
+        name: _option(field, details, hints[name], given_only=given_only)
+        for name, (field, details) in settings_of(group).items()
+        if not details.hidden
+    }
 
 
 def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
