@@ -1,8 +1,8 @@
-"""Sentences and rows from text, JSON Lines, CSV, TSV, parquet, gzip, stdin and Hub datasets.
+"""Sentences and rows from text, JSON Lines, CSV, TSV, parquet, gzip, stdin and Hub datasets, as streams.
 
-Everything streams. The format follows from the name (``.gz`` is looked through); ``-`` is text unless told
-otherwise. Tables name their columns in a header. CSV and TSV files of one to three columns may lack it, as
-files made for the original SimCSE code do; their columns are then ``POSITIONAL``.
+The format follows from the name (``.gz`` is looked through); ``-`` is text unless told otherwise. CSV and TSV
+files of one to three columns may lack a header, as files made for the original SimCSE code do; their columns
+are then ``POSITIONAL``.
 """
 
 import csv
@@ -82,32 +82,27 @@ def guess_format(source: InputPath) -> FileFormat:
 
 
 def source_name(source: InputPath) -> str:
-    """Return the name of an input in messages."""
     return "standard input" if str(source) == STDIO else str(source)
 
 
-def iter_sentences(
-    source: InputPath, *, column: str | None = None, fmt: FileFormat | None = None, encoding: str = "utf-8"
-) -> Iterator[str]:
+def iter_sentences(source: InputPath, *, column: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
     """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
     Args:
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
         column: which column of a table; by default its only column, or the one called ``text``, ``anchor`` or
             one of their aliases.
-        fmt: overrides the format that the name stands for.
         encoding: of text, JSON Lines, CSV and TSV.
 
     Raises:
         DataError: unreadable or empty input, or a table in which the column is missing or not clear.
     """
-    fmt = fmt or guess_format(source)
-    if fmt is FileFormat.TEXT:
+    if guess_format(source) is FileFormat.TEXT:
         yield from iter_lines(source, encoding=encoding)
         return
     chosen: str | None = None
     header = None if column in (None, *POSITIONAL) else True
-    for number, record in iter_records(source, fmt=fmt, encoding=encoding, header=header):
+    for number, record in iter_records(source, encoding=encoding, header=header):
         if chosen is None or chosen not in record:
             chosen = _sentence_column(record, column, f"{source_name(source)}, line {number}")
         yield record[chosen]
@@ -156,9 +151,7 @@ def iter_records(
     return _named_cells(cells, source_name(source), tuple(names or ()), header)
 
 
-def read_rows(
-    source: InputPath, columns: Sequence[str] = POSITIONAL[:2], *, fmt: FileFormat | None = None
-) -> list[tuple[str, ...]]:
+def read_rows(source: InputPath, columns: Sequence[str] = POSITIONAL[:2]) -> list[tuple[str, ...]]:
     """Return the named columns (or their aliases) of every row, in the order asked for.
 
     Raises:
@@ -166,7 +159,7 @@ def read_rows(
     """
     rows: list[tuple[str, ...]] = []
     names: tuple[str, ...] = ()
-    for number, record in iter_records(source, fmt=fmt):
+    for number, record in iter_records(source):
         if not names or any(name not in record for name in names):
             names = resolve_columns(record, columns, f"{source_name(source)}, line {number}")
         rows.append(tuple(record[name] for name in names))

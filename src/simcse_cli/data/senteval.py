@@ -60,7 +60,7 @@ _SPLIT_FILES = {
     },
 }
 
-_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
+CHECK_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,9 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
         DataError: no STS or transfer folder is found below it.
     """
     root = Path(data_dir)
-    for candidate in (
-        root / "downstream",
-        root / "senteval" / "downstream",
-        root / "data" / "downstream",
-        root,
-    ):
-        if (candidate / "STS").is_dir() or (candidate / "SICK").is_dir() or (candidate / "MR").is_dir():
-            return candidate
+    for below in ("downstream", "senteval/downstream", "data/downstream", "."):
+        if any((root / below / name).is_dir() for name in ("STS", "SICK", "MR")):
+            return root / below
     what = "does not exist" if not root.exists() else "has no downstream/STS folder"
     raise DataError(
         f"{root} {what}; need a SentEval data folder",
@@ -119,13 +114,13 @@ def _parse_gold(text: str, path: Path, line_no: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise DataError(f"{path}, line {line_no}: {text!r} is not a gold score", hint=_HINT) from None
+        raise DataError(f"{path}, line {line_no}: {text!r} is not a gold score", hint=CHECK_HINT) from None
 
 
 def _subset(pairs: Iterator[tuple[str, str, float]], path: Path) -> StsSubset:
     rows = list(pairs)
     if not rows:
-        raise DataError(f"{path} holds no annotated pair", hint=_HINT)
+        raise DataError(f"{path} holds no annotated pair", hint=CHECK_HINT)
     left, right, gold = zip(*rows, strict=True)
     return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
 
@@ -136,14 +131,16 @@ def _year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
     if len(pairs) != len(golds):
         raise DataError(
             f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}; need one score a pair",
-            hint=_HINT,
+            hint=CHECK_HINT,
         )
     for line_no, (line, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
         if not gold.strip():
             continue
         columns = line.split("\t")
         if len(columns) < 2:
-            raise DataError(f"{pairs_path}, line {line_no}: 1 column, need 2 (tab-separated)", hint=_HINT)
+            raise DataError(
+                f"{pairs_path}, line {line_no}: 1 column, need 2 (tab-separated)", hint=CHECK_HINT
+            )
         yield single_spaced(columns[0]), single_spaced(columns[1]), _parse_gold(gold, gold_path, line_no)
 
 
@@ -175,7 +172,9 @@ def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
             continue
         columns = line.split("\t")
         if len(columns) < 4:
-            raise DataError(f"{path}, line {line_no}: {len(columns)} columns, need at least 4", hint=_HINT)
+            raise DataError(
+                f"{path}, line {line_no}: {len(columns)} columns, need at least 4", hint=CHECK_HINT
+            )
         yield single_spaced(columns[1]), single_spaced(columns[2]), _parse_gold(columns[3], path, line_no)
 
 
@@ -192,12 +191,12 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
     Raises:
         ValueError: unknown task, or a split that the task does not have.
     """
-    splits: tuple[Split, ...] = ("train", "dev", "test") if split == "all" else (split,)
     if not has_split(task, split):
         raise ValueError(f"{task} has a test set only, not {split!r}")
     folder = sts_folder(resolve_senteval_dir(data_dir), task)
     if task in _SPLIT_FILES:
-        return [folder / _SPLIT_FILES[task][part] for part in splits]
+        files = _SPLIT_FILES[task]
+        return [folder / name for part, name in files.items() if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
     kinds = ("input", "gs")
@@ -220,7 +219,14 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
         ValueError: unknown task, or a split that the task does not have.
     """
     if split == "all" and has_split(task, split):
-        return _joined_splits(data_dir, task)
+        splits: tuple[Split, ...] = ("train", "dev", "test")
+        parts = [read_sts_task(data_dir, task, split=part).subsets[part] for part in splits]
+        joined = StsSubset(
+            [sentence for part in parts for sentence in part.left],
+            [sentence for part in parts for sentence in part.right],
+            np.concatenate([part.gold for part in parts]),
+        )
+        return StsTask(task, split, {split: joined})
     path, *_ = sts_files(data_dir, task, split=split)
     if task == "STSBenchmark":
         return StsTask(task, split, {split: read_stsb_file(path)})
@@ -229,17 +235,6 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     folder = path.parent
     subsets = {name: _subset(_year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
-
-
-def _joined_splits(data_dir: Path | str, task: str) -> StsTask:
-    splits: tuple[Split, ...] = ("train", "dev", "test")
-    parts = [read_sts_task(data_dir, task, split=split).subsets[split] for split in splits]
-    joined = StsSubset(
-        [s for part in parts for s in part.left],
-        [s for part in parts for s in part.right],
-        np.concatenate([part.gold for part in parts]),
-    )
-    return StsTask(task, "all", {"all": joined})
 
 
 def has_split(task: str, split: str) -> bool:

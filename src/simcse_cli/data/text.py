@@ -26,7 +26,6 @@ def clean_text(text: str) -> str:
 
 
 def has_control_characters(text: str) -> bool:
-    """Say whether the text holds control characters other than white space."""
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 

@@ -39,8 +39,7 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
         return sha256_file(source)
     state = hashlib.sha256()
     for line in lines:
-        state.update(line.encode())
-        state.update(b"\n")
+        state.update(f"{line}\n".encode())
     return state.hexdigest()
 
 
@@ -58,7 +57,7 @@ def read_training_rows(source: str | Path) -> TrainingRows:
     keys: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = []
     n_dropped = 0
-    for number, record in iter_records(source, fmt=guess_format(source)):
+    for number, record in iter_records(source):
         if not columns:
             found = {column: find_column(record, column) for column in POSITIONAL}
             columns = tuple(column for column, key in found.items() if key is not None)

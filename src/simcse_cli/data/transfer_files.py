@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TRANSFER_TASKS
-from simcse_cli.data.senteval import resolve_senteval_dir, single_spaced
+from simcse_cli.data.senteval import CHECK_HINT, resolve_senteval_dir, single_spaced
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file
 
@@ -47,8 +47,6 @@ _SPLIT_FILES: dict[str, dict[Part, str]] = {
 _FOLDERS = {"SST2": "SST/binary"}
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
-_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
-
 # One example: first sentence, second sentence (empty in the single-sentence tasks), label.
 _Row = tuple[str, str, int]
 
@@ -70,11 +68,9 @@ class TransferTask:
 
     @property
     def sentences(self) -> list[str]:
-        """Every sentence of the task: the first ones, then the second ones."""
         return self.left + self.right
 
     def rows(self, part: Part) -> NDArray[np.int64]:
-        """Return the row numbers of one part."""
         return np.asarray(self.parts[part], dtype=np.int64)
 
     def size_remarks(self) -> list[str]:
@@ -90,8 +86,7 @@ class TransferTask:
 
 def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
     """Return the files of a task by role (``pos``/``neg`` or ``train``/``dev``/``test``), existing or not."""
-    root = resolve_senteval_dir(data_dir)
-    folder = root / _FOLDERS.get(task, task)
+    folder = resolve_senteval_dir(data_dir) / _FOLDERS.get(task, task)
     if task in _POLARITY_FILES:
         return dict(zip(("pos", "neg"), (folder / name for name in _POLARITY_FILES[task]), strict=True))
     return {part: folder / name for part, name in _SPLIT_FILES[task].items()}
@@ -127,16 +122,16 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     files = transfer_files(data_dir, task)
     if task in _POLARITY_FILES:
         rows = [*_polarity_rows(files["pos"], 1), *_polarity_rows(files["neg"], 0)]
-        return _assemble(task, {"all": rows}, n_classes=2)
+        return _assemble(task, {"all": rows})
     read = _READERS[task]
     parts = {part: list(read(files[part])) for part in _SPLIT_FILES[task]}
     for part, rows in parts.items():
         if not rows:
-            raise DataError(f"{files[part]} holds no example", hint=_HINT)
-    return _assemble(task, parts, n_classes=len(TREC_CLASSES) if task == "TREC" else 2)
+            raise DataError(f"{files[part]} holds no example", hint=CHECK_HINT)
+    return _assemble(task, parts)
 
 
-def _assemble(task: str, parts: dict[Part, list[_Row]], *, n_classes: int) -> TransferTask:
+def _assemble(task: str, parts: dict[Part, list[_Row]]) -> TransferTask:
     ordered: list[_Row] = []
     ranges: dict[Part, range] = {}
     for part, rows in parts.items():
@@ -150,13 +145,13 @@ def _assemble(task: str, parts: dict[Part, list[_Row]], *, n_classes: int) -> Tr
         right=list(right) if task == "MRPC" else [],
         labels=np.array(labels, dtype=np.int64),
         parts=ranges,
-        n_classes=n_classes,
+        n_classes=len(TREC_CLASSES) if task == "TREC" else 2,
     )
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
     """Yield the lines as ``str.splitlines`` gives them: the protocol also breaks at form feeds and U+0085."""
-    for line in require_file(path, hint=_HINT).read_text(encoding="latin-1").splitlines():
+    for line in require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1").splitlines():
         yield single_spaced(line), "", label
 
 
@@ -166,7 +161,8 @@ def _trec_rows(path: Path) -> Iterator[_Row]:
         kind, _, rest = line.strip().partition(":")
         if kind not in TREC_CLASSES:
             raise DataError(
-                f"{path}, line {line_no}: class {kind!r}, need one of {', '.join(TREC_CLASSES)}", hint=_HINT
+                f"{path}, line {line_no}: class {kind!r}, need one of {', '.join(TREC_CLASSES)}",
+                hint=CHECK_HINT,
             )
         yield single_spaced(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
 
@@ -176,7 +172,7 @@ def _sst2_rows(path: Path) -> Iterator[_Row]:
         sentence, tab, label = line.strip().partition("\t")
         if not tab or label not in ("0", "1"):
             raise DataError(
-                f"{path}, line {line_no}: need a sentence, a tab and the label 0 or 1", hint=_HINT
+                f"{path}, line {line_no}: need a sentence, a tab and the label 0 or 1", hint=CHECK_HINT
             )
         yield single_spaced(sentence), "", int(label)
 
@@ -191,7 +187,7 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
             raise DataError(
                 f"{path}, line {line_no}: {len(columns)} columns, need 5 "
                 "(label 0 or 1, two ids, two sentences)",
-                hint=_HINT,
+                hint=CHECK_HINT,
             )
         yield single_spaced(columns[3]), single_spaced(columns[4]), int(columns[0])
 

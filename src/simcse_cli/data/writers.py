@@ -14,7 +14,6 @@ from simcse_cli.errors import OutputError
 from simcse_cli.files import STDIO, atomic_path, atomic_text
 
 Row = tuple[str, ...]
-WRITABLE = (FileFormat.TEXT, FileFormat.CSV, FileFormat.TSV, FileFormat.JSONL)
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
@@ -26,7 +25,7 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
-    if fmt not in WRITABLE:
+    if fmt in (FileFormat.PARQUET, FileFormat.HUB):
         raise OutputError(
             f"{output}: cannot write {fmt}", hint="name it .txt, .csv, .tsv or .jsonl (also .gz)"
         )
