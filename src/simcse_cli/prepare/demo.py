@@ -28,7 +28,6 @@ _MAX_TRIES = 10_000
 def prepare_demo(
     folder: Path, sizes: DemoSizes, *, seed: int, force: bool = False, progress: Progress
 ) -> None:
-    """Write the corpus with its manifest."""
     files = write_demo_corpus(build_demo_corpus(sizes, seed=seed), folder, force=force)
     manifest = build_manifest(
         "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
@@ -107,7 +106,7 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
 
 
 def _render(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
-    """Return the text of every file and how many rows it has."""
+    """Return the text of every file and its number of rows."""
     triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
     nli = [
         (label, premise, hypothesis)
@@ -157,7 +156,6 @@ class _Generator:
         return self._new(lambda: phrase(scene, self._rng, negated=negated, extra=extra))
 
     def sentence(self) -> str:
-        """Return a sentence about any scene."""
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:

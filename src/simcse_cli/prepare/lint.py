@@ -52,7 +52,7 @@ _TOKEN_BATCH = 1024
 
 
 class Check(StrEnum):
-    """The lint checks; the value is the name in manifests and tables."""
+    """The lint checks, by their names in manifests and tables."""
 
     EMPTY = "empty"
     TRUNCATED = "truncated"
@@ -217,7 +217,7 @@ def _script(letter: str) -> str:
 def lint_files(
     sources: Sequence[InputPath],
     *,
-    encoding: str = "utf-8",
+    encoding: str,
     max_length: int,
     count_tokens: CountTokens | None,
     progress: Progress,
@@ -250,7 +250,6 @@ def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> I
 
 
 def list_findings(findings: Iterable[Finding]) -> str:
-    """Return the checks that found something, as messages name them."""
     return ", ".join(f"{finding.check} {finding.n_rows:,}" for finding in findings)
 
 

@@ -21,6 +21,9 @@ N_BANDS = 16
 ROWS_PER_BAND = 4
 _SEED = 20210418
 
+Sketch = tuple[NDArray[np.uint32], list[int]]
+"""A text as the index sees it: its shingles and its key in each band."""
+
 
 def shingles(text: str) -> NDArray[np.uint32]:
     """Return the sorted distinct 32-bit hashes of the words and word pairs of a text."""
@@ -67,10 +70,7 @@ class NearIndex:
         self._offsets = draw.integers(0, 2**63, size=n_hashes, dtype=np.uint64)
         self._mixers = draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
 
-    def __len__(self) -> int:
-        return len(self._stored)
-
-    def sketch(self, texts: Sequence[str]) -> list["Sketch"]:
+    def sketch(self, texts: Sequence[str]) -> list[Sketch]:
         """Return what the index needs of each text; hashing is fast in batches."""
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
@@ -84,17 +84,16 @@ class NearIndex:
         )
         return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
 
-    def add(self, sketch: "Sketch") -> int:
-        """Store a text and return its number, counted from 0."""
+    def add(self, sketch: Sketch) -> None:
+        """Store a text; texts are numbered from 0."""
         values, keys = sketch
         number = len(self._stored)
         self._stored.append(values)
         for key in keys:
             self._previous.append(self._last.get(key, -1))
             self._last[key] = number
-        return number
 
-    def find(self, sketch: "Sketch") -> list[int]:
+    def find(self, sketch: Sketch) -> list[int]:
         """Return the numbers of the stored texts that are near, in the order they were added."""
         values, keys = sketch
         candidates: set[int] = set()
@@ -109,7 +108,3 @@ class NearIndex:
         similarity = jaccard(values, [self._stored[number] for number in numbers])
         near: list[int] = numbers[similarity >= self.threshold].tolist()
         return near
-
-
-Sketch = tuple[NDArray[np.uint32], list[int]]
-"""A text as the index sees it: its shingles and its key in each band."""

@@ -4,6 +4,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from simcse_cli.data.readers import POSITIONAL, FileFormat, InputPath, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
@@ -56,7 +57,6 @@ class DocumentCounts:
     n_sentences: int = 0
 
     def summary(self) -> str:
-        """Return the counts as one line."""
         return f"read {self.n_sentences:,} sentences in {self.n_documents:,} documents"
 
 
@@ -77,23 +77,13 @@ def iter_documents(
     for source in sources:
         texts = iter_sentences(source, column=column, encoding=encoding)
         is_text = guess_format(source) is FileFormat.TEXT
-        for lines in _blank_separated(texts) if is_text else (text.split("\n") for text in texts):
+        for lines in _between_blanks(texts) if is_text else (text.split("\n") for text in texts):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)
 
 
-def _blank_separated(lines: Iterator[str]) -> Iterator[Iterator[str]]:
-    for line in lines:
-        if line.strip():
-            yield _until_blank(line, lines)
-
-
-def _until_blank(first: str, lines: Iterator[str]) -> Iterator[str]:
-    yield first
-    for line in lines:
-        if not line.strip():
-            return
-        yield line
+def _between_blanks(lines: Iterator[str]) -> Iterator[Iterator[str]]:
+    return (block for has_text, block in groupby(lines, lambda line: bool(line.strip())) if has_text)
 
 
 def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:

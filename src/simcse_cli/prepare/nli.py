@@ -58,7 +58,6 @@ class NliCounts:
     n_without_partner: int = 0
 
     def summary(self) -> str:
-        """Return the counts as one line."""
         labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
         text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
         if self.n_premises:

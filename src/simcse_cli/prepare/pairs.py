@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain, combinations, groupby, zip_longest
+from operator import itemgetter
 
 from simcse_cli.data.readers import (
     POSITIONAL,
@@ -171,21 +172,14 @@ def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8
         DataError: one file has more lines than the other.
     """
     left, right = iter_lines(first, encoding=encoding), iter_lines(second, encoding=encoding)
-    number = 0
-    for number, text in enumerate(left, start=1):
-        other = next(right, None)
-        if other is None:
-            raise _unequal_lines(second, number - 1, first)
+    for n_before, (text, other) in enumerate(zip_longest(left, right)):
+        if text is None or other is None:
+            shorter, longer = (first, second) if text is None else (second, first)
+            raise DataError(
+                f"{source_name(shorter)} ends after line {n_before:,}, but {source_name(longer)} has more lines; "
+                "need as many in both"
+            )
         yield text, other
-    if next(right, None) is not None:
-        raise _unequal_lines(first, number, second)
-
-
-def _unequal_lines(shorter: InputPath, n_lines: int, longer: InputPath) -> DataError:
-    return DataError(
-        f"{source_name(shorter)} ends after line {n_lines:,}, but {source_name(longer)} has more lines; "
-        "need as many in both"
-    )
 
 
 _CAPTION_NUMBER = re.compile(r"#\d+$")
@@ -209,19 +203,15 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _captions_by_image(source: InputPath, encoding: str) -> Iterator[list[str]]:
     seen: set[str] = set()
-    current, captions = "", list[str]()
-    for number, image, caption in _iter_captions(source, encoding):
-        if image != current or not captions:
-            yield captions
-            if image in seen:
-                raise DataError(
-                    f"{source_name(source)}, line {number}: image {image} comes again after other images",
-                    hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
-                )
-            seen.add(image)
-            current, captions = image, []
-        captions.append(caption)
-    yield captions
+    for image, group in groupby(_iter_captions(source, encoding), itemgetter(1)):
+        rows = list(group)
+        if image in seen:
+            raise DataError(
+                f"{source_name(source)}, line {rows[0][0]}: image {image} comes again after other images",
+                hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
+            )
+        seen.add(image)
+        yield [caption for _, _, caption in rows]
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[int, str, str]]:
@@ -249,11 +239,13 @@ def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Ite
 
 
 def _caption_columns(record: Record, place: str) -> tuple[str, str]:
-    image = next((name for name in _IMAGE_COLUMNS if find_column(record, name)), None)
-    caption = next((name for name in _CAPTION_COLUMNS if find_column(record, name)), None)
+    image, caption = (
+        next((found for name in names if (found := find_column(record, name))), None)
+        for names in (_IMAGE_COLUMNS, _CAPTION_COLUMNS)
+    )
     if image is None or caption is None:
         raise DataError(
             f"{place}: the columns are {', '.join(record)}, need an image name and a caption",
             hint="name them image_id and caption",
         )
-    return str(find_column(record, image)), str(find_column(record, caption))
+    return image, caption

@@ -36,8 +36,7 @@ _MANIFEST_SETTINGS = (
 class CorpusCounts(Protocol):
     """What was read of a corpus; filled by the time its rows are used up."""
 
-    def summary(self) -> str:
-        """Return the counts as one line."""
+    def summary(self) -> str: ...
 
 
 @dataclass
@@ -73,7 +72,7 @@ def write_rows(
         rows: what the corpus holds.
         columns: their names.
         options: filters, checks and output.
-        inputs: as the user named them.
+        inputs: as the user named them, for the manifest.
         settings: options of this kind alone, for the manifest.
         measure_overlap: report the lexical overlap of anchors and positives.
         corpus: what was read.
@@ -86,31 +85,11 @@ def write_rows(
     """
     linter = Linter(count_tokens, options.max_length)
     leak = leak_filter(options, progress)
-    result = _write(rows, columns, options, linter, leak, measure_overlap, progress)
-    if corpus is not None:
-        progress.info(corpus.summary())
-    _report(kind, result, options, progress)
-    if str(options.output) != STDIO:
-        manifest = _manifest(kind, inputs, settings, options, result)
-        if corpus is not None:
-            manifest["corpus"] = vars(corpus)
-        progress.info(f"wrote {options.output} and {write_manifest(options.output, manifest)}")
-    return result
-
-
-def _write(
-    rows: Iterable[Row],
-    columns: Sequence[str],
-    options: RowOptions,
-    linter: Linter,
-    leak: LeakFilter | None,
-    measure_overlap: bool,
-    progress: Progress,
-) -> RowResult:
     result = RowResult()
-    kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), result.counts)
+    counts = result.counts
+    kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
     if options.sample is not None:
-        kept = _sampled(kept, options.sample, options, result.counts)
+        kept = _sampled(kept, options.sample, options, counts)
     with (
         open_rows(options.output, columns, force=options.force) as write,
         progress.task("rows written") as task,
@@ -122,12 +101,25 @@ def _write(
                 result.overlap.add(row[0], row[1])
         result.findings = linter.findings()
         result.leaks = leak.result() if leak is not None else None
-        _require_rows(result.counts)
+        if not counts.kept:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
+            raise DataError(
+                f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
+                hint="check the input and the filter options",
+            )
         if options.strict and result.findings:
             raise DataError(
                 f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
                 hint="mend the input, or leave out --strict: what lint finds is only reported then",
             )
+    if corpus is not None:
+        progress.info(corpus.summary())
+    _report(kind, result, options, progress)
+    if str(options.output) != STDIO:
+        manifest = _manifest(kind, inputs, settings, options, result)
+        if corpus is not None:
+            manifest["corpus"] = vars(corpus)
+        progress.info(f"wrote {options.output} and {write_manifest(options.output, manifest)}")
     return result
 
 
@@ -150,16 +142,6 @@ def _sampled(rows: Iterator[Row], size: int, options: RowOptions, counts: RowCou
         counts.dropped["not_sampled"] = counts.kept - len(sample)
         counts.kept = len(sample)
     yield from sample
-
-
-def _require_rows(counts: RowCounts) -> None:
-    if counts.kept:
-        return
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
-    raise DataError(
-        f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
-        hint="check the input and the filter options",
-    )
 
 
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:

@@ -28,7 +28,6 @@ def prepare_sentences(
     count_tokens: CountTokens | None = None,
     progress: Progress,
 ) -> None:
-    """Write the sentences of the inputs."""
     column, split = options.column, options.split_sentences
     write_rows(
         "sentences",
@@ -48,10 +47,7 @@ def sentence_rows(
     """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
     for source in sources:
         for text in iter_sentences(source, column=column, encoding=encoding):
-            if split:
-                yield from ((sentence,) for sentence in split_sentences(text))
-            else:
-                yield (text,)
+            yield from ((sentence,) for sentence in (split_sentences(text) if split else [text]))
 
 
 def split_sentences(text: str) -> list[str]:

@@ -6,7 +6,7 @@ digest leaves trailing white space out, so that files with other line ends pass.
 
 import csv
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -106,11 +106,12 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
         return FileCheck(expected, FileState.MISSING, None, f"expected {expected.lines:,} lines")
     digest, n_lines, malformed = hashlib.sha256(), 0, ""
     try:
-        for n_lines, line in enumerate(_stripped_lines(path), start=1):
-            digest.update(line + b"\n")
-            n_columns = line.count(b"\t") + 1
-            if n_columns < expected.columns and not malformed:
-                malformed = f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
+        with path.open("rb") as stream:
+            for n_lines, line in enumerate(map(bytes.rstrip, stream), start=1):
+                digest.update(line + b"\n")
+                n_columns = line.count(b"\t") + 1
+                if n_columns < expected.columns and not malformed:
+                    malformed = f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
     except OSError as error:
         return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
     if n_lines != expected.lines:
@@ -122,12 +123,6 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
         found = f"content digest {digest.hexdigest()[:12]}…, expected {expected.sha256[:12]}…"
         return FileCheck(expected, FileState.ALTERED, n_lines, found)
     return FileCheck(expected, FileState.OK, n_lines)
-
-
-def _stripped_lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        for line in stream:
-            yield line.rstrip()
 
 
 def check_task_names(tasks: str) -> list[str]:
