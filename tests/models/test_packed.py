@@ -24,8 +24,10 @@ from transformers import (
 from simcse_cli.choices import Pooler
 from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.attention import _products, attend, attend_from_first
+from simcse_cli.models.packed.attention import _products, attend
+from simcse_cli.models.packed.cls_attention import QueryKeyValue, attend_from_first
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
+from simcse_cli.models.packed.operators import affine
 from simcse_cli.models.poolers import pool
 
 SIZES = {
@@ -179,13 +181,14 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
         states = start.clone().requires_grad_()
         if from_first:
-            first, mixed = attend_from_first(states, tokens, layer, 4, **settings)
+            linears = QueryKeyValue(*map(affine, (layer.query, layer.key, layer.value)))
+            first, context = attend_from_first(states, tokens, linears, 4, **settings)
         else:
             qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)
-            first, mixed = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))
-        (mixed * weights).sum().backward()
+            first, context = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))
+        (context * weights).sum().backward()
         gradients = [states.grad, layer.query.weight.grad, layer.key.weight.grad, layer.value.weight.grad]
-        found.append([first, mixed, layer.key.bias.grad, layer.value.bias.grad, *gradients])
+        found.append([first, context, layer.key.bias.grad, layer.value.bias.grad, *gradients])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
@@ -323,8 +326,8 @@ def test_attend_gives_the_mean_value_for_equal_scores() -> None:
     tokens = pack([[1, 1, 1], [1]], multiple=8)
     qkv = torch.zeros(8, 6)
     qkv[:, 4:] = torch.arange(16.0).view(8, 2)
-    mixed = attend(qkv, tokens, n_heads=1)
-    assert mixed.tolist() == [[2, 3]] * 3 + [[6, 7]] + [[0, 0]] * 4
+    context = attend(qkv, tokens, n_heads=1)
+    assert context.tolist() == [[2, 3]] * 3 + [[6, 7]] + [[0, 0]] * 4
 
 
 def test_dropout_masks_repeat_from_the_state_of_the_generator() -> None:

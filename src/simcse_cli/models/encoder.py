@@ -11,17 +11,16 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.choices import HeadUse, Pooler
-from simcse_cli.models.cores import map_on_cores
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
     PackedBackbone,
     forget_prepared,
-    must_compile,
     packed_backbone,
     packed_vectors,
 )
 from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
+from simcse_cli.models.thread_pool import map_on_cores
 from simcse_cli.progress import Progress, SilentProgress
 
 DEFAULT_BATCH_TOKENS = 2048
@@ -137,9 +136,10 @@ class SentenceEncoder(nn.Module):
         can_pack = self.device.type == "cpu" and self.token_cnn is None
         return packed_backbone(self.backbone) if can_pack else None
 
-    def must_compile(self, n_tokens: int) -> bool:
-        """Tell whether a training pass over so many tokens compiles kernels first; see ``packed.must_compile``."""
-        return self._packed() is not None and must_compile(self.backbone, n_tokens)
+    def training_note(self, n_tokens: int) -> str | None:
+        """Return what to tell the user before training on batches of so many tokens, if anything."""
+        packed = self._packed()
+        return None if packed is None else packed.training_note(n_tokens)
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Choose the arithmetic of the transformer's matrix products for inference.

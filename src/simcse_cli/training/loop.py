@@ -124,10 +124,10 @@ class Trainer:
         ):
             task.advance(steps.start)
             for step, batch in zip(steps, batches, strict=True):
-                if step == steps.start and self.objective.eval_encoder().must_compile(batch.n_tokens):
-                    self.progress.info(
-                        "compiling kernels for this processor, once: the first step takes longer"
-                    )
+                if step == steps.start:
+                    note = self.objective.eval_encoder().training_note(batch.n_tokens)
+                    if note is not None:
+                        self.progress.info(note)
                 result = self.train_step(step, batch)
                 self.position.add_step(result.n_examples, result.seconds)
                 is_last = self.position.step == self.total_steps

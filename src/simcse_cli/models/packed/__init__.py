@@ -1,6 +1,6 @@
 """Transformer encoders on packed tokens, without padding, for inference and training."""
 
-from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, must_compile, packed_backbone
+from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
 from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.tokens import PackedTokens, pack
 
@@ -8,7 +8,6 @@ __all__ = [
     "PackedBackbone",
     "PackedTokens",
     "forget_prepared",
-    "must_compile",
     "pack",
     "packed_backbone",
     "packed_vectors",

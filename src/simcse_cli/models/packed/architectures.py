@@ -1,6 +1,6 @@
 """Where each supported architecture keeps the parts of its layers; the parameters stay the model's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simcse_cli.kernels import GELU, GELU_TANH, RELU
+
 Activation = Callable[[Tensor], Tensor]
 
-GELU, GELU_TANH, RELU = range(3)
-"""Activations as compiled kernels tell them apart: x times the normal distribution function, by tanh, max(x, 0)."""
 KINDS = {"gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU}
+"""Activations by configuration name, as the compiled kernels tell them apart."""
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": functional.gelu,
     "gelu_new": partial(functional.gelu, approximate="tanh"),
@@ -29,13 +30,13 @@ class LayerParts:
     query: nn.Linear
     key: nn.Linear
     value: nn.Linear
-    mix: nn.Linear
+    out_proj: nn.Linear
     attention_norm: nn.LayerNorm
     up: nn.Linear
     down: nn.Linear
     output_norm: nn.LayerNorm
     attention_dropout: nn.Dropout
-    mix_dropout: nn.Dropout | None
+    out_dropout: nn.Dropout | None
     output_dropout: nn.Dropout
 
 
@@ -78,13 +79,13 @@ class _Layout:
     query: str
     key: str
     value: str
-    mix: str
+    out_proj: str
     attention_norm: str
     up: str
     down: str
     output_norm: str
     attention_dropout: str
-    mix_dropout: str | None
+    out_dropout: str | None
     output_dropout: str
 
 
@@ -93,13 +94,13 @@ _BERT = _Layout(
     query="attention.self.query",
     key="attention.self.key",
     value="attention.self.value",
-    mix="attention.output.dense",
+    out_proj="attention.output.dense",
     attention_norm="attention.output.LayerNorm",
     up="intermediate.dense",
     down="output.dense",
     output_norm="output.LayerNorm",
     attention_dropout="attention.self.dropout",
-    mix_dropout="attention.output.dropout",
+    out_dropout="attention.output.dropout",
     output_dropout="output.dropout",
 )
 _MPNET = _Layout(
@@ -107,13 +108,13 @@ _MPNET = _Layout(
     query="attention.attn.q",
     key="attention.attn.k",
     value="attention.attn.v",
-    mix="attention.attn.o",
+    out_proj="attention.attn.o",
     attention_norm="attention.LayerNorm",
     up="intermediate.dense",
     down="output.dense",
     output_norm="output.LayerNorm",
     attention_dropout="attention.attn.dropout",
-    mix_dropout="attention.dropout",
+    out_dropout="attention.dropout",
     output_dropout="output.dropout",
 )
 _DISTILBERT = _Layout(
@@ -121,13 +122,13 @@ _DISTILBERT = _Layout(
     query="attention.q_lin",
     key="attention.k_lin",
     value="attention.v_lin",
-    mix="attention.out_lin",
+    out_proj="attention.out_lin",
     attention_norm="sa_layer_norm",
     up="ffn.lin1",
     down="ffn.lin2",
     output_norm="output_layer_norm",
     attention_dropout="attention.dropout",
-    mix_dropout=None,
+    out_dropout=None,
     output_dropout="ffn.dropout",
 )
 _LAYOUTS = {
@@ -169,23 +170,15 @@ def layer_names(model_type: str, index: int) -> LayerNames:
     def full(name: str) -> str:
         return f"{layout.layers}.{index}.{name}"
 
-    other_dropouts = [name for name in (layout.mix_dropout, layout.output_dropout) if name is not None]
+    other_dropouts = [name for name in (layout.out_dropout, layout.output_dropout) if name is not None]
     return LayerNames(
-        square=tuple(map(full, (layout.query, layout.key, layout.value, layout.mix))),
+        square=tuple(map(full, (layout.query, layout.key, layout.value, layout.out_proj))),
         up=full(layout.up),
         down=full(layout.down),
         norms=tuple(map(full, (layout.attention_norm, layout.output_norm))),
         attention_dropout=full(layout.attention_dropout),
         dropouts=tuple(map(full, other_dropouts)),
     )
-
-
-def layer_parameters(layer: LayerParts) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the parameters of a layer as ``query.weight``, ``query.bias`` and so on, in a fixed order."""
-    for name, module in vars(layer).items():
-        if isinstance(module, nn.Linear | nn.LayerNorm):
-            for kind, parameter in module.named_parameters():
-                yield f"{name}.{kind}", parameter
 
 
 def activation_function(name: str) -> Activation:
@@ -243,13 +236,13 @@ def _layer_parts(layer: nn.Module, layout: _Layout) -> LayerParts:
         query=query,
         key=key,
         value=value,
-        mix=part(layout.mix, nn.Linear),
+        out_proj=part(layout.out_proj, nn.Linear),
         attention_norm=part(layout.attention_norm, nn.LayerNorm),
         up=part(layout.up, nn.Linear),
         down=part(layout.down, nn.Linear),
         output_norm=part(layout.output_norm, nn.LayerNorm),
         attention_dropout=part(layout.attention_dropout, nn.Dropout),
-        mix_dropout=None if layout.mix_dropout is None else part(layout.mix_dropout, nn.Dropout),
+        out_dropout=None if layout.out_dropout is None else part(layout.out_dropout, nn.Dropout),
         output_dropout=part(layout.output_dropout, nn.Dropout),
     )
 

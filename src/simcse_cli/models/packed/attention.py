@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.tokens import PackedTokens
 
@@ -17,7 +16,7 @@ RelativeBias = Callable[[int], Tensor]
 FUSED_FROM_LENGTH = 192
 # PyTorch's CPU softmax is vectorised only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16
-# Tokens of one bfloat16 product: few enough that queries, keys and scores stay in the processor's cache.
+# Tokens of one bfloat16 product: queries, keys and scores stay in the processor's cache.
 _CACHED_TOKENS = 1024
 
 
@@ -30,7 +29,7 @@ def attend(
     masks: DropoutMasks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
-    """Return the heads' mixed values, ``(T, 3D)`` to ``(T, D)``.
+    """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``.
 
     Args:
         qkv: queries, keys and values side by side, each with its heads side by side.
@@ -40,100 +39,15 @@ def attend(
         masks: where the masks come from; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    mixed = []
+    context = []
     for block in tokens.rows(qkv):
         bias = None if relative_bias is None else relative_bias(block.shape[1])
         for part, dtype in _products(block):
-            mixed.append(_attend_block(part, dtype, n_heads, bias, dropout, masks))
+            context.append(_attend_block(part, dtype, n_heads, bias, dropout, masks))
     rest = len(qkv) - tokens.groups[-1].end
     if rest:
-        mixed.append(qkv.new_zeros(rest, qkv.shape[1] // 3))
-    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-
-
-def attend_from_first(
-    states: Tensor,
-    tokens: PackedTokens,
-    layer: LayerParts,
-    n_heads: int,
-    *,
-    dropout: float = 0.0,
-    masks: DropoutMasks | None = None,
-    relative_bias: RelativeBias | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the states of first tokens ``(R, H)`` and the heads' mixed values for them ``(R, D)``.
-
-    No token but the first is multiplied by a weight matrix. With x_j the states of a sentence and q the
-    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the values mix as
-    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
-    to rounding, at about D / n_heads times fewer operations.
-
-    Args:
-        states: ``(T, H)``, before the projections; products are in their type.
-        tokens: which tokens form a sentence.
-        layer: its query, key and value are used.
-        n_heads: divides D.
-        dropout: probability on attention weights.
-        masks: where the masks come from; None for no dropout.
-        relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
-    """
-    first = states.index_select(0, tokens.first_tokens())
-    query = functional.linear(first, layer.query.weight, layer.query.bias)
-    head_width = query.shape[1] // n_heads
-    key, value = (linear.weight.view(n_heads, head_width, -1) for linear in (layer.key, layer.value))
-    by_head = _by_head(query, n_heads) / math.sqrt(head_width)
-    folded = torch.bmm(by_head, key).transpose(0, 1)
-    offset = by_head.new_zeros(len(first), n_heads, 1)
-    if layer.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
-        offset = torch.bmm(by_head, layer.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
-    mixed, sums = _mix_from_first(states, tokens, folded, offset, dropout, masks, relative_bias)
-    values = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
-    if layer.value.bias is not None:
-        bias = layer.value.bias.view(n_heads, 1, head_width)
-        values = torch.addcmul(values, sums.t().unsqueeze(-1), bias)
-    return first, values.transpose(0, 1).reshape(len(first), -1)
-
-
-def _mix_from_first(
-    states: Tensor,
-    tokens: PackedTokens,
-    queries: Tensor,
-    offsets: Tensor,
-    dropout: float,
-    masks: DropoutMasks | None,
-    relative_bias: RelativeBias | None,
-) -> tuple[Tensor, Tensor]:
-    """Return the states mixed for first tokens, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
-
-    Args:
-        states: ``(T, H)``.
-        tokens: which tokens form a sentence.
-        queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
-        offsets: ``(R, n_heads, 1)``, added to the products.
-        dropout: probability to drop a weight.
-        masks: where the masks come from; None for no dropout.
-        relative_bias: as in ``attend_from_first``.
-    """
-    blocks = list(tokens.rows(states))
-    sizes = [len(block) for block in blocks]
-    mixed, sums = [], []
-    parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets, sizes), strict=True)
-    for block, block_query, block_offset in parts:
-        scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
-        if relative_bias is not None:
-            scores = scores + relative_bias(block.shape[1])[:, 0]
-        weights = _softmax(scores)
-        if masks is not None and dropout > 0:
-            mask, scale = masks.keep(weights, dropout)
-            weights = weights * mask * scale
-        mixed.append(torch.bmm(weights, block))
-        sums.append(weights.sum(-1))
-    return torch.cat(mixed), torch.cat(sums)
-
-
-def _by_head(states: Tensor, n_heads: int) -> Tensor:
-    """Return ``(R, D)`` as ``(n_heads, R, D / n_heads)``."""
-    return states.view(len(states), n_heads, -1).transpose(0, 1)
+        context.append(qkv.new_zeros(rest, qkv.shape[1] // 3))
+    return context[0] if len(context) == 1 else torch.cat(context)
 
 
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
@@ -181,11 +95,13 @@ def _attend_block(
     else:
         base, weight = bias.to(query.dtype).repeat(n_rows, 1, 1), 1
     if length >= FUSED_FROM_LENGTH and not drops:
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=base if weight else None)
+        context = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=base if weight else None
+        )
     else:
         scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width))
-        mixed = _mix(_softmax(scores), value, dropout, masks if drops else None)
-    by_token = mixed.view(n_rows, n_heads, length, head_width).transpose(1, 2)
+        context = _mix(softmax(scores), value, dropout, masks if drops else None)
+    by_token = context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
     return _copied(by_token, block.dtype).view(n_rows * length, -1)
 
 
@@ -196,7 +112,7 @@ def _copied(states: Tensor, dtype: torch.dtype) -> Tensor:
     return states.to(dtype, memory_format=torch.contiguous_format)
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
     """Return the softmax over the last axis, computed in float32 at least."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:

@@ -1,38 +1,56 @@
 """The forward pass of a BERT-family encoder over packed tokens, on the parameters of the model itself."""
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.embeddings import can_embed, embed
-from simcse_cli.models.packed.fused import can_fuse
-from simcse_cli.models.packed.halves import can_halve, run_halves
-from simcse_cli.models.packed.layers import LayerRun, active_probability
-from simcse_cli.models.packed.operators import LayerOperators, prepared_operators
-from simcse_cli.models.packed.tokens import LARGE, PackedTokens, pack
+from simcse_cli import kernels
+from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
+from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LayerParts, read_parts
+from simcse_cli.models.packed.cls_attention import QueryKeyValue
+from simcse_cli.models.packed.dropout import DropoutMasks, active_probability
+from simcse_cli.models.packed.layers import run_layers
+from simcse_cli.models.packed.operators import (
+    Affine,
+    LayerWeights,
+    Operators,
+    TorchOperators,
+    affine,
+    inference_operators,
+    layer_weights,
+)
+from simcse_cli.models.packed.split_batch import run_shares
+from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
+KERNELS_MISSING = (
+    "training steps would be shorter with compiled kernels: pip install 'simcse-cli[cpu-kernels]'"
+)
+KERNELS_COMPILE = "compiling kernels for this processor, once: the first step takes longer"
+# A compiled kernel uses one thread a share. With more threads than these, PyTorch's many small steps on all of them
+# are faster: an estimate, from 54 ms of kernels in steps of 500 ms on two threads.
+_MOST_THREADS = 8
 _Fingerprint = tuple[tuple[int, int, float], ...]
+_Prepared = tuple[Operators, list[LayerWeights]]
 _SAMPLES = 64  # values of each weight that are looked at to notice a change
 
 
 class _PreparedWeights:
-    """Operators for inference, one set for each arithmetic, made again when the parameters have changed."""
+    """Weights for inference, one set for each arithmetic, made again when the parameters have changed."""
 
     def __init__(self) -> None:
-        self._operators: dict[torch.dtype, tuple[_Fingerprint, list[LayerOperators]]] = {}
+        self._made: dict[torch.dtype, tuple[_Fingerprint, _Prepared]] = {}
 
-    def get(self, parts: BackboneParts, dtype: torch.dtype) -> list[LayerOperators]:
-        """Return operators that hold the present weights."""
+    def get(self, parts: BackboneParts, dtype: torch.dtype) -> _Prepared:
+        """Return operators and the weights that they take, from the present parameters."""
         fingerprint = _fingerprint(parts)
-        made = self._operators.get(dtype)
+        made = self._made.get(dtype)
         if made is None or made[0] != fingerprint:
-            made = (fingerprint, prepared_operators(parts, dtype))
-            self._operators[dtype] = made
+            made = (fingerprint, inference_operators(parts, dtype))
+            self._made[dtype] = made
         return made[1]
 
 
@@ -40,7 +58,7 @@ class _PreparedWeights:
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, _PreparedWeights] = weakref.WeakKeyDictionary()
 
 
-def _prepared(backbone: nn.Module, parts: BackboneParts, dtype: torch.dtype) -> list[LayerOperators]:
+def _prepared(backbone: nn.Module, parts: BackboneParts, dtype: torch.dtype) -> _Prepared:
     return _PREPARED.setdefault(backbone, _PreparedWeights()).get(parts, dtype)
 
 
@@ -73,11 +91,11 @@ class PackedBackbone:
     Args:
         backbone: the Hugging Face model.
         parts: its modules.
+        use_kernels: see ``packed_backbone``.
     """
 
-    def __init__(self, backbone: nn.Module, parts: BackboneParts) -> None:
-        self._backbone = backbone
-        self._parts = parts
+    def __init__(self, backbone: nn.Module, parts: BackboneParts, use_kernels: bool | None = None) -> None:
+        self._backbone, self._parts, self._use_kernels = backbone, parts, use_kernels
 
     @property
     def n_layers(self) -> int:
@@ -136,18 +154,75 @@ class PackedBackbone:
         first_only: bool = False,
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, the last of first tokens if asked."""
-        dtype, drops = dtype or self._default_dtype(), self._drops()
-        masks = DropoutMasks() if drops else None
-        run = LayerRun(self._parts, dtype, tuple(sorted(set(wanted))), first_only=first_only)
+        parts, dtype = self._parts, dtype or self._default_dtype()
+        masks = DropoutMasks() if self._drops() else None
+        first = _query_key_value(parts.layers[-1]) if first_only else None
         with torch.autocast(tokens.ids.device.type, enabled=False):
             embedded = self._embed(tokens, masks)
             if not self._is_live():
-                return run.run(embedded, tokens, masks, _prepared(self._backbone, self._parts, dtype))
-            halves = tokens.halves() if can_halve(self._parts, tokens) else None
+                operators, weights = _prepared(self._backbone, parts, dtype)
+                return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
+            weights = [layer_weights(layer, dtype) for layer in parts.layers]
+            halves = tokens.halves() if can_split(parts, tokens) and max(wanted) > 0 else None
             if halves is None:
-                return run.run(embedded, tokens, masks)
-            pair = (DropoutMasks(), DropoutMasks()) if drops else (None, None)
-            return run_halves(run, embedded, tokens, halves, pair)
+                operators = TorchOperators(dtype, parts.activation, masks)
+                return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
+            return self._run_halves(embedded, halves, weights, first, dtype, sorted(set(wanted)))
+
+    def _run_halves(
+        self,
+        embedded: Tensor,
+        halves: Sequence[PackedTokens],
+        weights: Sequence[LayerWeights],
+        first: QueryKeyValue | None,
+        dtype: torch.dtype,
+        wanted: Sequence[int],
+    ) -> dict[int, Tensor]:
+        """Return the states after the wanted layers, computed side by side for both halves of the sentences."""
+        parts, pool = self._parts, pool_of(self._backbone)
+        make_operators = self._make_operators(dtype, pool)
+        masks = [DropoutMasks() if self._drops() else None for _ in halves]
+        numbers = [number for number in wanted if number > 0]
+        modules = [affine for layer in weights for affine in layer] + list(first or ())
+
+        def run(share: int, start: Tensor, parameters: Sequence[Tensor | None]) -> list[Tensor]:
+            operators, own = make_operators(masks[share]), _unflattened(parameters, len(weights))
+            rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
+            kept = run_layers(parts, operators, own[0], rounded, halves[share], wanted=numbers, first=own[1])
+            return [kept[number][: len(start)] for number in numbers]
+
+        flat = [parameter for affine in modules for parameter in affine]
+        outputs = run_shares(run, embedded, [len(half.ids) for half in halves], flat, pool)
+        kept = dict(zip(numbers, outputs, strict=True))
+        return {0: embedded} | kept if 0 in wanted else kept
+
+    def _make_operators(
+        self, dtype: torch.dtype, pool: BufferPool
+    ) -> Callable[[DropoutMasks | None], Operators]:
+        """Return what makes the operators of a share: compiled kernels where they can and pay, else PyTorch."""
+        activation = self._parts.activation
+        if not self.compiles(dtype):
+            return lambda masks: TorchOperators(dtype, activation, masks)
+        from simcse_cli.models.packed.compiled_operators import CompiledOperators
+
+        return lambda masks: CompiledOperators(dtype, activation, masks, pool)
+
+    def compiles(self, dtype: torch.dtype) -> bool:
+        """Tell whether a split training pass uses compiled kernels."""
+        if self._use_kernels is False or not can_compile(self._parts, dtype):
+            return False
+        return self._use_kernels or (torch.get_num_threads() <= _MOST_THREADS and kernels.is_installed())
+
+    def training_note(self, n_tokens: int) -> str | None:
+        """Return what to tell the user before a training pass over so many tokens, if anything."""
+        dtype = self._parts.words.weight.dtype
+        if n_tokens < LARGE or not can_compile(self._parts, dtype):
+            return None
+        if not kernels.is_installed():
+            return KERNELS_MISSING
+        from simcse_cli.kernels import compiled
+
+        return None if compiled.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight
@@ -159,7 +234,7 @@ class PackedBackbone:
         """Tell whether any dropout is active."""
         dropouts: list[nn.Dropout | None] = [self._parts.embedding_dropout]
         for layer in self._parts.layers:
-            dropouts += (layer.attention_dropout, layer.mix_dropout, layer.output_dropout)
+            dropouts += (layer.attention_dropout, layer.out_dropout, layer.output_dropout)
         return any(active_probability(dropout) > 0 for dropout in dropouts)
 
     def _is_live(self) -> bool:
@@ -168,41 +243,69 @@ class PackedBackbone:
 
     def _embed(self, tokens: PackedTokens, masks: DropoutMasks | None) -> Tensor:
         parts, p = self._parts, active_probability(self._parts.embedding_dropout)
-        if self._is_live() and tokens.is_large and can_embed(parts):
-            states = embed(parts, tokens, p, masks)
-        else:
-            states = parts.words(tokens.ids) + parts.position_table(tokens.positions)
-            if parts.segment_table is not None:
-                states = states + parts.segment_table.weight[0]
-            states = parts.embedding_norm(states)
-            if masks is not None and p > 0:
-                mask, scale = masks.keep(states, p)
-                states = states * mask * scale
+        states = parts.words(tokens.ids) + parts.position_table(tokens.positions)
+        if parts.segment_table is not None:
+            states = states + parts.segment_table.weight[0]
+        states = parts.embedding_norm(states)
+        if masks is not None and p > 0:
+            mask, scale = masks.keep(states, p)
+            states = states * mask * scale
         if parts.projection is not None:
             states = functional.linear(states, parts.projection.weight, parts.projection.bias)
         return states
 
 
-def packed_backbone(backbone: nn.Module) -> PackedBackbone | None:
+def packed_backbone(backbone: nn.Module, *, use_kernels: bool | None = None) -> PackedBackbone | None:
     """Return the packed form of a model, or None for an architecture or a setting that has none.
 
     Cheap enough to ask for at every forward pass: nothing is copied, and weights prepared for inference are
     kept between calls until they change.
-    """
-    parts = read_parts(backbone)
-    return None if parts is None else PackedBackbone(backbone, parts)
-
-
-def must_compile(backbone: nn.Module, n_tokens: int) -> bool:
-    """Tell whether a training pass over so many tokens compiles kernels first, which takes some 20 seconds.
 
     Args:
-        backbone: a model on the CPU.
-        n_tokens: of the pass, as ``PackedTokens.is_large`` counts them.
+        backbone: the Hugging Face model.
+        use_kernels: train by compiled kernels; None for where they are installed and pay.
     """
     parts = read_parts(backbone)
-    if parts is None or n_tokens < LARGE or not can_fuse(parts, parts.words.weight.dtype):
-        return False
-    from simcse_cli.models.packed import kernels
+    return None if parts is None else PackedBackbone(backbone, parts, use_kernels)
 
-    return not kernels.compiled_before()
+
+def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:
+    """Tell whether a training pass is worth splitting and can be: on a CPU, with all parameters inside the layers."""
+    return tokens.is_large and parts.relative_bias is None
+
+
+def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
+    """Tell whether the compiled kernels compute these layers: float32 parameters, products in float32 or bfloat16.
+
+    Heads have a multiple of 16 values and together the width of the states, scores have no bias, norms have a
+    weight and a bias.
+    """
+    width = parts.layers[0].query.out_features
+    modules = [m for layer in parts.layers for m in vars(layer).values() if isinstance(m, nn.Module)]
+    return (
+        dtype in (torch.float32, torch.bfloat16)
+        and parts.relative_bias is None
+        and parts.activation in KINDS
+        and width % (parts.n_heads * kernels.LANES) == 0
+        and parts.layers[0].query.in_features == width
+        and all(m.weight is not None and m.bias is not None for m in modules if isinstance(m, nn.LayerNorm))
+        and all(p.dtype is torch.float32 for m in modules for p in m.parameters())
+    )
+
+
+def _query_key_value(layer: LayerParts) -> QueryKeyValue:
+    return QueryKeyValue(affine(layer.query), affine(layer.key), affine(layer.value))
+
+
+def _unflattened(
+    parameters: Sequence[Tensor | None], n_layers: int
+) -> tuple[list[LayerWeights], QueryKeyValue | None]:
+    """Return weights and biases, given in turn, as those of the layers and of attention from first tokens."""
+    pairs = [
+        Affine(cast(Tensor, weight), bias)
+        for weight, bias in zip(parameters[::2], parameters[1::2], strict=True)
+    ]
+    n = len(LayerWeights._fields)
+    layers = [LayerWeights(*pairs[i * n : (i + 1) * n]) for i in range(n_layers)]
+    rest = pairs[n_layers * n :]
+    return layers, QueryKeyValue(*rest) if rest else None

@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-NO_DROPOUT = -1
-"""In place of a threshold: nothing is dropped and nothing drawn."""
-DRAWS_A_WORD = 4
-"""Draws that one word of the generator's stream holds."""
+from simcse_cli.kernels import DRAWS_A_WORD
+
 _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
@@ -28,23 +26,15 @@ class DropoutMasks:
     A probability p counts as the nearest multiple q of 2^-16 (0.1 as 0.100006). Kept values are scaled by
     1 / (1 - q) in the arithmetic of the addition or product that follows, so the expectation is exact: in
     bfloat16, ``F.dropout`` rounds the factor 1.1111 to 1.1094.
+
+    Attributes:
+        stream: the four numbers of SFC64, ``(4,)`` uint64; compiled kernels draw from them and advance them.
     """
 
     def __init__(self) -> None:
-        seed = int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64))
-        self._words = np.random.SFC64(seed)
-
-    def stream(self) -> np.ndarray:
-        """Return the generator's four numbers, for code that draws by itself; see ``continue_from``."""
-        state: Any = self._words.state
-        numbers: np.ndarray = state["state"]["state"].copy()
-        return numbers
-
-    def continue_from(self, stream: np.ndarray) -> None:
-        """Go on with the generator's four numbers as they are after others have drawn."""
-        state: Any = self._words.state
-        state["state"]["state"] = stream
-        self._words.state = state
+        self._generator = np.random.SFC64(int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64)))
+        state: Any = self._generator.state
+        self.stream: np.ndarray = state["state"]["state"].copy()
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of what is kept.
@@ -52,39 +42,23 @@ class DropoutMasks:
         The scale is 1 / P(one); each element is an independent draw.
         """
         threshold = drop_threshold(p)
-        n_words = -(-like.numel() * 2 // 8)
-        draws = torch.from_numpy(self._words.random_raw(n_words).view(np.int16))[: like.numel()]
+        draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[: like.numel()]
         mask = torch.ge(draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach())
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 
+    def _draw(self, n_words: int) -> np.ndarray:
+        state: Any = self._generator.state
+        state["state"]["state"] = self.stream
+        self._generator.state = state
+        words: np.ndarray = self._generator.random_raw(n_words)
+        state = self._generator.state
+        self.stream[:] = state["state"]["state"]
+        return words
 
-class JoinedMasks(DropoutMasks):
-    """Masks for all sentences, where the first and the others draw from masks of their own.
 
-    Asked for the rows of a layer in their order, once or several times over.
-
-    Args:
-        first: of the first sentences.
-        rest: of the others.
-        n_first: number of first sentences.
-        n_rows: of all.
-    """
-
-    def __init__(self, first: DropoutMasks, rest: DropoutMasks, n_first: int, n_rows: int) -> None:
-        self._parts, self._n_first, self._n_rows = (first, rest), n_first, n_rows
-        self._n_asked = 0
-
-    def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a mask and its scale for the next ``len(like)`` sentences; see ``DropoutMasks.keep``."""
-        start = self._n_asked % self._n_rows
-        self._n_asked += len(like)
-        cut = min(max(self._n_first - start, 0), len(like))
-        drawn = [
-            masks.keep(part, p)
-            for masks, part in zip(self._parts, (like[:cut], like[cut:]), strict=True)
-            if len(part)
-        ]
-        return torch.cat([mask for mask, _ in drawn]), drawn[0][1]
+def active_probability(dropout: nn.Dropout | None) -> float:
+    """Return the probability with which a dropout module drops in its present mode."""
+    return dropout.p if dropout is not None and dropout.training else 0.0
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: DropoutMasks | None) -> Tensor:

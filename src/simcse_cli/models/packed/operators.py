@@ -1,16 +1,21 @@
-"""The four matrix products of a layer: on live parameters for training, prepacked for inference."""
+"""The operators of a transformer layer in PyTorch: on the parameters for training, on prepacked weights for inference.
+
+``compiled_operators`` has the same operators for training by compiled kernels.
+"""
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import BackboneParts, activation_function
+from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, activation_function
+from simcse_cli.models.packed.attention import RelativeBias, attend
+from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
+from simcse_cli.models.packed.tokens import PackedTokens
 
-Operator = Callable[[Tensor], Tensor]
 # Rows for which oneDNN lays out the weights; any other number of rows works, near ones work as fast.
 _EXPECTED_ROWS = 2048
 # Activation by configuration name, to what oneDNN calls it.
@@ -23,83 +28,158 @@ _FUSED: dict[str | None, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class LayerOperators:
-    """The products that one layer applies to packed states, all ``(T, D_in)`` to ``(T, D_out)``.
+class Affine(NamedTuple):
+    """Weight and bias of a linear layer or a norm, None where it has none."""
 
-    ``qkv`` gives queries, keys and values side by side; ``up`` includes the activation. Input of any type is
-    cast to the type of the arithmetic, which is also the type of the result.
+    weight: Tensor
+    bias: Tensor | None
+
+
+class LayerWeights(NamedTuple):
+    """The parameters of one layer as its operators take them; ``qkv`` gives query, key and value side by side."""
+
+    qkv: Affine
+    out_proj: Affine
+    attention_norm: Affine
+    up: Affine
+    down: Affine
+    output_norm: Affine
+
+
+class Operators(Protocol):
+    """What a layer is made of. Each operator starts with its matrix product; products are in one arithmetic.
+
+    Attributes:
+        masks: where dropout masks come from; None for no dropout.
     """
 
-    qkv: Operator
-    mix: Operator
-    up: Operator
-    down: Operator
+    masks: DropoutMasks | None
+
+    def attend(
+        self,
+        x: Tensor,
+        qkv: Affine,
+        tokens: PackedTokens,
+        n_heads: int,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> Tensor:
+        """Return the context of attention within sentences, ``(T, D)``, of states ``(T, H)``."""
+        ...
+
+    def activate(self, x: Tensor, up: Affine) -> Tensor:
+        """Return ``f(up(x))``, ``(T, F)``."""
+        ...
+
+    def dropout_add_norm(
+        self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``norm(states + dropout(linear(x)))``, and the same as operand of the next product."""
+        ...
 
 
-def live_operators(parts: BackboneParts, dtype: torch.dtype) -> Iterator[LayerOperators]:
-    """Yield the layers' operators on the parameters themselves, through which gradients flow.
+class TorchOperators:
+    """The operators by PyTorch; see ``Operators``.
 
     Args:
-        parts: the model.
-        dtype: arithmetic of the products; parameters of another type are cast where they are used, and their
-            gradients arrive in the parameters' own type.
+        dtype: arithmetic of the products.
+        activation: name in the configuration.
+        masks: where dropout masks come from; None for no dropout.
     """
-    return _operators(parts, dtype, _live_linear)
 
+    def __init__(self, dtype: torch.dtype, activation: str, masks: DropoutMasks | None = None) -> None:
+        self._dtype, self._activation, self.masks = dtype, activation, masks
 
-def prepared_operators(parts: BackboneParts, dtype: torch.dtype) -> list[LayerOperators]:
-    """Return the layers' operators on copies in ``dtype``, laid out for the processor, without gradient."""
-    with torch.no_grad():
-        return list(_operators(parts, dtype, _prepared_linear))
-
-
-def _operators(
-    parts: BackboneParts, dtype: torch.dtype, linear: Callable[..., Operator]
-) -> Iterator[LayerOperators]:
-    for layer in parts.layers:
-        yield LayerOperators(
-            qkv=linear((layer.query, layer.key, layer.value), dtype),
-            mix=linear((layer.mix,), dtype),
-            up=linear((layer.up,), dtype, parts.activation),
-            down=linear((layer.down,), dtype),
+    def attend(
+        self,
+        x: Tensor,
+        qkv: Affine,
+        tokens: PackedTokens,
+        n_heads: int,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> Tensor:
+        """See ``Operators``."""
+        product = self._linear(x, qkv)
+        return attend(
+            product, tokens, n_heads, dropout=dropout, masks=self.masks, relative_bias=relative_bias
         )
 
+    def activate(self, x: Tensor, up: Affine) -> Tensor:
+        """See ``Operators``."""
+        return activation_function(self._activation)(self._linear(x, up))
 
-def _live_linear(linears: Sequence[nn.Linear], dtype: torch.dtype, activation: str | None = None) -> Operator:
-    """Return the linear layers, side by side, as one operator, with an activation after it."""
+    def dropout_add_norm(
+        self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """See ``Operators``."""
+        total = add_dropped(states, self._linear(x, linear), dropout, self.masks)
+        normed = functional.layer_norm(total, total.shape[-1:], *norm, epsilon)
+        return normed, normed
 
-    def product(states: Tensor) -> Tensor:
-        return functional.linear(states.to(dtype), *_side_by_side(linears, dtype))
+    def _linear(self, x: Tensor, linear: Affine) -> Tensor:
+        bias = None if linear.bias is None else linear.bias.to(self._dtype)
+        return functional.linear(x.to(self._dtype), linear.weight, bias)
 
-    if activation is None:
+
+class PrepackedOperators(TorchOperators):
+    """The operators on weights in oneDNN's own layout, which adds biases and activations to the products."""
+
+    def activate(self, x: Tensor, up: Affine) -> Tensor:
+        """See ``Operators``."""
+        return self._linear(x, up, self._activation)
+
+    def _linear(self, x: Tensor, linear: Affine, activation: str | None = None) -> Tensor:
+        name, algorithm = _FUSED[activation]
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self._dtype), *linear, name, [], algorithm)
         return product
-    activate = activation_function(activation)
-    return lambda states: activate(product(states))
 
 
-def _prepared_linear(
-    linears: Sequence[nn.Linear], dtype: torch.dtype, activation: str | None = None
-) -> Operator:
-    """Return the same operator on weights in oneDNN's own layout, where that pays."""
-    if not _can_prepack(linears[0].weight.device, dtype):
-        return _live_linear(linears, dtype, activation)
-    weight, bias = _side_by_side(linears, dtype)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
-    name, algorithm = _FUSED[activation]
-    return lambda states: torch.ops.mkldnn._linear_pointwise(
-        states.to(dtype), packed, bias, name, [], algorithm
+def layer_weights(layer: LayerParts, dtype: torch.dtype) -> LayerWeights:
+    """Return a layer's parameters, weights of products in ``dtype``; gradients flow to the parameters."""
+    three = (layer.query, layer.key, layer.value)
+    biases = [linear.bias for linear in three if linear.bias is not None]
+    qkv = Affine(
+        torch.cat([linear.weight.to(dtype) for linear in three]), torch.cat(biases) if biases else None
+    )
+    return LayerWeights(
+        qkv,
+        _cast(layer.out_proj, dtype),
+        affine(layer.attention_norm),
+        _cast(layer.up, dtype),
+        _cast(layer.down, dtype),
+        affine(layer.output_norm),
     )
 
 
-def _side_by_side(linears: Sequence[nn.Linear], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Return weight and bias of linear layers as of one layer with all their outputs."""
-    if len(linears) == 1:
-        weight, bias = linears[0].weight, linears[0].bias
-        return weight.to(dtype), None if bias is None else bias.to(dtype)
-    weights = torch.cat([linear.weight.to(dtype) for linear in linears])
-    biases = [linear.bias.to(dtype) for linear in linears if linear.bias is not None]
-    return weights, torch.cat(biases) if biases else None
+def affine(module: nn.Linear | nn.LayerNorm) -> Affine:
+    """Return the parameters of a module."""
+    return Affine(module.weight, module.bias)
+
+
+def _cast(linear: nn.Linear, dtype: torch.dtype) -> Affine:
+    return Affine(linear.weight.to(dtype), linear.bias)
+
+
+@torch.no_grad()
+def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[LayerWeights]]:
+    """Return operators without gradient or dropout, and the weights that they take: copies in ``dtype``."""
+    weights = [layer_weights(layer, dtype) for layer in parts.layers]
+    if not _can_prepack(parts.words.weight.device, dtype):
+        return TorchOperators(dtype, parts.activation), weights
+    packed = [LayerWeights(*_prepacked(layer, dtype)) for layer in weights]
+    return PrepackedOperators(dtype, parts.activation), packed
+
+
+def _prepacked(layer: LayerWeights, dtype: torch.dtype) -> Iterator[Affine]:
+    for name, (weight, bias) in layer._asdict().items():
+        if name.endswith("norm"):
+            yield Affine(weight, bias)
+        else:
+            laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
+            yield Affine(laid_out, None if bias is None else bias.to(dtype))
 
 
 def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:

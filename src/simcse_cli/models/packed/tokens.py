@@ -9,13 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.models.packed.dropout import DropoutMasks
-
 ROUNDED_TO = 64
 """Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
 
-LANES = 16
-"""Floats of one vector of the compiled kernels: widths are multiples of it, rows of attention weights padded to it."""
 LARGE = 1024
 """With fewer tokens, starting threads and adding gradients costs more than threads and compiled kernels save."""
 
@@ -67,7 +63,7 @@ class PackedTokens:
         for group, part in zip(self.groups, parts, strict=False):
             yield part.view(group.n_rows, group.length, states.shape[-1])
 
-    def halves(self) -> tuple["Half", "Half"] | None:
+    def halves(self) -> tuple["PackedTokens", "PackedTokens"] | None:
         """Return the sentences in two parts of nearly equal size, or None for a single sentence.
 
         Which sentences form a part depends on their lengths alone.
@@ -77,43 +73,16 @@ class PackedTokens:
             return None
         ends = list(itertools.accumulate(lengths))
         n_first = 1 + min(range(len(ends) - 1), key=lambda row: abs(2 * ends[row] - ends[-1]))
-        return self._half(lengths, 0, n_first), self._half(lengths, n_first, len(lengths))
+        return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
-    def _half(self, lengths: Sequence[int], first_row: int, end_row: int) -> "Half":
+    def _part(self, lengths: Sequence[int], first_row: int, end_row: int) -> "PackedTokens":
         start, size = sum(lengths[:first_row]), sum(lengths[first_row:end_row])
-        tokens = PackedTokens(
+        return PackedTokens(
             self.ids[start : start + size],
             self.positions[start : start + size],
             tuple(_groups(lengths[first_row:end_row])),
             self.order[first_row:end_row],
         )
-        return Half(tokens, slice(start, start + size), slice(first_row, end_row))
-
-
-class Half(NamedTuple):
-    """Part of packed sentences, and where its tokens and its rows stand among all of them."""
-
-    tokens: PackedTokens
-    token_range: slice
-    row_range: slice
-
-
-@dataclass(frozen=True)
-class Share:
-    """Sentences that one core computes.
-
-    Attributes:
-        tokens: the sentences.
-        masks: where their dropout masks come from; None for no dropout.
-    """
-
-    tokens: PackedTokens
-    masks: DropoutMasks | None
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens of the sentences."""
-        return len(self.tokens.ids)
 
 
 def _groups(lengths: Iterable[int]) -> Iterator[Group]:

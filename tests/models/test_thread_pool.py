@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.models import cores
-from simcse_cli.models.cores import map_on_cores
+from simcse_cli.models import thread_pool
+from simcse_cli.models.thread_pool import map_on_cores
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_products_are_right_after_openmp_was_told_to_rest():
 
 
 def test_a_system_without_that_call_is_left_as_it_is(monkeypatch):
-    monkeypatch.setattr(cores, "_openmp_pause", lambda: None)
+    monkeypatch.setattr(thread_pool, "_openmp_pause", lambda: None)
     assert list(map_on_cores(lambda item: item, [1, 2])) == [1, 2]
 
 

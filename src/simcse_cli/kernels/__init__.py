@@ -1,0 +1,21 @@
+"""Fused operators of a transformer layer for training on a CPU, compiled by numba (extra ``cpu-kernels``).
+
+This module says what the kernels can do without importing numba, which takes most of a second; ``operators``
+holds the operators as autograd functions, ``compiled`` the code that numba compiles.
+"""
+
+from importlib.util import find_spec
+
+LANES = 16
+"""Floats of one vector: widths of heads and layers are multiples of it."""
+DRAWS_A_WORD = 4
+"""Dropout draws, of 16 bits, in one word of the random stream."""
+NO_DROPOUT = -1
+"""In place of a threshold: nothing is dropped and nothing drawn."""
+GELU, GELU_TANH, RELU = range(3)
+"""Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
+
+
+def is_installed() -> bool:
+    """Tell whether numba is there."""
+    return find_spec("numba") is not None

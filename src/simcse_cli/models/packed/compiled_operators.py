@@ -1,0 +1,89 @@
+"""The operators of a transformer layer by compiled kernels, for training on a CPU; needs numba."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.kernels import NO_DROPOUT, operators
+from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.models.packed.architectures import KINDS
+from simcse_cli.models.packed.attention import RelativeBias
+from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
+from simcse_cli.models.packed.operators import Affine
+from simcse_cli.models.packed.tokens import PackedTokens
+
+
+class CompiledOperators:
+    """See ``operators.Operators``; each result also carries its gradient.
+
+    Args:
+        dtype: arithmetic of the products, float32 or bfloat16; everything else is computed in float32.
+        activation: name in the configuration.
+        masks: where dropout masks come from; None for no dropout.
+        pool: where results stand.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, activation: str, masks: DropoutMasks | None, pool: BufferPool
+    ) -> None:
+        self._dtype, self._kind, self._pool = dtype, KINDS[activation], pool
+        self.masks = masks
+        self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
+
+    def attend(
+        self,
+        x: Tensor,
+        qkv: Affine,
+        tokens: PackedTokens,
+        n_heads: int,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> Tensor:
+        """See ``operators.Operators``; without a bias between positions."""
+        assert relative_bias is None
+        groups = np.array(tokens.groups, dtype=np.int64)
+        return operators.attend(
+            self._product(x, qkv),
+            _bias(qkv),
+            groups,
+            n_heads,
+            threshold=self._threshold(dropout),
+            stream=self._stream,
+            pool=self._pool,
+        )
+
+    def activate(self, x: Tensor, up: Affine) -> Tensor:
+        """See ``operators.Operators``."""
+        return operators.bias_activation(self._product(x, up), _bias(up), self._kind, self._pool)
+
+    def dropout_add_norm(
+        self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """See ``operators.Operators``."""
+        return operators.dropout_add_norm(
+            states,
+            self._product(x, linear),
+            _bias(linear),
+            norm.weight,
+            _bias(norm),
+            epsilon=epsilon,
+            threshold=self._threshold(dropout),
+            stream=self._stream,
+            pool=self._pool,
+        )
+
+    def _product(self, x: Tensor, linear: Affine) -> Tensor:
+        return operators.linear(x.to(self._dtype), linear.weight, self._pool)
+
+    def _threshold(self, dropout: float) -> int:
+        return drop_threshold(dropout) if self.masks is not None and dropout > 0 else NO_DROPOUT
+
+
+def _bias(module: Affine) -> Tensor:
+    """Return the bias, zeros where there is none."""
+    return (
+        module.weight.new_zeros(len(module.weight), dtype=torch.float32)
+        if module.bias is None
+        else module.bias
+    )
