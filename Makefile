@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := demo,dev,mteb,faiss,search
+EXTRAS := demo,cpu-kernels,dev,mteb,faiss,search
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 
@@ -49,7 +49,7 @@ wheel: $(STAMP)  ## build dist/*.whl
 binary: wheel    ## build dist/simcse, one file that needs only Python, and try it
 	$(BIN)/python -m pip install -q -c constraints.txt pex
 	$(BIN)/pex -c simcse --use-pip-config --constraints constraints.txt --venv prepend \
-	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo]"
+	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo,cpu-kernels]"
 	printf 'One sentence.\nAnother one.\n' > dist/smoke.txt
 	$(PYTHON) dist/simcse encode dist/smoke.txt -o dist/smoke.npy --model minilm --force -q
 	test -s dist/smoke.npy && rm dist/smoke.*

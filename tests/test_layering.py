@@ -39,10 +39,10 @@ ROOMS = {
     "datasets": {"data"},
     "faiss": {"encoding"},
     "huggingface_hub": {"data", "models"},
-    "llvmlite": {"kernels", "models"},
+    "llvmlite": {"kernels"},
     "matplotlib": {"analysis"},
     "mteb": {"evaluation"},
-    "numba": {"kernels", "models"},
+    "numba": {"kernels"},
     "numpy": {
         *("analysis", "comparison", "data", "encoding", "evaluation", "kernels", "models", "objectives"),
         *("postprocess", "predictions", "prepare", "training"),
@@ -64,25 +64,18 @@ ROOMS = {
     "typer": {"cli", "commands"},
     "yaml": {"comparison", "recipes"},
 }
-EXTRAS = ("faiss", "mteb", "optuna", "sentence_transformers", "sklearn")
+EXTRAS = ("faiss", "llvmlite", "mteb", "numba", "optuna", "sentence_transformers", "sklearn")
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
-PENDING_DECLARATIONS = {"llvmlite"}
 
 # Lazy imports have one place: what a command needs is imported when it runs.
 LAZY_ROOMS = {"commands", "cli", "console", "__main__"}
-PENDING_LAZY = {
-    "models/packed/backbone.py",
-    "models/packed/embeddings.py",
-    "models/packed/fused.py",
-}
 
 # `files` opens `-`, the standard streams as files.
 WRITERS = {"console.py", "files.py"}
 
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
-PENDING_NAMES = {"attend", "attend_from_first", "embed"}
 
 
 def modules():
@@ -137,7 +130,7 @@ def test_imports_go_down_only(path):
 
 @each_module
 def test_imports_in_functions_are_those_of_commands(path):
-    if room(path) in LAZY_ROOMS or place(path) in PENDING_LAZY:
+    if room(path) in LAZY_ROOMS:
         return
     nodes = list(ast.walk(tree(path)))
     blocks = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -165,7 +158,7 @@ def test_imported_packages_are_declared():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
     declared = {re.split(r"[\[<>=!~; ]", line, maxsplit=1)[0].lower() for lines in lists for line in lines}
-    imported = set().union(*map(third_party, modules())) - PENDING_DECLARATIONS
+    imported = set().union(*map(third_party, modules()))
     wanted = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in imported}
     assert wanted <= declared, f"pyproject.toml declares no {wanted - declared}"
 
@@ -191,7 +184,7 @@ def test_public_name_has_one_meaning():
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
                 defined[node.name].append(place(path))
     twice = {name: places for name, places in defined.items() if len(places) > 1}
-    assert twice.keys() <= SHARED_NAMES | PENDING_NAMES, twice
+    assert twice.keys() <= SHARED_NAMES, twice
 
 
 @pytest.mark.parametrize(

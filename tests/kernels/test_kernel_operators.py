@@ -123,7 +123,7 @@ def test_dropout_add_norm_has_a_gradient_when_one_result_is_read(read):
 @pytest.mark.parametrize("p", [None, 0.25])
 @pytest.mark.parametrize("length", [1, 3, 16, 21, 40])
 @pytest.mark.parametrize(("n_heads", "head"), [(3, 16), (2, 32), (1, 80)])
-def test_attend_equals_its_formula(length, n_heads, head, p):
+def test_bias_attend_equals_its_formula(length, n_heads, head, p):
     torch.manual_seed(0)
     n, width = 3, n_heads * head
     own, wide = leaves(torch.randn(n * length, 3 * width), torch.randn(3 * width))
@@ -132,7 +132,7 @@ def test_attend_equals_its_formula(length, n_heads, head, p):
     weights = weights * keep(weights.shape, p)
     expected = (weights @ value).transpose(1, 2).reshape(n * length, width)
     settings = {"threshold": threshold(p), "stream": stream(), "pool": BufferPool()}
-    found = operators.attend(*own, np.array([(0, n, length)]), n_heads, **settings)
+    found = operators.bias_attend(*own, np.array([(0, n, length)]), n_heads, **settings)
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
     d_context = torch.randn(n * length, width)
     found.backward(d_context)
@@ -144,7 +144,9 @@ def test_tokens_of_no_sentence_attend_to_nothing():
     torch.manual_seed(0)
     qkv, bias = torch.randn(9, 48, requires_grad=True), torch.randn(48, requires_grad=True)
     groups = np.array([(0, 1, 3), (3, 2, 2)])
-    found = operators.attend(qkv, bias, groups, 1, threshold=NO_DROPOUT, stream=stream(), pool=BufferPool())
+    found = operators.bias_attend(
+        qkv, bias, groups, 1, threshold=NO_DROPOUT, stream=stream(), pool=BufferPool()
+    )
     found.sum().backward()
     assert (found[7:] == 0).all()
     assert (qkv.grad[7:] == 0).all()
@@ -152,7 +154,7 @@ def test_tokens_of_no_sentence_attend_to_nothing():
 
 
 def test_large_scores_overflow_nowhere():
-    found = operators.attend(
+    found = operators.bias_attend(
         torch.full((4, 48), 200.0),
         torch.zeros(48),
         np.array([(0, 1, 4)]),

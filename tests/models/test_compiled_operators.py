@@ -17,14 +17,13 @@ from transformers import (
 )
 
 from simcse_cli import kernels
-from simcse_cli.kernels import compiled
+from simcse_cli.choices import Pooler
 from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed import backbone, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.compiled_operators import CompiledOperators
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.operators import Affine, TorchOperators
 from simcse_cli.models.poolers import pool
-from simcse_cli.choices import Pooler
 
 SIZES = {
     "vocab_size": 50,
@@ -291,11 +290,11 @@ def test_a_pass_gives_back_its_memory():
 
 def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monkeypatch):
     large, few = len(pack(ROWS).ids), 1000
-    monkeypatch.setattr(compiled, "is_compiled", lambda: False)
+    monkeypatch.setattr(kernels, "is_compiled", lambda: False)
     assert packed_backbone(bert()).training_note(large) == backbone.KERNELS_COMPILE
     assert packed_backbone(bert()).training_note(few) is None
     assert packed_backbone(bert(num_attention_heads=12)).training_note(large) is None
-    monkeypatch.setattr(compiled, "is_compiled", lambda: True)
+    monkeypatch.setattr(kernels, "is_compiled", lambda: True)
     assert packed_backbone(bert()).training_note(large) is None
     monkeypatch.setattr(kernels, "is_installed", lambda: False)
     assert "simcse-cli[cpu-kernels]" in packed_backbone(bert()).training_note(large)

@@ -138,8 +138,14 @@ def test_results_and_gradients_of_shares_are_those_of_all_rows(sizes):
     assert leaves[0].grad.tolist() == [[1.0] * 3] * 5 + [[0.0] * 3]
     assert leaves[1].grad is None
     assert unused.grad is None
+
+
+def test_a_graph_serves_one_backward_pass():
+    inputs = torch.ones(4, 2, requires_grad=True)
+    (out,) = run_shares(lambda _, start, parameters: [start**3], inputs, [2, 2], [], BufferPool())
+    out.sum().backward()
     with pytest.raises(RuntimeError, match="second time"):
-        sums.sum().backward()
+        out.sum().backward()
 
 
 @pytest.mark.parametrize("fails", ["forward", "backward"])

@@ -4,7 +4,9 @@ This module says what the kernels can do without importing numba, which takes mo
 holds the operators as autograd functions, ``compiled`` the code that numba compiles.
 """
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 LANES = 16
 """Floats of one vector: widths of heads and layers are multiples of it."""
@@ -19,3 +21,13 @@ GELU, GELU_TANH, RELU = range(3)
 def is_installed() -> bool:
     """Tell whether numba is there."""
     return find_spec("numba") is not None
+
+
+def load() -> Any:
+    """Return the module ``operators``."""
+    return import_module("simcse_cli.kernels.operators")
+
+
+def is_compiled() -> bool:
+    """Tell whether the kernels were compiled before, by this process or another, and kept on disk."""
+    return bool(load().compiled.is_compiled())

@@ -40,8 +40,8 @@ def _inlined(function: Function) -> Function:
 
 def is_compiled(folder: Path | None = None) -> bool:
     """Tell whether these kernels were compiled before, by this process or another, and kept on disk."""
-    folder = folder or Path(cast(Any, attend).stats.cache_path)
-    return any(folder.glob(f"{Path(__file__).stem}.attend-*.nbi"))
+    folder = folder or Path(cast(Any, attention_forward).stats.cache_path)
+    return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
 
 # Values: float32, or bfloat16 in the upper half of its bits.
@@ -173,7 +173,7 @@ def _activate_rows(kind: Any, x: Any, bias: Any, out: Any) -> None:
 
 
 @_inlined
-def _activate_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, d_bias: Any) -> None:
+def _activation_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, d_bias: Any) -> None:
     for i in range(x.shape[0]):
         row, d_result, d_row = x[i], d_out[i], d_x[i]
         for j in range(x.shape[1]):
@@ -184,7 +184,7 @@ def _activate_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, 
 
 
 @_compiled
-def activate(kind: int, x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
+def activation_forward(kind: int, x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
     """Write ``out = f(x + bias)``.
 
     Args:
@@ -202,32 +202,32 @@ def activate(kind: int, x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> Non
 
 
 @_compiled
-def activate_backward(
+def activation_backward(
     kind: int, x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
 ) -> None:
     """Write ``d_x = d_out * f'(x + bias)`` and add its sum over rows to ``d_bias``.
 
     Args:
-        kind: as in ``activate``.
-        x: as in ``activate``.
-        bias: as in ``activate``.
+        kind: as in ``activation_forward``.
+        x: as in ``activation_forward``.
+        bias: as in ``activation_forward``.
         d_out: ``(T, F)``.
         d_x: ``(T, F)``, output.
         d_bias: ``(F,)``, float32; added to.
     """
     if kind == GELU:
-        _activate_rows_backward(GELU, x, bias, d_out, d_x, d_bias)
+        _activation_rows_backward(GELU, x, bias, d_out, d_x, d_bias)
     elif kind == GELU_TANH:
-        _activate_rows_backward(GELU_TANH, x, bias, d_out, d_x, d_bias)
+        _activation_rows_backward(GELU_TANH, x, bias, d_out, d_x, d_bias)
     else:
-        _activate_rows_backward(RELU, x, bias, d_out, d_x, d_bias)
+        _activation_rows_backward(RELU, x, bias, d_out, d_x, d_bias)
 
 
 # Bias, dropout, residual and norm.
 
 
 @_compiled
-def dropout_add_norm(
+def dropout_add_norm_forward(
     states: np.ndarray,
     update: np.ndarray,
     update_bias: np.ndarray,
@@ -312,16 +312,16 @@ def dropout_add_norm_backward(
     d_weight: np.ndarray,
     d_bias: np.ndarray,
 ) -> None:
-    """Write the gradients of the inputs of ``dropout_add_norm``.
+    """Write the gradients of the inputs of ``dropout_add_norm_forward``.
 
     Args:
         d_out: ``(T, H)``, float32.
         d_operand: ``(T, H)``; the gradient of the result is the sum of both.
-        threshold: as in ``dropout_add_norm``.
-        weight: as in ``dropout_add_norm``.
-        normed: from ``dropout_add_norm``.
-        rstd: from ``dropout_add_norm``.
-        keep: from ``dropout_add_norm``.
+        threshold: as in ``dropout_add_norm_forward``.
+        weight: as in ``dropout_add_norm_forward``.
+        normed: from ``dropout_add_norm_forward``.
+        rstd: from ``dropout_add_norm_forward``.
+        keep: from ``dropout_add_norm_forward``.
         d_states: ``(T, H)``, float32, output.
         d_update: ``(T, H)``, output.
         d_update_bias: ``(H,)``, float32; added to.
@@ -564,7 +564,7 @@ def _probs_from(start: Any, probs: Any, n_rows: Any, length: Any) -> Any:
 
 
 @_compiled
-def attend(
+def attention_forward(
     qkv: np.ndarray,
     bias: np.ndarray,
     groups: np.ndarray,
@@ -581,8 +581,8 @@ def attend(
         bias: ``(3D,)``, float32.
         groups: ``(n, 3)``: first token, number of sentences R and their length L, for sentences of one length.
         n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: as in ``dropout_add_norm``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
-        stream: as in ``dropout_add_norm``.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
+        stream: as in ``dropout_add_norm_forward``.
         probs: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each group,
             one after the other. The dropout mask is stored in the sign: negative where a weight is dropped.
         context: ``(T, D)``, of the type of ``qkv``; output, left as it is for tokens of no sentence.
@@ -592,12 +592,12 @@ def attend(
         start, n_rows, length = groups[g]
         end = start + n_rows * length
         own = _probs_from(done, probs, n_rows * n_heads * length, length)
-        _attend_group(qkv[start:end], bias, length, n_heads, threshold, stream, own, context[start:end])
+        _attend(qkv[start:end], bias, length, n_heads, threshold, stream, own, context[start:end])
         done += own.size
 
 
 @_compiled
-def _attend_group(
+def _attend(
     qkv: np.ndarray,
     bias: np.ndarray,
     length: int,
@@ -607,7 +607,7 @@ def _attend_group(
     probs: np.ndarray,
     context: np.ndarray,
 ) -> None:
-    """Do what ``attend`` does for sentences of one length, with ``probs`` in two dimensions."""
+    """Do what ``attention_forward`` does for sentences of one length, with ``probs`` in two dimensions."""
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
@@ -667,7 +667,7 @@ def _attend_group(
 
 
 @_compiled
-def attend_backward(
+def attention_backward(
     qkv: np.ndarray,
     bias: np.ndarray,
     groups: np.ndarray,
@@ -685,12 +685,12 @@ def attend_backward(
     d_v = w^T d_context.
 
     Args:
-        qkv: as in ``attend``.
-        bias: as in ``attend``.
-        groups: as in ``attend``.
-        n_heads: as in ``attend``.
-        threshold: as in ``attend``.
-        probs: from ``attend``.
+        qkv: as in ``attention_forward``.
+        bias: as in ``attention_forward``.
+        groups: as in ``attention_forward``.
+        n_heads: as in ``attention_forward``.
+        threshold: as in ``attention_forward``.
+        probs: from ``attention_forward``.
         d_context: ``(T, D)``.
         d_qkv: ``(T, 3D)``, output, left as it is for tokens of no sentence.
         d_bias: ``(3D,)``, float32; added to.
@@ -701,14 +701,12 @@ def attend_backward(
         end = start + n_rows * length
         own = _probs_from(done, probs, n_rows * n_heads * length, length)
         d_own, d_qkv_own = d_context[start:end], d_qkv[start:end]
-        _attend_group_backward(
-            qkv[start:end], bias, length, n_heads, threshold, own, d_own, d_qkv_own, d_bias
-        )
+        _attend_backward(qkv[start:end], bias, length, n_heads, threshold, own, d_own, d_qkv_own, d_bias)
         done += own.size
 
 
 @_compiled
-def _attend_group_backward(
+def _attend_backward(
     qkv: np.ndarray,
     bias: np.ndarray,
     length: int,
@@ -719,7 +717,7 @@ def _attend_group_backward(
     d_qkv: np.ndarray,
     d_bias: np.ndarray,
 ) -> None:
-    """Do what ``attend_backward`` does for sentences of one length."""
+    """Do what ``attention_backward`` does for sentences of one length."""
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))

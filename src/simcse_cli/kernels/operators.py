@@ -61,7 +61,7 @@ def dropout_add_norm(
     return out
 
 
-def attend(
+def bias_attend(
     qkv: Tensor,
     bias: Tensor,
     groups: np.ndarray,
@@ -76,13 +76,13 @@ def attend(
     Args:
         qkv: ``(T, 3D)``, queries, keys and values side by side, without their biases.
         bias: ``(3D,)``.
-        groups: see ``compiled.attend``.
+        groups: see ``compiled.attention_forward``.
         n_heads: divides D into heads of a multiple of ``LANES``.
         threshold: see the module.
         stream: see the module.
         pool: see the module.
     """
-    context: Tensor = _Attend.apply(qkv, bias, groups, n_heads, threshold, stream, pool)  # type: ignore[no-untyped-call]
+    context: Tensor = _BiasAttend.apply(qkv, bias, groups, n_heads, threshold, stream, pool)  # type: ignore[no-untyped-call]
     return context
 
 
@@ -111,7 +111,7 @@ class _BiasActivation(torch.autograd.Function):
         ctx.save_for_backward(x, bias)
         ctx.kind, ctx.pool = kind, pool
         out = pool.tensor(tuple(x.shape), x.dtype)
-        compiled.activate(kind, *_arrays(x, bias, out))
+        compiled.activation_forward(kind, *_arrays(x, bias, out))
         return out
 
     @staticmethod
@@ -119,7 +119,7 @@ class _BiasActivation(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Gradients:
         x, bias = ctx.saved_tensors
         d_x, d_bias = ctx.pool.tensor(tuple(x.shape), x.dtype), torch.zeros_like(bias)
-        compiled.activate_backward(ctx.kind, *_arrays(x, bias, d_out, d_x, d_bias))
+        compiled.activation_backward(ctx.kind, *_arrays(x, bias, d_out, d_x, d_bias))
         return d_x, d_bias, None, None
 
 
@@ -140,7 +140,7 @@ class _DropoutAddNorm(torch.autograd.Function):
         shape, dtype = tuple(states.shape), update.dtype
         out, normed, rstd = pool.tensor(shape), pool.tensor(shape), pool.tensor(shape[:1])
         operand, keep = pool.tensor(shape, dtype), pool.tensor(shape, torch.uint8)
-        compiled.dropout_add_norm(
+        compiled.dropout_add_norm_forward(
             *_arrays(states, update, update_bias),
             threshold,
             stream,
@@ -170,7 +170,7 @@ class _DropoutAddNorm(torch.autograd.Function):
         return d_states, d_update, *d_vectors, None, None, None, None
 
 
-class _Attend(torch.autograd.Function):
+class _BiasAttend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -186,7 +186,9 @@ class _Attend(torch.autograd.Function):
         probs = pool.tensor((int((n_rows * n_heads * lengths * -(-lengths // LANES) * LANES).sum()),))
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
         context[int(n_rows @ lengths) :] = 0
-        compiled.attend(*_arrays(qkv, bias), groups, n_heads, threshold, stream, *_arrays(probs, context))
+        compiled.attention_forward(
+            *_arrays(qkv, bias), groups, n_heads, threshold, stream, *_arrays(probs, context)
+        )
         ctx.save_for_backward(qkv, bias, probs)
         ctx.groups, ctx.n_heads, ctx.threshold, ctx.pool = groups, n_heads, threshold, pool
         return context
@@ -198,7 +200,7 @@ class _Attend(torch.autograd.Function):
         d_qkv, d_bias = ctx.pool.tensor(tuple(qkv.shape), qkv.dtype), torch.zeros_like(bias)
         _, n_rows, lengths = ctx.groups.T
         d_qkv[int(n_rows @ lengths) :] = 0
-        compiled.attend_backward(
+        compiled.attention_backward(
             *_arrays(qkv, bias),
             ctx.groups,
             ctx.n_heads,

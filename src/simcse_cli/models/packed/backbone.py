@@ -12,6 +12,7 @@ from simcse_cli import kernels
 from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LayerParts, read_parts
 from simcse_cli.models.packed.cls_attention import QueryKeyValue
+from simcse_cli.models.packed.compiled_operators import CompiledOperators
 from simcse_cli.models.packed.dropout import DropoutMasks, active_probability
 from simcse_cli.models.packed.layers import run_layers
 from simcse_cli.models.packed.operators import (
@@ -203,8 +204,6 @@ class PackedBackbone:
         activation = self._parts.activation
         if not self.compiles(dtype):
             return lambda masks: TorchOperators(dtype, activation, masks)
-        from simcse_cli.models.packed.compiled_operators import CompiledOperators
-
         return lambda masks: CompiledOperators(dtype, activation, masks, pool)
 
     def compiles(self, dtype: torch.dtype) -> bool:
@@ -220,9 +219,7 @@ class PackedBackbone:
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING
-        from simcse_cli.kernels import compiled
-
-        return None if compiled.is_compiled() else KERNELS_COMPILE
+        return None if kernels.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.kernels import NO_DROPOUT, operators
+from simcse_cli import kernels
 from simcse_cli.kernels.buffer_pool import BufferPool
 from simcse_cli.models.packed.architectures import KINDS
 from simcse_cli.models.packed.attention import RelativeBias
@@ -26,6 +26,7 @@ class CompiledOperators:
     def __init__(
         self, dtype: torch.dtype, activation: str, masks: DropoutMasks | None, pool: BufferPool
     ) -> None:
+        self._kernels = kernels.load()
         self._dtype, self._kind, self._pool = dtype, KINDS[activation], pool
         self.masks = masks
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
@@ -43,7 +44,7 @@ class CompiledOperators:
         """See ``operators.Operators``; without a bias between positions."""
         assert relative_bias is None
         groups = np.array(tokens.groups, dtype=np.int64)
-        return operators.attend(
+        return self._kernels.bias_attend(
             self._product(x, qkv),
             _bias(qkv),
             groups,
@@ -55,13 +56,13 @@ class CompiledOperators:
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
         """See ``operators.Operators``."""
-        return operators.bias_activation(self._product(x, up), _bias(up), self._kind, self._pool)
+        return self._kernels.bias_activation(self._product(x, up), _bias(up), self._kind, self._pool)
 
     def dropout_add_norm(
         self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
     ) -> tuple[Tensor, Tensor]:
         """See ``operators.Operators``."""
-        return operators.dropout_add_norm(
+        return self._kernels.dropout_add_norm(
             states,
             self._product(x, linear),
             _bias(linear),
@@ -74,10 +75,10 @@ class CompiledOperators:
         )
 
     def _product(self, x: Tensor, linear: Affine) -> Tensor:
-        return operators.linear(x.to(self._dtype), linear.weight, self._pool)
+        return self._kernels.linear(x.to(self._dtype), linear.weight, self._pool)
 
     def _threshold(self, dropout: float) -> int:
-        return drop_threshold(dropout) if self.masks is not None and dropout > 0 else NO_DROPOUT
+        return drop_threshold(dropout) if self.masks is not None and dropout > 0 else kernels.NO_DROPOUT
 
 
 def _bias(module: Affine) -> Tensor:
