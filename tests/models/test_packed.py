@@ -25,9 +25,8 @@ from simcse_cli.choices import Pooler
 from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.attention import _products, attend
-from simcse_cli.models.packed.cls_attention import QueryKeyValue, attend_from_first
+from simcse_cli.models.packed.cls_attention import attend_from_first, query_key_value
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
-from simcse_cli.models.packed.operators import affine
 from simcse_cli.models.poolers import pool
 
 SIZES = {
@@ -181,7 +180,7 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
         states = start.clone().requires_grad_()
         if from_first:
-            linears = QueryKeyValue(*map(affine, (layer.query, layer.key, layer.value)))
+            linears = query_key_value(layer)
             first, context = attend_from_first(states, tokens, linears, 4, **settings)
         else:
             qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)

@@ -210,7 +210,7 @@ class _BiasAttend(torch.autograd.Function):
         return d_qkv, d_bias, None, None, None, None, None
 
 
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    """Return the memory of tensors as the kernels take it: bfloat16 as int16 with its bits."""
+def _arrays(*tensors: Tensor) -> Any:
+    """Return a list of the memory of tensors as the kernels take it: bfloat16 as int16 with its bits."""
     rows = [tensor.detach().contiguous() for tensor in tensors]
     return [(row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy() for row in rows]

@@ -1,7 +1,8 @@
 """Transformer encoders on packed tokens, without padding, for inference and training."""
 
-from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
+from simcse_cli.models.packed.backbone import PackedBackbone, packed_backbone
 from simcse_cli.models.packed.pooling import packed_vectors
+from simcse_cli.models.packed.prepared import forget_prepared
 from simcse_cli.models.packed.tokens import PackedTokens, pack
 
 __all__ = [

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simcse_cli.models.packed.architectures import LayerParts
 from simcse_cli.models.packed.attention import RelativeBias, softmax
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.operators import Affine
+from simcse_cli.models.packed.operators import Affine, affine
 from simcse_cli.models.packed.tokens import PackedTokens
 
 
@@ -19,6 +20,11 @@ class QueryKeyValue(NamedTuple):
     query: Affine
     key: Affine
     value: Affine
+
+
+def query_key_value(layer: LayerParts) -> QueryKeyValue:
+    """Return the parameters of a layer's query, key and value."""
+    return QueryKeyValue(affine(layer.query), affine(layer.key), affine(layer.value))
 
 
 def attend_from_first(

@@ -2,15 +2,34 @@
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simcse_cli import kernels
 from simcse_cli.kernels.buffer_pool import BufferPool
-from simcse_cli.models.packed.architectures import KINDS
+from simcse_cli.models.packed.architectures import KINDS, BackboneParts
 from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
 from simcse_cli.models.packed.operators import Affine
 from simcse_cli.models.packed.tokens import PackedTokens
+
+
+def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
+    """Tell whether the compiled kernels compute these layers: float32 parameters, products in float32 or bfloat16.
+
+    Heads have a multiple of 16 values and together the width of the states, scores have no bias, norms have a
+    weight and a bias.
+    """
+    width = parts.layers[0].query.out_features
+    modules = [m for layer in parts.layers for m in vars(layer).values() if isinstance(m, nn.Module)]
+    return (
+        dtype in (torch.float32, torch.bfloat16)
+        and parts.relative_bias is None
+        and parts.activation in KINDS
+        and width % (parts.n_heads * kernels.LANES) == 0
+        and parts.layers[0].query.in_features == width
+        and all(m.weight is not None and m.bias is not None for m in modules if isinstance(m, nn.LayerNorm))
+        and all(p.dtype is torch.float32 for m in modules for p in m.parameters())
+    )
 
 
 class CompiledOperators:
@@ -44,7 +63,7 @@ class CompiledOperators:
         """See ``operators.Operators``; without a bias between positions."""
         assert relative_bias is None
         groups = np.array(tokens.groups, dtype=np.int64)
-        return self._kernels.bias_attend(
+        context: Tensor = self._kernels.bias_attend(
             self._product(x, qkv),
             _bias(qkv),
             groups,
@@ -53,16 +72,20 @@ class CompiledOperators:
             stream=self._stream,
             pool=self._pool,
         )
+        return context
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
         """See ``operators.Operators``."""
-        return self._kernels.bias_activation(self._product(x, up), _bias(up), self._kind, self._pool)
+        activated: Tensor = self._kernels.bias_activation(
+            self._product(x, up), _bias(up), self._kind, self._pool
+        )
+        return activated
 
     def dropout_add_norm(
         self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
     ) -> tuple[Tensor, Tensor]:
         """See ``operators.Operators``."""
-        return self._kernels.dropout_add_norm(
+        normed: tuple[Tensor, Tensor] = self._kernels.dropout_add_norm(
             states,
             self._product(x, linear),
             _bias(linear),
@@ -73,9 +96,11 @@ class CompiledOperators:
             stream=self._stream,
             pool=self._pool,
         )
+        return normed
 
     def _product(self, x: Tensor, linear: Affine) -> Tensor:
-        return self._kernels.linear(x.to(self._dtype), linear.weight, self._pool)
+        product: Tensor = self._kernels.linear(x.to(self._dtype), linear.weight, self._pool)
+        return product
 
     def _threshold(self, dropout: float) -> int:
         return drop_threshold(dropout) if self.masks is not None and dropout > 0 else kernels.NO_DROPOUT

@@ -140,7 +140,7 @@ class PrepackedOperators(TorchOperators):
 def layer_weights(layer: LayerParts, dtype: torch.dtype) -> LayerWeights:
     """Return a layer's parameters, weights of products in ``dtype``; gradients flow to the parameters."""
     three = (layer.query, layer.key, layer.value)
-    biases = [linear.bias for linear in three if linear.bias is not None]
+    biases: list[Tensor] = [linear.bias for linear in three if linear.bias is not None]
     qkv = Affine(
         torch.cat([linear.weight.to(dtype) for linear in three]), torch.cat(biases) if biases else None
     )

@@ -60,7 +60,8 @@ class _Shares(torch.autograd.Function):
 
         leaves = [None if tensor is None else leaf(tensor) for tensor in parameters]
         starts = [
-            start.detach().requires_grad_(needs_graph) for start in torch.split(inputs[: sum(sizes)], sizes)
+            start.detach().requires_grad_(needs_graph)
+            for start in torch.split(inputs[: sum(sizes)], list(sizes))
         ]
 
         def forward(share: int) -> Sequence[Tensor]:
