@@ -9,7 +9,7 @@ One file, because numba keeps a compiled kernel on disk for as long as its own f
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,9 +20,6 @@ from numba.extending import intrinsic, overload
 
 from simcse_cli.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
 # Sums may be reordered and NaN is not looked for; infinities stay what they are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _TILE_ROWS = 4
@@ -30,17 +27,17 @@ _F = np.float32
 _LOWEST = _F(-1e30)
 
 
-def _compiled(function: Function) -> Function:
-    return cast(Function, numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function))
+def _compiled(function: Callable[..., Any]) -> Any:
+    return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
 
 
-def _inlined(function: Function) -> Function:
-    return cast(Function, numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function))
+def _inlined(function: Callable[..., Any]) -> Any:
+    return numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function)
 
 
 def is_compiled(folder: Path | None = None) -> bool:
     """Tell whether these kernels were compiled before, by this process or another, and kept on disk."""
-    folder = folder or Path(cast(Any, attention_forward).stats.cache_path)
+    folder = folder or Path(attention_forward.stats.cache_path)
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
 
