@@ -1,7 +1,4 @@
-"""The rules of the house: imports go down, each package has its room, one name has one meaning, only console prints.
-
-A set that starts with ``PENDING`` lists what still breaks its rule. It may only shrink.
-"""
+"""The rules of the house: imports go down, each package has its room, one name has one meaning, only console prints."""
 
 import ast
 import re
