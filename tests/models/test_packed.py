@@ -27,6 +27,7 @@ from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.attention import _products, attend
 from simcse_cli.models.packed.cls_attention import attend_from_first, query_key_value
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
+from simcse_cli.models.packed.operators import TorchOperators
 from simcse_cli.models.poolers import pool
 
 SIZES = {
@@ -180,8 +181,9 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
         states = start.clone().requires_grad_()
         if from_first:
+            own = TorchOperators(torch.float64, "gelu", settings.pop("masks"))
             linears = query_key_value(layer)
-            first, context = attend_from_first(states, tokens, linears, 4, **settings)
+            first, context = attend_from_first(states, tokens, linears, 4, mix=own.mix_states, **settings)
         else:
             qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)
             first, context = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))

@@ -759,3 +759,177 @@ def _attend_backward(
             for j in range(3 * width):
                 d_bias[j] += row[j]
                 token[j] = _pack(row[j], token)
+
+
+# Attention of first tokens.
+
+
+@_compiled
+def mix_states_forward(
+    states: np.ndarray,
+    queries: np.ndarray,
+    offsets: np.ndarray,
+    length: int,
+    threshold: int,
+    stream: np.ndarray,
+    weights: np.ndarray,
+    mixed: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Write the weighted sums of the states of sentences of one length.
+
+    With query q and offset o of a head, weights are softmax(q . x_j + o) over the states x_j of the sentence.
+
+    Args:
+        states: ``(R * L, H)``, float32.
+        queries: ``(R, n_heads, H)``, of first tokens, scaled.
+        offsets: ``(R, n_heads)``.
+        length: L.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L)``.
+        stream: as in ``dropout_add_norm_forward``.
+        weights: ``(R, L, n_heads rounded up to LANES)``, output: before dropout, negative where it drops one.
+        mixed: ``(R, n_heads, H)``, output: sum of states by weights after dropout.
+        sums: ``(R, n_heads)``, output: of the weights after dropout.
+    """
+    n_sentences, n_heads, width = queries.shape
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
+    lowest, scale = _keep_from(threshold)
+    drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
+    draws = drawn.view(np.int16)
+    if threshold >= 0:
+        _draw(stream, drawn, 0, len(drawn))
+    own = np.zeros((rows, width), np.float32)
+    query = np.zeros((padded, width), np.float32)
+    transposed = np.zeros((width, padded), np.float32)
+    scores = np.zeros((rows, padded), np.float32)
+    mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
+    for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
+        query[:n_heads] = queries[s]
+        _transpose(_address(query), width, _address(transposed), padded, n_heads, width)
+        _product(
+            _address(own),
+            width,
+            1,
+            _address(transposed),
+            padded,
+            _address(scores),
+            padded,
+            length,
+            padded,
+            width,
+        )
+        for h in range(n_heads):
+            highest = _LOWEST
+            for j in range(length):
+                scores[j, h] += offsets[s, h]
+                highest = max(highest, scores[j, h])
+            total = _F(0)
+            for j in range(length):
+                weight = _exp(scores[j, h] - highest)
+                scores[j, h] = weight
+                total += weight
+            kept = _F(0)
+            for j in range(length):
+                weight = scores[j, h] / total
+                is_kept = draws[(s * n_heads + h) * length + j] >= lowest
+                weights[s, j, h] = weight if is_kept else -weight
+                weight = scale * weight if is_kept else _F(0)
+                scores[j, h] = weight
+                kept += weight
+            sums[s, h] = kept
+        _product(
+            _address(scores), 1, padded, _address(own), width, _address(mix), width, n_heads, width, length
+        )
+        mixed[s] = mix[:n_heads]
+
+
+@_compiled
+def mix_states_backward(
+    states: np.ndarray,
+    queries: np.ndarray,
+    length: int,
+    threshold: int,
+    weights: np.ndarray,
+    d_mixed: np.ndarray,
+    d_sums: np.ndarray,
+    d_states: np.ndarray,
+    d_queries: np.ndarray,
+    d_offsets: np.ndarray,
+) -> None:
+    """Write the gradients of states, queries and offsets.
+
+    Args:
+        states: as in ``mix_states_forward``.
+        queries: as in ``mix_states_forward``.
+        length: as in ``mix_states_forward``.
+        threshold: as in ``mix_states_forward``.
+        weights: from ``mix_states_forward``.
+        d_mixed: ``(R, n_heads, H)``.
+        d_sums: ``(R, n_heads)``.
+        d_states: ``(R * L, H)``, output.
+        d_queries: ``(R, n_heads, H)``, output.
+        d_offsets: ``(R, n_heads)``, output.
+    """
+    n_sentences, n_heads, width = queries.shape
+    _, scale = _keep_from(threshold)
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
+    own = np.zeros((rows, width), np.float32)
+    d_own = np.zeros((rows, width), np.float32)
+    own_d_mixed = np.zeros((padded, width), np.float32)
+    transposed = np.zeros((width, padded), np.float32)
+    outer = np.zeros((rows, padded), np.float32)
+    # Side by side: gradients of scores, weights after dropout; under each other: queries, gradients of mixed states.
+    factors = np.zeros((rows, 2 * padded), np.float32)
+    stacked = np.zeros((2 * n_heads, width), np.float32)
+    d_own_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
+    for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
+        own_d_mixed[:n_heads] = d_mixed[s]
+        _transpose(_address(own_d_mixed), width, _address(transposed), padded, n_heads, width)
+        _product(
+            _address(own),
+            width,
+            1,
+            _address(transposed),
+            padded,
+            _address(outer),
+            padded,
+            length,
+            padded,
+            width,
+        )
+        for h in range(n_heads):
+            projected = _F(0)
+            for j in range(length):
+                weight = scale * max(weights[s, j, h], _F(0))
+                d = outer[j, h] + d_sums[s, h]
+                outer[j, h] = scale * d if weight > 0 else _F(0)
+                projected += d * weight
+                factors[j, n_heads + h] = weight
+            total = _F(0)
+            for j in range(length):
+                d = abs(weights[s, j, h]) * (outer[j, h] - projected)
+                factors[j, h] = d
+                total += d
+            d_offsets[s, h] = total
+        stacked[:n_heads] = queries[s]
+        stacked[n_heads:] = d_mixed[s]
+        factor_at, stride = _address(factors), 2 * padded
+        _product(
+            factor_at, 1, stride, _address(own), width, _address(d_own_queries), width, n_heads, width, length
+        )
+        d_queries[s] = d_own_queries[:n_heads]
+        _product(
+            factor_at,
+            stride,
+            1,
+            _address(stacked),
+            width,
+            _address(d_own),
+            width,
+            length,
+            width,
+            2 * n_heads,
+        )
+        d_states[s * length : (s + 1) * length] = d_own[:length]

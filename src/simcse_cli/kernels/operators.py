@@ -5,6 +5,7 @@ A mask is drawn from ``stream``, four numbers of SFC64 that advance; see ``model
 the probability to drop, in 2^-16, or ``NO_DROPOUT``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,33 @@ def bias_attend(
     """
     context: Tensor = _BiasAttend.apply(qkv, bias, groups, n_heads, threshold, stream, pool)  # type: ignore[no-untyped-call]
     return context
+
+
+def mix_states(
+    states: Tensor,
+    queries: Tensor,
+    offsets: Tensor,
+    groups: np.ndarray,
+    *,
+    threshold: int,
+    stream: np.ndarray,
+    pool: BufferPool,
+) -> tuple[Tensor, Tensor]:
+    """Return the weighted sums of the states of each sentence, ``(R, n_heads, H)``, and the sums of the weights.
+
+    Args:
+        states: ``(T, H)``, float32.
+        queries: ``(R, n_heads, H)``; weights are the softmax of ``q . x_j + offset`` after dropout.
+        offsets: ``(R, n_heads)``.
+        groups: as in ``bias_attend``.
+        threshold: see the module.
+        stream: see the module.
+        pool: see the module.
+    """
+    mixed: tuple[Tensor, Tensor] = _MixStates.apply(  # type: ignore[no-untyped-call]
+        states, queries, offsets, groups, threshold, stream, pool
+    )
+    return mixed
 
 
 class _Linear(torch.autograd.Function):
@@ -208,6 +236,61 @@ class _BiasAttend(torch.autograd.Function):
             *_arrays(probs, d_context, d_qkv, d_bias),
         )
         return d_qkv, d_bias, None, None, None, None, None
+
+
+class _MixStates(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        queries: Tensor,
+        offsets: Tensor,
+        groups: np.ndarray,
+        threshold: int,
+        stream: np.ndarray,
+        pool: BufferPool,
+    ) -> tuple[Tensor, Tensor]:
+        queries, offsets = queries.contiguous(), offsets.contiguous()
+        mixed, sums = pool.tensor(tuple(queries.shape)), torch.empty_like(offsets)
+        padded = -(-queries.shape[1] // LANES) * LANES
+        weights = [torch.empty(n_rows, length, padded) for _, n_rows, length in groups.tolist()]
+        for rows, tokens, own in _by_group(groups, weights):
+            compiled.mix_states_forward(
+                *_arrays(states[tokens], queries[rows], offsets[rows]),
+                own.shape[1],
+                threshold,
+                stream,
+                *_arrays(own, mixed[rows], sums[rows]),
+            )
+        ctx.save_for_backward(states, queries, *weights)
+        ctx.groups, ctx.threshold, ctx.pool = groups, threshold, pool
+        return mixed, sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_mixed: Tensor, d_sums: Tensor) -> Gradients:
+        states, queries, *weights = ctx.saved_tensors
+        d_states, d_queries = ctx.pool.tensor(tuple(states.shape)), ctx.pool.tensor(tuple(queries.shape))
+        d_offsets = queries.new_empty(queries.shape[:2])
+        _, n_rows, lengths = ctx.groups.T
+        d_states[int(n_rows @ lengths) :] = 0
+        for rows, tokens, own in _by_group(ctx.groups, weights):
+            compiled.mix_states_backward(
+                *_arrays(states[tokens], queries[rows]),
+                own.shape[1],
+                ctx.threshold,
+                *_arrays(own, d_mixed[rows], d_sums[rows]),
+                *_arrays(d_states[tokens], d_queries[rows], d_offsets[rows]),
+            )
+        return d_states, d_queries, d_offsets, None, None, None, None
+
+
+def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield where the sentences of each group and their tokens stand, and their weights."""
+    row = 0
+    for (start, n_rows, length), own in zip(groups.tolist(), weights, strict=True):
+        yield slice(row, row + n_rows), slice(start, start + n_rows * length), own
+        row += n_rows
 
 
 def _arrays(*tensors: Tensor) -> Any:

@@ -50,6 +50,43 @@ def attend(
     return context[0] if len(context) == 1 else torch.cat(context)
 
 
+def mix_states(
+    states: Tensor,
+    tokens: PackedTokens,
+    queries: Tensor,
+    offsets: Tensor,
+    dropout: float,
+    masks: DropoutMasks | None,
+    relative_bias: RelativeBias | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
+
+    Args:
+        states: ``(T, H)``.
+        tokens: which tokens form a sentence.
+        queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
+        offsets: ``(R, n_heads)``, added to the products.
+        dropout: probability to drop a weight.
+        masks: where the masks come from; None for no dropout.
+        relative_bias: length to ``(n_heads, L, L)``, added to the scores.
+    """
+    blocks = list(tokens.rows(states))
+    sizes = [len(block) for block in blocks]
+    mixed, sums = [], []
+    parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets.unsqueeze(-1), sizes), strict=True)
+    for block, block_query, block_offset in parts:
+        scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
+        if relative_bias is not None:
+            scores = scores + relative_bias(block.shape[1])[:, 0]
+        weights = _softmax(scores)
+        if masks is not None and dropout > 0:
+            mask, scale = masks.keep(weights, dropout)
+            weights = weights * mask * scale
+        mixed.append(torch.bmm(weights, block))
+        sums.append(weights.sum(-1))
+    return torch.cat(mixed), torch.cat(sums)
+
+
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Yield a block ``(n_rows, L, 3D)`` in parts along its rows, each with the arithmetic of its products.
 
@@ -100,7 +137,7 @@ def _attend_block(
         )
     else:
         scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width))
-        context = _mix(softmax(scores), value, dropout, masks if drops else None)
+        context = _mix(_softmax(scores), value, dropout, masks if drops else None)
     by_token = context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
     return _copied(by_token, block.dtype).view(n_rows * length, -1)
 
@@ -112,7 +149,7 @@ def _copied(states: Tensor, dtype: torch.dtype) -> Tensor:
     return states.to(dtype, memory_format=torch.contiguous_format)
 
 
-def softmax(scores: Tensor) -> Tensor:
+def _softmax(scores: Tensor) -> Tensor:
     """Return the softmax over the last axis, computed in float32 at least."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:

@@ -1,6 +1,7 @@
 """Attention of first tokens only, for poolers that read no other token of the last layer."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,10 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import LayerParts
-from simcse_cli.models.packed.attention import RelativeBias, softmax
-from simcse_cli.models.packed.dropout import DropoutMasks
+from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.operators import Affine, affine
 from simcse_cli.models.packed.tokens import PackedTokens
+
+MixStates = Callable[..., tuple[Tensor, Tensor]]
 
 
 class QueryKeyValue(NamedTuple):
@@ -34,7 +36,7 @@ def attend_from_first(
     n_heads: int,
     *,
     dropout: float = 0.0,
-    masks: DropoutMasks | None = None,
+    mix: MixStates,
     relative_bias: RelativeBias | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
@@ -50,7 +52,7 @@ def attend_from_first(
         linears: of the layer.
         n_heads: divides D.
         dropout: probability on attention weights.
-        masks: where the masks come from; None for no dropout.
+        mix: see ``Operators.mix_states``.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     first = states.index_select(0, tokens.first_tokens())
@@ -59,49 +61,12 @@ def attend_from_first(
     key, value = (affine.weight.view(n_heads, head_width, -1) for affine in linears[1:])
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
-    offset = by_head.new_zeros(len(first), n_heads, 1)
+    offset = by_head.new_zeros(len(first), n_heads)
     if linears.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
-        offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).transpose(0, 1)
-    mixed, sums = _mix_states(states, tokens, folded, offset, dropout, masks, relative_bias)
+        offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
+    mixed, sums = mix(states, tokens, folded, offset, dropout=dropout, relative_bias=relative_bias)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if linears.value.bias is not None:
         bias = linears.value.bias.view(n_heads, 1, head_width)
         context = torch.addcmul(context, sums.t().unsqueeze(-1), bias)
     return first, context.transpose(0, 1).reshape(len(first), -1)
-
-
-def _mix_states(
-    states: Tensor,
-    tokens: PackedTokens,
-    queries: Tensor,
-    offsets: Tensor,
-    dropout: float,
-    masks: DropoutMasks | None,
-    relative_bias: RelativeBias | None,
-) -> tuple[Tensor, Tensor]:
-    """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
-
-    Args:
-        states: ``(T, H)``.
-        tokens: which tokens form a sentence.
-        queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
-        offsets: ``(R, n_heads, 1)``, added to the products.
-        dropout: probability to drop a weight.
-        masks: where the masks come from; None for no dropout.
-        relative_bias: as in ``attend_from_first``.
-    """
-    blocks = list(tokens.rows(states))
-    sizes = [len(block) for block in blocks]
-    mixed, sums = [], []
-    parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets, sizes), strict=True)
-    for block, block_query, block_offset in parts:
-        scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
-        if relative_bias is not None:
-            scores = scores + relative_bias(block.shape[1])[:, 0]
-        weights = softmax(scores)
-        if masks is not None and dropout > 0:
-            mask, scale = masks.keep(weights, dropout)
-            weights = weights * mask * scale
-        mixed.append(torch.bmm(weights, block))
-        sums.append(weights.sum(-1))
-    return torch.cat(mixed), torch.cat(sums)

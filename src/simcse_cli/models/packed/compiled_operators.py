@@ -74,6 +74,29 @@ class CompiledOperators:
         )
         return context
 
+    def mix_states(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        queries: Tensor,
+        offsets: Tensor,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """See ``operators.Operators``."""
+        assert relative_bias is None
+        mixed: tuple[Tensor, Tensor] = self._kernels.mix_states(
+            states,
+            queries,
+            offsets,
+            np.array(tokens.groups, dtype=np.int64),
+            threshold=self._threshold(dropout),
+            stream=self._stream,
+            pool=self._pool,
+        )
+        return mixed
+
     def activate(self, x: Tensor, up: Affine) -> Tensor:
         """See ``operators.Operators``."""
         activated: Tensor = self._kernels.bias_activation(

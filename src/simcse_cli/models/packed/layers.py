@@ -44,7 +44,7 @@ def run_layers(
                 first,
                 parts.n_heads,
                 dropout=dropout,
-                masks=operators.masks,
+                mix=operators.mix_states,
                 relative_bias=bias,
             )
         else:

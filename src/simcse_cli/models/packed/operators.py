@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, activation_function
-from simcse_cli.models.packed.attention import RelativeBias, attend
+from simcse_cli.models.packed.attention import RelativeBias, attend, mix_states
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.packed.tokens import PackedTokens
 
@@ -68,6 +68,19 @@ class Operators(Protocol):
         """Return the context of attention within sentences, ``(T, D)``, of states ``(T, H)``."""
         ...
 
+    def mix_states(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        queries: Tensor,
+        offsets: Tensor,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weighted sums of a sentence's states, see ``attention.mix_states``; it starts with no product."""
+        ...
+
     def activate(self, x: Tensor, up: Affine) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
         ...
@@ -106,6 +119,19 @@ class TorchOperators:
         return attend(
             product, tokens, n_heads, dropout=dropout, masks=self.masks, relative_bias=relative_bias
         )
+
+    def mix_states(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        queries: Tensor,
+        offsets: Tensor,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """See ``Operators``."""
+        return mix_states(states, tokens, queries, offsets, dropout, self.masks, relative_bias)
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
         """See ``Operators``."""
