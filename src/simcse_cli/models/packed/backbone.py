@@ -13,6 +13,7 @@ from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.cls_attention import QueryKeyValue, query_key_value
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DropoutMasks, active_probability
+from simcse_cli.models.packed.embeddings import look_up
 from simcse_cli.models.packed.layers import run_layers
 from simcse_cli.models.packed.operators import (
     Affine,
@@ -189,7 +190,8 @@ class PackedBackbone:
 
     def _embed(self, tokens: PackedTokens, masks: DropoutMasks | None) -> Tensor:
         parts, p = self._parts, active_probability(self._parts.embedding_dropout)
-        states: Tensor = parts.words(tokens.ids) + parts.position_table(tokens.positions)
+        states = look_up(parts.words, tokens.ids, pool_of(self._backbone))
+        states = states + parts.position_table(tokens.positions)
         if parts.segment_table is not None:
             states = states + parts.segment_table.weight[0]
         states = parts.embedding_norm(states)
