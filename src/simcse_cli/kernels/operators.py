@@ -87,7 +87,7 @@ def bias_attend(
     return context
 
 
-def mix_states(
+def mix_packed_states(
     states: Tensor,
     queries: Tensor,
     offsets: Tensor,

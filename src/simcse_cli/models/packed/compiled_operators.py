@@ -86,7 +86,7 @@ class CompiledOperators:
     ) -> tuple[Tensor, Tensor]:
         """See ``operators.Operators``."""
         assert relative_bias is None
-        mixed: tuple[Tensor, Tensor] = self._kernels.mix_states(
+        mixed: tuple[Tensor, Tensor] = self._kernels.mix_packed_states(
             states,
             queries,
             offsets,
