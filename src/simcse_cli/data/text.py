@@ -59,14 +59,8 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
     names neither tokeniser nor case; lower-cased words on multisets (toolkit default) give 39.6% on the
     entailment pairs of the SNLI development and test sets.
 
-    Args:
-        first: one text.
-        second: the other; the order does not matter.
-        multiset: count repeated words; otherwise each distinct word once.
-
-    Returns:
-        1 for the same words in any order, 0 for none in common (or no words at all);
-        ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
+    Without ``multiset`` each distinct word counts once. 1 for the same words in any order, 0 for none in common
+    (or no words at all); ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
     left, right = words(first), words(second)
     bag_a, bag_b = (Counter(left), Counter(right)) if multiset else (Counter(set(left)), Counter(set(right)))

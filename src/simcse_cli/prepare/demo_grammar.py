@@ -190,14 +190,7 @@ def _another(choices: tuple[str, ...], current: str | None, rng: Random) -> str:
 
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return a sentence that says a scene, or denies it.
-
-    Args:
-        scene: what happens.
-        rng: chooses the words and the pattern.
-        negated: say that it does not.
-        extra: a remark for the end that the scene does not contain.
-    """
+    """Return a sentence that says a scene, or denies it; ``extra`` is a remark for the end, not of the scene."""
     agent, thing = rng.choice(_AGENTS[scene.agent]), rng.choice(_OBJECTS[scene.thing])
     verb = rng.choice(_ACTIONS[scene.action].verbs)
     where = rng.choice(_PLACES[scene.place]) if scene.place else ""

@@ -102,12 +102,7 @@ def neighbour_pairs(
     Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn uniformly
     from the next three (``reach`` 3). Near the end of a document it is drawn from those that are left
     (toolkit default), and the last sentence is nobody's anchor: n sentences in m documents give n - m pairs.
-
-    Args:
-        documents: sentences in order.
-        reach: how many following sentences are candidates.
-        every: yield a pair for each candidate instead of drawing one.
-        seed: of the draws.
+    ``every`` yields a pair for each candidate instead of drawing one.
     """
     rng = random.Random(seed)
 

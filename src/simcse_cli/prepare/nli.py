@@ -81,14 +81,7 @@ def nli_rows(
     negatives, drawn uniformly by seed and premise. A premise that occurs in two corpora counts in each.
     ``both`` gives a row with a contradiction and one with a neutral hypothesis (toolkit default: the paper
     does not say how they were combined). Without hard negatives every pair with the label is a row. Grouping
-    by premise holds one corpus at a time in memory.
-
-    Args:
-        corpora: labelled pairs, file by file.
-        positive: label of the positives.
-        hard_negative: label of the hard negatives.
-        seed: of the draws.
-        counts: filled while reading.
+    by premise holds one corpus at a time in memory. ``counts`` is filled while reading.
     """
     wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
     for pairs in corpora:

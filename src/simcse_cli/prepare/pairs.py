@@ -113,11 +113,6 @@ def pair_rows(
     of two or three tab-separated columns without a header, and tables with the columns ``anchor`` and
     ``positive`` or their usual other names.
 
-    Args:
-        sources: files, ``-`` or Hub datasets.
-        columns: names of the two columns, where they are not found.
-        encoding: of text files.
-
     Raises:
         DataError: there are no two columns to pair.
     """

@@ -72,7 +72,7 @@ def write_rows(
         rows: what the corpus holds.
         columns: their names.
         options: filters, checks and output.
-        inputs: as the user named them, for the manifest.
+        inputs: as the user named them.
         settings: options of this kind alone, for the manifest.
         measure_overlap: report the lexical overlap of anchors and positives.
         corpus: what was read.

@@ -80,13 +80,9 @@ def expected_files() -> tuple[ExpectedFile, ...]:
 def check_senteval(
     data_dir: Path | str, *, tasks: Sequence[str] | None = None, content: bool = True, progress: Progress
 ) -> list[FileCheck]:
-    """Return the state of every expected file.
+    """Return the state of every expected file, or of those of some tasks.
 
-    Args:
-        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
-        tasks: check only the files of these tasks.
-        content: compare digests too; without it lines and columns only.
-        progress: shows the files as they are read.
+    Without ``content`` only lines and columns are compared, not digests.
 
     Raises:
         DataError: the folder is no SentEval folder at all.
