@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 
-from simcse_cli.analysis.density import GRID, density_figure, kernel_density, rating_groups
+from simcse_cli.analysis.density import GRID, STATISTICS, density_figure, kernel_density, rating_groups
 
 
 def test_rating_groups_are_half_open_and_the_last_is_closed():
@@ -15,13 +15,21 @@ def test_rating_groups_are_half_open_and_the_last_is_closed():
 def test_rating_group_summary_of_known_cosines():
     (group,) = rating_groups(np.array([0.0, 0.2, 0.4, 0.6, 0.8]), np.full(5, 2.0), edges=(0, 5))
     assert group.summary() == pytest.approx(
-        {"mean": 0.4, "std": np.sqrt(0.08), "q25": 0.2, "median": 0.4, "q75": 0.6}
+        {
+            "rating": "[0,5]",
+            "n_pairs": 5,
+            "mean": 0.4,
+            "std": np.sqrt(0.08),
+            "q25": 0.2,
+            "median": 0.4,
+            "q75": 0.6,
+        }
     )
 
 
 def test_rating_group_without_pairs_has_no_summary():
     empty = rating_groups(np.array([0.5]), np.array([4.5]))[0]
-    assert set(empty.summary().values()) == {None}
+    assert {empty.summary()[key] for key in STATISTICS} == {None}
     assert not empty.density.any()
 
 
@@ -39,17 +47,17 @@ def test_rating_groups_refuse_unequal_lengths():
 def test_kernel_density_equals_scipy_away_from_the_bounds():
     values = np.random.default_rng(2).normal(0.1, 0.1, size=300)
     oracle = gaussian_kde(values, bw_method=300**-0.2 * values.std() / values.std(ddof=1))(GRID)
-    np.testing.assert_allclose(kernel_density(values, GRID), oracle, atol=1e-9)
+    np.testing.assert_allclose(kernel_density(values), oracle, atol=1e-9)
 
 
 @pytest.mark.parametrize("values", [np.ones(5), np.linspace(-1, 1, 9), np.array([0.3])])
 def test_kernel_density_integrates_to_one_between_the_bounds(values):
-    assert np.trapezoid(kernel_density(values, GRID), GRID) == pytest.approx(1.0, abs=2e-3)
+    assert np.trapezoid(kernel_density(values), GRID) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_kernel_density_needs_values():
     with pytest.raises(ValueError, match="at least one"):
-        kernel_density(np.array([]), GRID)
+        kernel_density(np.array([]))
 
 
 def test_density_figure_has_a_panel_a_model_and_survives_empty_groups():

@@ -1,17 +1,20 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
 from simcse_cli.analysis.geometry import (
-    GeometryPoint,
     alignment,
     describe_geometry,
     geometry_figure,
     mean_cosine,
     uniformity,
 )
+from simcse_cli.analysis.spaces import PairSet, Space
+from simcse_cli.data.senteval import StsSubset
 
-POINTS = [GeometryPoint("one", 0.2, -2.0, 0.7), GeometryPoint("two", 0.3, -3.0, 0.8)]
+SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
 
 
@@ -97,31 +100,40 @@ def test_mean_cosine_of_antipodal_rows_is_minus_one():
     assert mean_cosine(ANTIPODAL) == pytest.approx(-1.0)
 
 
+def space(left: np.ndarray, right: np.ndarray, gold: list[float]) -> Space:
+    texts = ["a"] * len(gold)
+    return Space(None, PairSet("some", StsSubset(texts, texts, np.array(gold)), len(gold)), left, right)
+
+
 def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
     left, right = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[1.0, 0], [0, 1], [-1, 0]])
-    geometry = describe_geometry(left, right, np.array([4.5, 4.2, 4.0]))
-    assert (geometry.n_positives, geometry.n_sentences) == (2, 6)
-    assert geometry.alignment == pytest.approx(1.0)
+    geometry = describe_geometry(space(left, right, [4.5, 4.2, 4.0]))
+    assert (geometry["n_positives"], geometry["n_sentences"]) == (2, 6)
+    assert geometry["alignment"] == pytest.approx(1.0)
 
 
 def test_describe_geometry_without_positives_is_refused():
     with pytest.raises(ValueError, match="above 4"):
-        describe_geometry(np.eye(2), np.eye(2), np.array([1.0, 4.0]))
+        describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
+
+
+def model(label: str, alignment: float, uniformity: float, score: float | None = None) -> dict[str, Any]:
+    return {"label": label, "alignment": alignment, "uniformity": uniformity, "score": score}
 
 
 def test_geometry_figure_names_every_point_and_colours_by_score():
-    figure = geometry_figure(POINTS)
+    figure = geometry_figure([model("one", 0.2, -2.0, 0.7), model("two", 0.3, -3.0, 0.8)], SCORE)
     assert [text.get_text() for text in figure.axes[0].texts] == ["one", "two"]
     assert figure.axes[0].collections[0].get_array().tolist() == [70.0, 80.0]
 
 
 def test_geometry_figure_without_a_score_has_no_colour_bar():
-    assert len(geometry_figure([GeometryPoint("one", 0.2, -2.0)]).axes) == 1
+    assert len(geometry_figure([model("one", 0.2, -2.0)], SCORE).axes) == 1
 
 
 def test_labels_of_close_points_do_not_cover_each_other():
-    points = [GeometryPoint(f"model number {i}", 0.2 + i / 500, -2.0) for i in range(4)]
-    figure = geometry_figure(points)
+    models = [model(f"model number {i}", 0.2 + i / 500, -2.0) for i in range(4)]
+    figure = geometry_figure(models, SCORE)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])

@@ -1,16 +1,19 @@
 import numpy as np
 import pytest
 
-from simcse_cli.analysis.overlap import overlap_figure, read_overlaps
+from simcse_cli.analysis.overlap import overlap_figure, read_overlaps, summarize
 from simcse_cli.errors import DataError
+from simcse_cli.progress import SilentProgress
+
+COLUMNS = ("anchor", "positive")
 
 
 def test_read_overlaps_of_known_pairs(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("anchor,positive\na dog runs,a dog sleeps here\nyes,no\nsame words,words same\n")
-    overlaps = read_overlaps(path, "mine")
-    assert overlaps.values.tolist() == pytest.approx([4 / 7, 0.0, 1.0])
-    assert overlaps.summary() == pytest.approx(
+    overlaps = read_overlaps(path, "mine", COLUMNS, SilentProgress())
+    assert overlaps.tolist() == pytest.approx([4 / 7, 0.0, 1.0])
+    assert summarize(overlaps) == pytest.approx(
         {"mean": 11 / 21, "q25": 2 / 7, "median": 4 / 7, "q75": 11 / 14}
     )
 
@@ -18,22 +21,23 @@ def test_read_overlaps_of_known_pairs(tmp_path):
 def test_read_overlaps_counts_repeated_words_only_with_multisets(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("anchor,positive\nno no no,no\n")
-    assert read_overlaps(path, "mine").values.tolist() == pytest.approx([0.5])
-    assert read_overlaps(path, "mine", multiset=False).values.tolist() == pytest.approx([1.0])
+    assert read_overlaps(path, "mine", COLUMNS, SilentProgress()).tolist() == pytest.approx([0.5])
+    distinct = read_overlaps(path, "mine", COLUMNS, SilentProgress(), multiset=False)
+    assert distinct.tolist() == pytest.approx([1.0])
 
 
 def test_read_overlaps_names_a_missing_column(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("anchor,positive\na,b\n")
     with pytest.raises(DataError, match="hypo"):
-        read_overlaps(path, "mine", ("anchor", "hypo"))
+        read_overlaps(path, "mine", ("anchor", "hypo"), SilentProgress())
 
 
 def test_all_labelled_snli_pairs_overlap_less_than_entailment_pairs(shared_data):
     path = shared_data / "nli" / "snli_dev.jsonl"
-    overlaps = read_overlaps(path, "snli", ("sentence1", "sentence2"))
-    assert overlaps.n_pairs == 9842
-    assert overlaps.summary()["mean"] < 0.39
+    overlaps = read_overlaps(path, "snli", ("sentence1", "sentence2"), SilentProgress())
+    assert len(overlaps) == 9842
+    assert summarize(overlaps)["mean"] < 0.39
 
 
 def test_overlap_figure_shares_add_up_to_all_pairs():

@@ -18,6 +18,7 @@ RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
 RIDGE_HEIGHT = 1.2
+STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ class RatingGroup:
     def n_pairs(self) -> int:
         return len(self.cosines)
 
-    def summary(self) -> dict[str, float | None]:
-        """Return mean, standard deviation (over n) and quartiles; all None in an empty group."""
+    def summary(self) -> dict[str, Any]:
+        """Return label, size, mean, standard deviation (over n) and quartiles; None where a group is empty."""
+        facts = {"rating": self.label, "n_pairs": self.n_pairs}
         if self.n_pairs == 0:
-            return dict.fromkeys(("mean", "std", "q25", "median", "q75"))
+            return facts | dict.fromkeys(STATISTICS)
         q25, median, q75 = np.quantile(self.cosines, (0.25, 0.5, 0.75))
-        return {
+        return facts | {
             "mean": float(self.cosines.mean()),
             "std": float(self.cosines.std()),
             "q25": float(q25),
@@ -54,19 +56,14 @@ class RatingGroup:
     @cached_property
     def density(self) -> NDArray[np.float64]:
         """Density over ``GRID``; zeros in an empty group."""
-        return kernel_density(self.cosines, GRID) if self.n_pairs else np.zeros_like(GRID)
+        return kernel_density(self.cosines) if self.n_pairs else np.zeros_like(GRID)
 
 
 def rating_groups(cosines: Values, gold: Values, edges: Sequence[float] = RATING_EDGES) -> list[RatingGroup]:
-    """Return the cosines split by gold rating into half-open intervals, the last one closed.
+    """Return the cosines ``(N,)`` split by gold rating ``(N,)``; pairs outside the edges belong to no group.
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, the paper
     does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
-
-    Args:
-        cosines: ``(N,)`` in [-1, 1].
-        gold: ``(N,)`` ratings.
-        edges: increasing; pairs outside the first and last edge belong to no group.
 
     Raises:
         ValueError: lengths differ or edges do not increase.
@@ -83,30 +80,21 @@ def rating_groups(cosines: Values, gold: Values, edges: Sequence[float] = RATING
     return groups
 
 
-def kernel_density(
-    values: Values, grid: NDArray[np.float64], *, low: float = -1.0, high: float = 1.0
-) -> NDArray[np.float64]:
-    """Return a Gaussian kernel density estimate on ``grid``, with reflection at the bounds of the quantity.
+def kernel_density(cosines: Values) -> NDArray[np.float64]:
+    """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
 
-    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve.
-    The mass that a plain estimate would put beyond a bound is reflected back, so the curve integrates to 1
-    over ``[low, high]``.
-
-    Args:
-        values: ``(N,)`` inside ``[low, high]``.
-        grid: where to evaluate.
-        low: smallest possible value.
-        high: largest possible value.
+    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve. The
+    mass that a plain estimate would put beyond -1 and 1 is reflected back.
 
     Raises:
         ValueError: no values.
     """
-    if len(values) == 0:
+    if len(cosines) == 0:
         raise ValueError("no values, need at least one")
-    points = np.asarray(values, dtype=np.float64)
+    points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
-    mirrored = np.concatenate([points, 2 * low - points, 2 * high - points])
-    kernels = np.exp(-0.5 * ((grid[:, None] - mirrored[None, :]) / bandwidth) ** 2)
+    mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
+    kernels = np.exp(-0.5 * ((GRID[:, None] - mirrored[None, :]) / bandwidth) ** 2)
     density: NDArray[np.float64] = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
     return density
 
@@ -155,9 +143,9 @@ def density_view(spaces: Sequence[Space]) -> View:
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
     columns = [Column("label", "model"), Column("rating"), Column("n_pairs", "pairs", "count")]
-    columns += [Column(key, kind="number") for key in ("mean", "std", "q25", "median", "q75")]
+    columns += [Column(key, kind="number") for key in STATISTICS]
     rows = [
-        {"label": space.label} | _summary(group)
+        {"label": space.label} | group.summary()
         for space, groups in zip(spaces, measured, strict=True)
         for group in groups
     ]
@@ -182,14 +170,10 @@ def density_view(spaces: Sequence[Space]) -> View:
             "density",
             spaces,
             [
-                {"groups": [_summary(group) | {"density": group.density.tolist()} for group in groups]}
+                {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
                 for groups in measured
             ],
         ),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,
     )
-
-
-def _summary(group: RatingGroup) -> dict[str, Any]:
-    return {"rating": group.label, "n_pairs": group.n_pairs, **group.summary()}

@@ -3,8 +3,7 @@
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,7 @@ from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.analysis.views import View
 from simcse_cli.report import Column, Report
 
-
-@dataclass(frozen=True)
-class Geometry:
-    """What :func:`describe_geometry` measures; lower alignment and uniformity are better."""
-
-    n_positives: int
-    n_sentences: int
-    alignment: float
-    uniformity: float
-    mean_cosine: float
+POSITIVE_ABOVE = 4.0
 
 
 def alignment(left: Vectors, right: Vectors) -> float:
@@ -127,65 +117,50 @@ def mean_cosine(vectors: Vectors) -> float:
     return float((resultant @ resultant - own) / (n_rows * (n_rows - 1)))
 
 
-def describe_geometry(
-    left: Vectors, right: Vectors, gold: NDArray[np.float64], threshold: float = 4.0
-) -> Geometry:
-    """Return alignment over the pairs rated above ``threshold``, uniformity over all sentences of both sides.
+def describe_geometry(space: Space) -> dict[str, Any]:
+    """Return alignment over the pairs rated above 4, the other measures over all sentences of both sides.
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score strictly above
     4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default: the paper does not say.
 
-    Args:
-        left: ``(N, D)`` first sentences.
-        right: ``(N, D)`` second sentences.
-        gold: ``(N,)`` ratings, 0 to 5.
-        threshold: pairs rated strictly above it are positives.
-
     Raises:
-        ValueError: no pair is rated above the threshold.
+        ValueError: no pair is rated above 4.
     """
-    positive = np.asarray(gold) > threshold
+    positive = space.data.pairs.gold > POSITIVE_ABOVE
     if not positive.any():
-        raise ValueError(f"no pair is rated above {threshold:g}, need at least one positive pair")
-    everything = np.concatenate([left, right])
-    return Geometry(
-        n_positives=int(positive.sum()),
-        n_sentences=len(everything),
-        alignment=alignment(left[positive], right[positive]),
-        uniformity=uniformity(everything),
-        mean_cosine=mean_cosine(everything),
-    )
-
-
-@dataclass(frozen=True)
-class GeometryPoint:
-    """One model in the scatter of alignment and uniformity; ``score`` is a fraction, None when unknown."""
-
-    name: str
-    alignment: float
-    uniformity: float
-    score: float | None = None
+        raise ValueError(f"no pair is rated above {POSITIVE_ABOVE:g}, need at least one positive pair")
+    everything = np.concatenate([space.left, space.right])
+    spectrum = spectrum_of(space)
+    return {
+        "dim": everything.shape[1],
+        "n_positives": int(positive.sum()),
+        "n_sentences": len(everything),
+        "alignment": alignment(space.left[positive], space.right[positive]),
+        "uniformity": uniformity(everything),
+        "effective_rank": spectrum.effective_rank,
+        "isotropy": spectrum.isotropy,
+        "mean_cosine": mean_cosine(everything),
+        "score": space.score,
+    }
 
 
 @house_style()
-def geometry_figure(
-    points: Sequence[GeometryPoint], score_label: str = "STS-B test, Spearman x 100"
-) -> Figure:
+def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Figure:
     """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
 
-    Source: Gao et al. 2021, Figure 3. Points are coloured by score, where every model has one.
+    Source: Gao et al. 2021, Figure 3. Points are coloured by score (a fraction), where every model has one.
     """
     figure, (axes,) = new_figure(6.4, 4.6)
-    x, y = [point.uniformity for point in points], [point.alignment for point in points]
-    scores = [100 * point.score for point in points if point.score is not None]
-    graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(points) else {}
+    x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
+    scores = [100 * model["score"] for model in models if model["score"] is not None]
+    graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(models) else {}
     spots = axes.scatter(x, y, s=70, edgecolor="black", linewidth=0.8, zorder=3, **graded)
     if graded:
         figure.colorbar(spots, ax=axes, label=score_label)
     axes.margins(0.22)
     axes.set_xlabel(UNIFORMITY_AXIS)
     axes.set_ylabel(ALIGNMENT_AXIS)
-    place_labels(figure, axes, list(zip(x, y, strict=True)), [point.name for point in points])
+    place_labels(figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models])
     return figure
 
 
@@ -193,11 +168,8 @@ def geometry_view(spaces: Sequence[Space]) -> View:
     """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
     data = spaces[0].data
     score_label = "STS-B test" if data.name == "STS-B" else "Spearman"
-    rows = [_numbers(space) for space in spaces]
-    points = [
-        GeometryPoint(space.label, row["alignment"], row["uniformity"], row["score"])
-        for space, row in zip(spaces, rows, strict=True)
-    ]
+    payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
+    models = payload["models"]
     columns = [
         Column("label", "model"),
         Column("alignment", kind="number"),
@@ -207,8 +179,7 @@ def geometry_view(spaces: Sequence[Space]) -> View:
         Column("mean_cosine", "mean cosine", "number"),
         Column("score", score_label, "score"),
     ]
-    payload = spaces_payload("geometry", spaces, rows)
-    n_positives, n_sentences = rows[0]["n_positives"], rows[0]["n_sentences"]
+    n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
     return View(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
@@ -218,31 +189,15 @@ def geometry_view(spaces: Sequence[Space]) -> View:
             Report(
                 f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
                 columns,
-                payload["models"],
+                models,
                 [
                     "Lower alignment and uniformity are better; compare effective rank only between equal widths."
                 ],
             )
         ],
         payload=payload,
-        figure=lambda: geometry_figure(points, f"{score_label}, Spearman x 100"),
+        figure=lambda: geometry_figure(models, f"{score_label}, Spearman x 100"),
         terminal_plot=lambda: geometry_scatter(
-            {point.name: np.array([[point.uniformity, point.alignment]]) for point in points}
+            {model["label"]: np.array([[model["uniformity"], model["alignment"]]]) for model in models}
         ),
     )
-
-
-def _numbers(space: Space) -> dict[str, Any]:
-    geometry = describe_geometry(space.left, space.right, space.data.pairs.gold)
-    spectrum = spectrum_of(space)
-    return {
-        "dim": space.left.shape[1],
-        "n_positives": geometry.n_positives,
-        "n_sentences": geometry.n_sentences,
-        "alignment": geometry.alignment,
-        "uniformity": geometry.uniformity,
-        "effective_rank": spectrum.effective_rank,
-        "isotropy": spectrum.isotropy,
-        "mean_cosine": geometry.mean_cosine,
-        "score": space.score,
-    }

@@ -1,7 +1,6 @@
 """`analyze overlap`: lexical overlap of the pairs of a file; the measure itself is in ``data.text``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,54 +12,33 @@ from simcse_cli.analysis.views import View, label_sources
 from simcse_cli.data.readers import read_rows
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import UsageError
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 
 BINS = np.linspace(0, 1, 21)
 
 
-@dataclass(frozen=True)
-class PairOverlaps:
-    """F1 between the words of the two sides of every pair of a file, ``(N,)`` in [0, 1]."""
-
-    name: str
-    values: NDArray[np.float64]
-
-    @property
-    def n_pairs(self) -> int:
-        return len(self.values)
-
-    def summary(self) -> dict[str, float]:
-        """Return mean and quartiles, fractions."""
-        q25, median, q75 = np.quantile(self.values, (0.25, 0.5, 0.75))
-        return {
-            "mean": float(self.values.mean()),
-            "q25": float(q25),
-            "median": float(median),
-            "q75": float(q75),
-        }
-
-
 def read_overlaps(
-    source: Path,
-    name: str,
-    columns: tuple[str, str] = ("anchor", "positive"),
-    *,
-    multiset: bool = True,
-    progress: Progress | None = None,
-) -> PairOverlaps:
-    """Return the overlap of the two named columns of a table (``docs/analysis.md``, overlap).
+    source: Path, name: str, columns: tuple[str, str], progress: Progress, *, multiset: bool = True
+) -> NDArray[np.float64]:
+    """Return F1 between the words of the two named columns, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap).
 
     Raises:
         DataError: unreadable file, a column is missing, or there are no rows.
     """
     rows = read_rows(source, columns)
-    with (progress or SilentProgress()).task(f"overlap of {name}", len(rows)) as task:
+    with progress.task(f"overlap of {name}", len(rows)) as task:
         values = np.empty(len(rows))
         for row, (left, right) in enumerate(rows):
             values[row] = overlap_f1(left, right, multiset=multiset)
             task.advance()
-    return PairOverlaps(name, values)
+    return values
+
+
+def summarize(overlaps: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean and quartiles, fractions."""
+    q25, median, q75 = np.quantile(overlaps, (0.25, 0.5, 0.75))
+    return {"mean": float(overlaps.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
 
 
 @house_style()
@@ -92,12 +70,16 @@ def overlap_view(
     if not left or not right or "," in right:
         raise UsageError(f"{options.columns!r}: need two names, as in anchor,positive", option="--columns")
     columns, multiset = (left.strip(), right.strip()), not options.distinct
+    names = label_sources([str(path) for path in files], labels)
     overlaps = [
-        read_overlaps(path, name, columns, multiset=multiset, progress=progress)
-        for path, name in zip(files, label_sources([str(path) for path in files], labels), strict=True)
+        read_overlaps(path, name, columns, progress, multiset=multiset)
+        for path, name in zip(files, names, strict=True)
     ]
-    values = {each.name: each.values for each in overlaps}
-    rows = [{"file": each.name, "n_pairs": each.n_pairs, **each.summary()} for each in overlaps]
+    values = dict(zip(names, overlaps, strict=True))
+    rows = [
+        {"file": name, "n_pairs": len(own), **summarize(own)}
+        for name, own in zip(names, overlaps, strict=True)
+    ]
 
     def histograms() -> str:
         shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in values.items()}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +17,11 @@ RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values, largest first, and two summaries of how evenly the space is used."""
+    """How evenly a space is used, with the singular values, largest first."""
 
-    singular_values: NDArray[np.float64]
     effective_rank: float
     isotropy: float
+    singular_values: NDArray[np.float64]
 
     @property
     def relative(self) -> NDArray[np.float64]:
@@ -32,22 +31,17 @@ class Spectrum:
 
 
 def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> Spectrum:
-    """Return singular values, effective rank and isotropy of one prepared matrix.
+    """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
     Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
     are a toolkit default (the derivation in their section 5 uses unit rows).
-
-    Args:
-        vectors: ``(N, D)``.
-        normalize: scale rows to length 1 first.
-        center: subtract the mean row, after scaling.
 
     Raises:
         ValueError: no rows, or all rows are zero (after centring: all rows are equal).
     """
     prepared = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(prepared)
-    return Spectrum(values, effective_rank(values), isotropy(prepared))
+    return Spectrum(effective_rank(values), isotropy(prepared), values)
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
@@ -151,13 +145,22 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
         Column("isotropy", kind="number"),
         *(Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN),
     ]
-    payload = spaces_payload("spectrum", spaces, [_numbers(spectrum) for spectrum in spectra])
-    relative = [
-        {f"s{rank}": value for rank, value in enumerate(each.relative.tolist(), 1)} for each in spectra
-    ]
+    numbers = [vars(each) | {"singular_values": each.singular_values.tolist()} for each in spectra]
+    payload = spaces_payload("spectrum", spaces, numbers)
     summaries = [
-        row | values | {"dim": space.left.shape[1]}
-        for space, row, values in zip(spaces, payload["models"], relative, strict=True)
+        row
+        | {"dim": space.left.shape[1]}
+        | {f"s{rank}": value for rank, value in enumerate(spectrum.relative.tolist(), 1)}
+        for space, row, spectrum in zip(spaces, payload["models"], spectra, strict=True)
+    ]
+    value_columns = [Column("model"), Column("rank", kind="count")]
+    value_columns += [Column(key, kind="number") for key in ("singular_value", "relative")]
+    value_rows = [
+        {"model": space.label, "rank": rank, "singular_value": value, "relative": relative}
+        for space, each in zip(spaces, spectra, strict=True)
+        for rank, (value, relative) in enumerate(
+            zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
+        )
     ]
     return View(
         title="Singular values",
@@ -169,26 +172,5 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
         terminal_plot=lambda: bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
-        series=[_all_values(spaces, spectra)],
+        series=[Report("Singular values", value_columns, value_rows)],
     )
-
-
-def _numbers(spectrum: Spectrum) -> dict[str, Any]:
-    return {
-        "effective_rank": spectrum.effective_rank,
-        "isotropy": spectrum.isotropy,
-        "singular_values": spectrum.singular_values.tolist(),
-    }
-
-
-def _all_values(spaces: Sequence[Space], spectra: Sequence[Spectrum]) -> Report:
-    columns = [Column("model"), Column("rank", kind="count")]
-    columns += [Column(key, kind="number") for key in ("singular_value", "relative")]
-    rows = []
-    for space, spectrum in zip(spaces, spectra, strict=True):
-        values = zip(spectrum.singular_values.tolist(), spectrum.relative.tolist(), strict=True)
-        rows += [
-            {"model": space.label, "rank": rank, "singular_value": value, "relative": relative}
-            for rank, (value, relative) in enumerate(values, start=1)
-        ]
-    return Report("Singular values", columns, rows)

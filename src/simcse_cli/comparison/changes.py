@@ -24,7 +24,7 @@ class PairChange:
     """A pair whose rank moved towards its gold rank or away from it; sentences are empty if not saved.
 
     The errors are distances between the rank of the cosine and the rank of the gold score within the task, as
-    a share of its pairs: 0 is the right place, 1 the wrong end.
+    a share of its pairs: 0 is the right place, 1 the wrong end. The gain is above 0 where ``after`` is better.
     """
 
     task: str
@@ -37,16 +37,12 @@ class PairChange:
     cosine_after: float
     error_before: float
     error_after: float
-
-    @property
-    def gain(self) -> float:
-        """Above 0 where ``after`` is better."""
-        return self.error_before - self.error_after
+    gain: float
 
 
 @dataclass(frozen=True)
 class PredictionChange:
-    """A test example of a transfer task that one of two models gets right and the other wrong."""
+    """A test example of a transfer task that one of two models gets right; a gain where that is ``after``."""
 
     task: str
     index: int
@@ -55,11 +51,7 @@ class PredictionChange:
     predicted_after: int
     left: str
     right: str
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether ``after`` is the one that is right."""
-        return self.predicted_after == self.gold
+    is_gain: bool
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[SettingChange]:
@@ -128,8 +120,9 @@ def _pair_changes(
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
-    errors = (rank_errors(cosine_before, gold), rank_errors(cosine_after, gold))
-    moved = iter(np.stack([cosine_before, cosine_after, *errors], axis=1).tolist())
+    error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
+    moves = [cosine_before, cosine_after, error_before, error_after, error_before - error_after]
+    moved = iter(np.stack(moves, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
         for index, score in enumerate(pairs.gold.tolist()):
@@ -143,7 +136,7 @@ def _prediction_changes(
     classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():
         gold, old, new = classes[index]
-        yield PredictionChange(task, index, gold, old, new, left[index], right[index])
+        yield PredictionChange(task, index, gold, old, new, left[index], right[index], new == gold)
 
 
 def _sentences(

@@ -1,6 +1,6 @@
 """What `simcse compare` does: gather what the user named, join it, test it, and say what changed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from simcse_cli.predictions import read_pair_scores, read_predictions
 from simcse_cli.progress import Progress
 from simcse_cli.report import Report
 
+Changes = tuple[list[Any], Report | None]
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -51,14 +53,19 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     tests = run_tests(comparison, options, progress)
     reports = comparison_tables(comparison) + tests_tables(tests, options.resamples, options.correction)
     payload = comparison_json(comparison) | {"tests": [test.to_json() for test in tests]}
-    for name, (report, values) in {
+    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    for name, (changes, table) in {
         "changed_settings": _changed_settings(comparison),
-        "changed_pairs": _changed_pairs(comparison, options.examples),
-        "changed_predictions": _changed_predictions(comparison, options.examples),
+        "changed_pairs": _changed_examples(
+            pairs, read_pair_scores, changed_pairs, pairs_table, options.examples
+        ),
+        "changed_predictions": _changed_examples(
+            predictions, read_predictions, changed_predictions, predictions_table, options.examples
+        ),
     }.items():
-        payload[name] = values
-        if values and report is not None:
-            reports.append(report)
+        payload[name] = [vars(change) for change in changes]
+        if changes and table is not None:
+            reports.append(table)
     check = comparison.check(options.tolerance / 100) if options.check else None
     if check is not None:
         payload["check"] = check.to_json()
@@ -90,9 +97,8 @@ def _split(text: str | None) -> list[str]:
 
 
 def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:
-    view = StsView(options.aggregation, options.metric)
+    view, baseline = StsView(options.aggregation, options.metric), options.baseline
     paths = [item.partition("=")[2] or item for item in items]
-    baseline = options.baseline
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
     return add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
@@ -120,14 +126,14 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
 
 def _reference(baseline: str | None, published: Sequence[Entry], own: Sequence[Entry]) -> Entry | None:
     if baseline is not None:
-        return _named(baseline, own)
+        return _find(baseline, own)
     if len(published) == 1:
         return published[0]
     independent = without_members(own)
     return independent[0] if not published and len(independent) > 1 else None
 
 
-def _named(name: str, own: Sequence[Entry]) -> Entry:
+def _find(name: str, own: Sequence[Entry]) -> Entry:
     """Return the entry of this label or path; for a group of repetitions, its mean."""
     plain = Path(name).name
     for entry in own:
@@ -142,36 +148,26 @@ def _named(name: str, own: Sequence[Entry]) -> Entry:
     )
 
 
-Changes = tuple[Report | None, list[dict[str, Any]]]
-
-
 def _changed_settings(comparison: Comparison) -> Changes:
     """Return how the settings of two runs differ; nothing unless there are exactly two."""
     runs = [entry for entry in comparison.entries if entry.config]
     if len(runs) != 2:
-        return None, []
+        return [], None
     before, after = runs
     changes = changed_settings(before.config, after.config)
-    return settings_table(changes, before.label, after.label), [vars(change) for change in changes]
+    return changes, settings_table(changes, before.label, after.label)
 
 
-def _changed_pairs(comparison: Comparison, n: int) -> Changes:
-    """Return the pairs that changed most, from the baseline of the tests to the last entry with pairs."""
-    saved = comparison.saved("pair_scores")
+def _changed_examples(
+    saved: Sequence[tuple[Entry, Path]],
+    read: Callable[[Path], Any],
+    find: Callable[..., list[Any]],
+    table: Callable[[Sequence[Any], str, str], Report],
+    n: int,
+) -> Changes:
+    """Return the ``n`` examples that changed most from the baseline of the tests to the last entry with a file."""
     if len(saved) < 2 or n == 0:
-        return None, []
+        return [], None
     (before, before_path), *_, (after, after_path) = saved
-    changes = changed_pairs(read_pair_scores(before_path), read_pair_scores(after_path), n=n)
-    values = [vars(change) | {"gain": change.gain} for change in changes]
-    return pairs_table(changes, before.label, after.label), values
-
-
-def _changed_predictions(comparison: Comparison, n: int) -> Changes:
-    """Return examples that the baseline of the tests or the last entry with predictions alone gets right."""
-    saved = comparison.saved("predictions")
-    if len(saved) < 2 or n == 0:
-        return None, []
-    (before, before_path), *_, (after, after_path) = saved
-    changes = changed_predictions(read_predictions(before_path), read_predictions(after_path), n=n)
-    values = [vars(change) | {"is_gain": change.is_gain} for change in changes]
-    return predictions_table(changes, before.label, after.label), values
+    changes = find(read(before_path), read(after_path), n=n)
+    return changes, table(changes, before.label, after.label)

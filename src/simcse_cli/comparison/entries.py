@@ -34,12 +34,10 @@ class Entry:
 
     Attributes:
         label: name in the table.
-        kind: run, result file, published row, or the mean of several entries.
         source: path or table id.
         scores: measure -> score as a fraction (plain numbers as they are).
         settings: how the scores were measured: metric, aggregation, split, pooler, protocol, ...
         config: resolved settings of a run by dotted key; empty for others.
-        seed: of the run, None where unknown.
         intervals: measure -> low and high end of its confidence interval, where the result has one.
         deviations: measure -> sample deviation over members, for a mean.
         members: labels behind a mean.

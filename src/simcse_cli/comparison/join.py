@@ -86,15 +86,10 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Entries over the same measures.
+    """Entries (lines, means after their members) over the same measures (columns).
 
-    Attributes:
-        entries: lines in the order given, means after their members.
-        measures: columns.
-        reference: what differences are taken to, None without one.
-        warnings: what makes the numbers unlike each other.
-        pareto_measures: what the front is drawn over; empty without one.
-        front: labels of the entries that no other dominates.
+    Differences are taken to ``reference``; ``warnings`` say what makes the numbers unlike each other; ``front``
+    holds the labels of the entries that no other dominates in ``pareto_measures``.
     """
 
     entries: tuple[Entry, ...]

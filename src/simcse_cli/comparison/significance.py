@@ -155,8 +155,6 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     exact_pairs = zip(exact, adjust(exact, correction), strict=True)
     corrected = []
     for each, p_corrected in zip(found, p_values, strict=True):
-        both = (None, None) if each.discordance is None else next(exact_pairs)
-        corrected.append(
-            replace(each, p_corrected=p_corrected, p_mcnemar=both[0], p_mcnemar_corrected=both[1])
-        )
+        p, p_adjusted = (None, None) if each.discordance is None else next(exact_pairs)
+        corrected.append(replace(each, p_corrected=p_corrected, p_mcnemar=p, p_mcnemar_corrected=p_adjusted))
     return corrected

@@ -77,6 +77,7 @@ def _read_run(folder: Path, label: str, view: StsView) -> Entry:
 
 
 def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
+    facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
     settings = {} if record.pooler is None else {"pooler": record.pooler}
     scores: dict[str, float] = {}
     if record.best_score is not None:
@@ -90,16 +91,10 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         str(folder),
         scores,
         settings,
-        config=_facts(record),
+        config=dict(_flatten({**record.config, **facts})),
         seed=record.seed,
         remarks=tuple(_remarks(record, label)),
     )
-
-
-def _facts(record: RunRecord) -> dict[str, Any]:
-    """Return what makes a run what it is, by dotted key: settings, data, processes, versions."""
-    config = {**record.config, "data": record.data, "processes": record.n_processes}
-    return dict(_flatten({**config, "versions": record.versions}))
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
