@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set, read_rated_file, unit_vectors
+from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set, read_rated_file
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.errors import DataError
 
@@ -50,7 +50,3 @@ def test_rated_file_names_what_is_wrong(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         read_rated_file(path)
-
-
-def test_unit_vectors_keep_a_row_of_zeros():
-    np.testing.assert_allclose(unit_vectors(np.array([[0.0, 0.0], [3.0, 4.0]])), [[0, 0], [0.6, 0.8]])

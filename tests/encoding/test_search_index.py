@@ -3,7 +3,7 @@ import pytest
 
 from simcse_cli.choices import SearchBackend
 from simcse_cli.encoding import search_index
-from simcse_cli.encoding.search_index import SearchIndex, unit_rows_float32
+from simcse_cli.encoding.search_index import SearchIndex, unit_rows
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
 
 
@@ -45,10 +45,16 @@ def test_a_zero_vector_has_cosine_zero(vectors, texts):
     assert scores[0, list(rows[0]).index(4)] == 0
 
 
-def test_unit_rows_float32_equal_the_direct_division(vectors, monkeypatch):
+def test_unit_rows_keep_a_row_of_zeros():
+    rows = np.array([[0.0, 0.0], [3.0, 4.0]])
+    np.testing.assert_allclose(unit_rows(rows, np.float64), [[0, 0], [0.6, 0.8]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unit_rows_equal_the_direct_division(vectors, monkeypatch, dtype):
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", 50)
     np.testing.assert_allclose(
-        unit_rows_float32(vectors), vectors / np.linalg.norm(vectors, axis=1, keepdims=True), rtol=1e-6
+        unit_rows(vectors, dtype), vectors / np.linalg.norm(vectors, axis=1, keepdims=True), rtol=1e-6
     )
 
 

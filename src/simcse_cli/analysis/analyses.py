@@ -25,11 +25,7 @@ SPACE_ANALYSES: dict[str, Callable[[Sequence[Space]], View]] = {
 def analyze_spaces(
     name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
-    """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs.
-
-    Raises:
-        UsageError: no models, no pairs, or labels that do not fit.
-    """
+    """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs."""
     spaces = encode_pairs(options, labels, progress)
     view = SPACE_ANALYSES[name](spaces)
 

@@ -19,9 +19,10 @@ from simcse_cli.analysis.plots import (
     new_figure,
     place_labels,
 )
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload, unit_vectors
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.analysis.views import View
+from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.report import Column, Report
 
 POSITIVE_ABOVE = 4.0
@@ -44,7 +45,7 @@ def alignment(left: Vectors, right: Vectors) -> float:
         raise ValueError(
             f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0"
         )
-    difference = unit_vectors(left) - unit_vectors(right)
+    difference = unit_rows(left, np.float64) - unit_rows(right, np.float64)
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 
 
@@ -72,7 +73,7 @@ def uniformity(vectors: Vectors, t: float = 2.0, *, block_rows: int = 1024) -> f
     if vectors.ndim != 2 or n_rows < 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N at least 2")
     largest, total = -np.inf, 0.0
-    for exponents in _pair_exponents(unit_vectors(vectors), t, block_rows):
+    for exponents in _pair_exponents(unit_rows(vectors, np.float64), t, block_rows):
         peak = float(exponents.max())
         if peak > largest:
             total, largest = total * np.exp(largest - peak), peak
@@ -111,7 +112,7 @@ def mean_cosine(vectors: Vectors) -> float:
     n_rows = len(vectors)
     if n_rows < 2:
         raise ValueError(f"{n_rows} vectors, need at least 2")
-    units = unit_vectors(vectors)
+    units = unit_rows(vectors, np.float64)
     resultant = units.sum(axis=0)
     own = np.einsum("nd,nd->", units, units)
     return float((resultant @ resultant - own) / (n_rows * (n_rows - 1)))

@@ -21,11 +21,7 @@ BINS = np.linspace(0, 1, 21)
 def read_overlaps(
     source: Path, name: str, columns: tuple[str, str], progress: Progress, *, multiset: bool = True
 ) -> NDArray[np.float64]:
-    """Return F1 between the words of the two named columns, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap).
-
-    Raises:
-        DataError: unreadable file, a column is missing, or there are no rows.
-    """
+    """Return F1 between the words of the two named columns, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap)."""
     rows = read_rows(source, columns)
     with progress.task(f"overlap of {name}", len(rows)) as task:
         values = np.empty(len(rows))
@@ -60,12 +56,7 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> Figure:
 def overlap_view(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
-    """Return the overlap of the pairs of each file.
-
-    Raises:
-        UsageError: not two columns are named, or the labels do not fit.
-        DataError: a file cannot be read.
-    """
+    """Return the overlap of the pairs of each file."""
     left, _, right = options.columns.partition(",")
     if not left or not right or "," in right:
         raise UsageError(f"{options.columns!r}: need two names, as in anchor,positive", option="--columns")

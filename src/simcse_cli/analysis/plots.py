@@ -8,7 +8,9 @@ curves differ in dash or marker as well.
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,11 +119,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
-    """Write a figure in the format of the file's ending; the same figure gives the same bytes.
-
-    Raises:
-        OutputError: unknown ending, the file exists (without ``force``) or cannot be written.
-    """
+    """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
     check_figure_path(path)
     with atomic_path(path, force=force) as temporary:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
@@ -189,8 +187,6 @@ def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
 # Plots made of characters
 
 BARS = " ▁▂▃▄▅▆▇█"
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CLASH = "*"
 
 
 def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
@@ -226,12 +222,12 @@ def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: i
     low, high = points.min(axis=0), points.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
     grid = [[" "] * width for _ in range(height)]
-    letters = (LETTERS * (len(series) // len(LETTERS) + 1))[: len(series)]
+    letters = "".join(islice(cycle(ascii_uppercase), len(series)))
     for letter, own in zip(letters, series.values(), strict=True):
         cells = np.rint((own - low) / span * (width - 1, height - 1)).astype(int)
         for column, row in cells.tolist():
             shown = grid[height - 1 - row][column]
-            grid[height - 1 - row][column] = letter if shown in (" ", letter) else CLASH
+            grid[height - 1 - row][column] = letter if shown in (" ", letter) else "*"
     labels = [f"{high[1]:.3f}", *[""] * (height - 2), f"{low[1]:.3f}"]
     margin = max(len(label) for label in labels)
     lines = ["alignment (up), uniformity (right)"]

@@ -12,7 +12,7 @@ Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A r
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +38,7 @@ class Texts:
 
 
 def read_texts(source: Path | str, column: str | None = None) -> Texts:
-    """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1.
-
-    Raises:
-        DataError: unreadable input, or no clear column of sentences.
-    """
+    """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
     texts = Texts.numbered(list(iter_sentences(source, column=column)))
     if str(source) == STDIO or guess_format(source) is FileFormat.TEXT:
         return texts
@@ -59,9 +55,9 @@ def sample_texts(texts: Texts, count: int, *, seed: int) -> Texts:
 
 def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
     """Return, for each distinct sentence, the rows it stands in."""
-    rows: dict[str, list[int]] = {}
+    rows: defaultdict[str, list[int]] = defaultdict(list)
     for row, sentence in enumerate(sentences):
-        rows.setdefault(sentence, []).append(row)
+        rows[sentence].append(row)
     return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
@@ -71,7 +67,11 @@ def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowS
     Raises:
         DataError: an unreadable line, or no query has a relevant sentence in the corpus; names the file.
     """
-    rows = list(_cells(path))
+    rows = [
+        (line_no, line.split("\t") if "\t" in line else line.split())
+        for line_no, line in enumerate(iter_lines(path), start=1)
+        if line.strip()
+    ]
     if not rows:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
     n_columns = len(rows[0][1])
@@ -86,12 +86,6 @@ def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowS
     if not any(relevant):
         raise DataError(f"{path}: none of the {len(queries.ids)} queries has a relevant sentence", hint=_HINT)
     return relevant
-
-
-def _cells(path: Path | str) -> Iterator[tuple[int, list[str]]]:
-    for line_no, line in enumerate(iter_lines(path), start=1):
-        if line.strip():
-            yield line_no, line.split("\t") if "\t" in line else line.split()
 
 
 def _by_group(rows: list[list[str]], queries: Texts, corpus: Texts) -> list[RowSet]:

@@ -57,13 +57,8 @@ def rank_rows(
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
 
-    Where there are fewer than ``k``, the rest is row -1 with cosine -inf.
-
-    Args:
-        index: what is searched.
-        queries: ``(M, D)``, any norm.
-        k: how many for each query.
-        excluded: for each query, rows that are no result (the query itself, when it is part of the index).
+    Where there are fewer than ``k``, the rest is row -1 with cosine -inf. Queries are ``(M, D)`` of any norm;
+    ``excluded`` are for each the rows that are no result (the query itself, when it is part of the index).
     """
     unwanted = excluded or [frozenset()] * len(queries)
     found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
@@ -163,13 +158,7 @@ class CorpusSearch:
 def open_search(
     options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
-    """Read the corpus, load or build an index over it for each model, and save it where that is asked for.
-
-    Raises:
-        UsageError: options that exclude or need each other.
-        DataError: an index that does not say its model, or vectors that do not fit the corpus.
-        OutputError: the file of ``--save-index`` exists (without ``force``).
-    """
+    """Read the corpus, load or build an index over it for each model, and save it where that is asked for."""
     check_outputs(shown, force=force)
     names = _check(options, shown)
     if options.save_index is not None:
@@ -249,11 +238,7 @@ def _load_index(
 
 
 def read_ranks(text: str) -> list[int]:
-    """Return the ranks of a comma-separated list, in rising order.
-
-    Raises:
-        UsageError: one of them is not a whole number above 0.
-    """
+    """Return the ranks of a comma-separated list, in rising order."""
     try:
         ranks = sorted({int(part) for part in text.split(",")})
     except ValueError:
@@ -278,9 +263,8 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
     figure, panels = new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
-            values: NDArray[np.float64] = 100 * getattr(score, measure)
             ranks = np.arange(1, score.depth + 1)
-            axes.plot(ranks, values, label=name, **curve_style(position))
+            axes.plot(ranks, 100 * getattr(score, measure), label=name, **curve_style(position))
         rank_axis(axes, max(score.depth for score in scores.values()))
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
@@ -294,15 +278,19 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
 def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
     """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
     options, ks = search.options, read_ranks(search.options.at)
-    n_shown = options.show_n
-    if n_shown is None:
-        n_shown = 0 if options.qrels is not None else len(queries.sentences)
-    asked = queries.sentences[:n_shown]
+    shown_by_default = None if options.qrels is None else 0
+    asked = queries.sentences[: shown_by_default if options.show_n is None else options.show_n]
     found = search.neighbours(asked)
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     tables, rows, series = neighbour_tables(asked, found), _neighbour_rows(asked, found), []
-    score_rows = [_score_row(name, each, ks) for name, each in scores.items()]
+    score_rows = [
+        {"model": name, "n_queries": each.n_queries}
+        | {f"hit_rate@{k}": float(each.hit_rate[k - 1]) for k in ks}
+        | {f"recall@{k}": float(each.recall[k - 1]) for k in ks}
+        | {"mrr": each.mrr}
+        for name, each in scores.items()
+    ]
     if asked:
         columns = [Column(key) for key in ("query", "model", "rank", "line", "sentence", "cosine")]
         series.append(Report("Neighbours", columns, rows))
@@ -371,13 +359,6 @@ def _neighbour_rows(
         for label, neighbours in found.items()
         for rank, each in enumerate(neighbours[number], start=1)
     ]
-
-
-def _score_row(name: str, scores: RetrievalScores, ks: Sequence[int]) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": name, "n_queries": scores.n_queries}
-    row |= {f"hit_rate@{k}": float(scores.hit_rate[k - 1]) for k in ks}
-    row |= {f"recall@{k}": float(scores.recall[k - 1]) for k in ks}
-    return row | {"mrr": scores.mrr}
 
 
 def _score_table(rows: list[dict[str, Any]], ks: Sequence[int], depth: int) -> Report:

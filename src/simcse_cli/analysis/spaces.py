@@ -49,12 +49,7 @@ def load_model(model: str, label: str, options: LoadOptions, progress: Progress)
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Iterator[Encoder]:
-    """Yield the models, then the files of vectors, each loaded when its turn comes.
-
-    Raises:
-        UsageError: neither a model nor vectors are given, vectors come without the list of their sentences, or
-            the labels do not fit.
-    """
+    """Yield the models, then the files of vectors, each loaded when its turn comes."""
     models, files = options.model or [], options.embeddings or []
     if not models and not files:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -79,12 +74,7 @@ class PairSet:
 
 
 def read_pair_set(options: SpaceOptions) -> PairSet:
-    """Return the pairs of a file, or all of STS-B: 8,628 pairs, 17,256 sentences in the full data.
-
-    Raises:
-        UsageError: neither is given.
-        DataError: a file is missing or malformed.
-    """
+    """Return the pairs of a file, or all of STS-B: 8,628 pairs, 17,256 sentences in the full data."""
     if options.pair_file is not None:
         pairs = read_rated_file(options.pair_file)
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
@@ -128,21 +118,6 @@ def _rating(record: Record, place: str) -> float:
         raise DataError(f"{place}: rating {record[name]!r} is not a number") from None
 
 
-def unit_vectors(vectors: Vectors) -> NDArray[np.float64]:
-    """Return ``(N, D)`` vectors scaled to length 1, in float64; a row of zeros stays zero.
-
-    Raises:
-        ValueError: the array is not two-dimensional.
-    """
-    if vectors.ndim != 2:
-        raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
-    units: NDArray[np.float64] = vectors.astype(np.float64)
-    norms = np.linalg.norm(units, axis=1, keepdims=True)
-    norms[norms == 0] = 1.0
-    units /= norms
-    return units
-
-
 @dataclass(eq=False)
 class Space:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i."""
@@ -171,11 +146,7 @@ class Space:
 
 
 def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> list[Space]:
-    """Return the space of each encoder; repeated sentences are kept.
-
-    Raises:
-        UsageError: no models, no pairs, or labels that do not fit.
-    """
+    """Return the space of each encoder; repeated sentences are kept."""
     data = read_pair_set(options)
     spaces = []
     for encoder in load_encoders(options, labels, progress):

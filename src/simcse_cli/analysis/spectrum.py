@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload, unit_vectors
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
 from simcse_cli.analysis.views import View
+from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.report import Column, Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
@@ -53,7 +54,7 @@ def spectrum_of(space: Space) -> Spectrum:
 
 def prepare_rows(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> NDArray[np.float64]:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
-    rows: NDArray[np.float64] = unit_vectors(vectors) if normalize else vectors.astype(np.float64)
+    rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 

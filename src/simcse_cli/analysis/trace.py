@@ -63,11 +63,8 @@ class Trace:
 def read_trace(run: Path | str, name: str) -> Trace:
     """Return the steps of a run at which alignment and uniformity were measured.
 
-    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last measurement.
-
-    Args:
-        run: a run folder of ``simcse train``, or a ``metrics.jsonl`` file.
-        name: what figures and tables call the run.
+    ``run`` is its folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those after its
+    checkpoint) keeps its last measurement.
 
     Raises:
         DataError: the file is missing, a line is not JSON, or fewer than two steps have both measures.
@@ -108,13 +105,10 @@ def _parse(line: str, path: Path, line_no: int) -> dict[str, Any]:
 
 
 def is_pareto_optimal(points: Floats) -> NDArray[np.bool_]:
-    """Return which points no other dominates, where lower is better in both columns.
+    """Return which of the points ``(N, 2)`` no other dominates, where lower is better in both columns.
 
     A point is dominated by one that is at most as high in both columns and lower in one; equal points do not
     dominate each other.
-
-    Args:
-        points: ``(N, 2)``.
     """
     at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
     lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
@@ -128,16 +122,13 @@ def trace_figure(traces: Sequence[Trace], first_steps: int = 100) -> Figure:
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
     alignment upwards, lower is better in both; arrows point along training. A hollow marker is the start, the
     star the best dev score; grey rings and the line through them are the Pareto front over all runs shown.
-
-    Args:
-        traces: one for each run.
-        first_steps: last step of the left panel; it is left out where no run goes beyond it.
+    The panel of the first steps is left out where no run goes beyond them.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
-    parts = [(f"first {first_steps} steps", [trace.until(first_steps) for trace in traces])]
-    whole = (f"whole run ({longest:,} steps)", list(traces))
-    parts = [*parts, whole] if longest > first_steps else [whole]
+    parts = [(f"whole run ({longest:,} steps)", list(traces))]
+    if longest > first_steps:
+        parts.insert(0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces]))
     n_panels = len(parts) + has_dev
     figure, panels = new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     for axes, (title, shown) in zip(panels, parts, strict=False):
@@ -158,8 +149,7 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
         axes.scatter(x[:1], y[:1], s=45, marker=marker(position), facecolor="white", edgecolor=tint, zorder=4)
         axes.scatter(x[1:], y[1:], s=10, marker=marker(position), color=tint, zorder=3)
         _draw_arrows(axes, trace, tint)
-        if trace.best is not None:
-            best = trace.best
+        if (best := trace.best) is not None:
             axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
     points = np.concatenate([trace.points for trace in traces])
     front = points[is_pareto_optimal(points)]
@@ -175,28 +165,19 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
 
 def _draw_arrows(axes: Axes, trace: Trace, tint: str) -> None:
     n_moves = len(trace.steps) - 1
-    for move in (
-        np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)) if n_moves else []
-    ):
+    for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
         start, end = trace.points[move], trace.points[move + 1]
-        axes.annotate(
-            "",
-            xy=tuple(end),
-            xytext=tuple(start),
-            arrowprops={"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13},
-        )
+        style = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
+        axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=style)
 
 
 def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
     for position, trace in enumerate(traces):
         measured = np.isfinite(trace.dev_score)
-        scores = 100 * trace.dev_score[measured]
-        axes.plot(trace.steps[measured], scores, **curve_style(position))
-        if trace.best is not None:
-            best = trace.best
-            axes.scatter(
-                trace.steps[best], 100 * trace.dev_score[best], color=colour(position), zorder=4, **STAR
-            )
+        scores = 100 * trace.dev_score
+        axes.plot(trace.steps[measured], scores[measured], **curve_style(position))
+        if (best := trace.best) is not None:
+            axes.scatter(trace.steps[best], scores[best], color=colour(position), zorder=4, **STAR)
     axes.set_title("dev score")
     axes.set_xlabel("step")
     axes.set_ylabel("dev score x 100 (higher is better)")
@@ -270,12 +251,7 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> View:
-    """Return the paths of the runs named as arguments and with ``--model``.
-
-    Raises:
-        UsageError: no run is named, or the labels do not fit.
-        DataError: a folder is no run, or measures fewer than two steps.
-    """
+    """Return the paths of the runs named as arguments and with ``--model``."""
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")

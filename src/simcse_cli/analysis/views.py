@@ -21,16 +21,9 @@ from simcse_cli.report import Report
 class View:
     """One analysis, ready to be shown; pictures are drawn where they are asked for.
 
-    Attributes:
-        title: heading of its part of the HTML page.
-        text: what is measured, for the page.
-        caption: of the figure; describes it to a screen reader too.
-        tables: for people.
-        payload: the JSON object.
-        figure: draws the figure; None where there is nothing to draw.
-        terminal_plot: returns the plot made of characters.
-        series: every single number as long tables, which CSV gets instead of ``tables``.
-        page: title and parts of the HTML page; by default the page holds this view alone.
+    Title, text and the caption of the figure (for screen readers too) are for the HTML page. ``payload`` is the
+    JSON object; CSV gets ``series``, with every single number, instead of ``tables``. ``page`` is by default a
+    page of this view alone.
     """
 
     title: str
@@ -57,11 +50,7 @@ class Page:
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
-    """Refuse what cannot be written before anything is computed.
-
-    Raises:
-        OutputError: a figure of another kind, or a file that exists (without ``force``).
-    """
+    """Refuse what cannot be written before anything is computed."""
     if options.plot is not None:
         check_figure_path(options.plot)
     for path in (options.plot, options.html):
@@ -82,11 +71,7 @@ def write_pictures(view: View, options: ViewOptions, progress: Progress, *, forc
 
 
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
-    """Return a name for each source: its label, else its last part, or all of it where that repeats.
-
-    Raises:
-        UsageError: there are labels, but not one for each source, or one twice.
-    """
+    """Return a name for each source: its label, else its last part, or all of it where that repeats."""
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
             raise UsageError(
@@ -141,18 +126,12 @@ def html_page(title: str, views: Sequence[View]) -> str:
 def _part(anchor: str, view: View) -> str:
     parts = [f'<section id="{anchor}">', f"<h2>{escape(view.title)}</h2>", f"<p>{escape(view.text)}</p>"]
     if view.figure is not None:
-        parts.append(_image(figure_svg(view.figure()), escape(view.caption)))
+        # An image, not inline SVG: ids inside one figure cannot then clash with those of another.
+        data, caption = b64encode(figure_svg(view.figure()).encode()).decode(), escape(view.caption)
+        image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        parts.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
     parts += [_table(report) for report in view.tables]
     return "\n".join([*parts, "</section>"])
-
-
-def _image(svg: str, caption: str) -> str:
-    # An image, not inline SVG: ids inside one figure cannot then clash with those of another.
-    data = b64encode(svg.encode()).decode()
-    return (
-        f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
 
 
 def _table(report: Report) -> str:
@@ -161,12 +140,11 @@ def _table(report: Report) -> str:
         f'<th scope="col"{kind}>{escape(column.heading)}</th>'
         for kind, column in zip(kinds, report.columns, strict=True)
     )
-    rows = "\n".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
-        + "</tr>"
+    lines = [
+        "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
         for row in report.cells()
-    )
+    ]
+    rows = "\n".join(f"<tr>{line}</tr>" for line in lines)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
     return (
         f'<div class="wide"><table><caption>{escape(report.title)}</caption>\n'

@@ -40,13 +40,7 @@ class Compared:
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Return everything there is to say: scores, differences, tests, settings and examples that changed.
-
-    Raises:
-        UsageError: nothing to compare was named, or --row without --against.
-        ConfigError: a table, row, measure or baseline is not found, or nothing is in common.
-        DataError: a run or result cannot be read.
-    """
+    """Return everything there is to say: scores, differences, tests, settings and examples that changed."""
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)

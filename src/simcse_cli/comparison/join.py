@@ -116,11 +116,7 @@ class Comparison:
         ]
 
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Hold every checked score against the reference; ``tolerance`` is a fraction.
-
-        Raises:
-            ConfigError: there is no reference.
-        """
+        """Hold every checked score against the reference; ``tolerance`` is a fraction."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",

@@ -184,12 +184,7 @@ def table_ids() -> list[str]:
 
 @cache
 def load_table(name: str) -> PublishedTable:
-    """Return a shipped table by id, or a user's own by the path of its YAML file.
-
-    Raises:
-        ConfigError: no such table; names the nearest ids.
-        DataError: the file lacks a key, or a row does not fit the columns.
-    """
+    """Return a shipped table by id, or a user's own by the path of its YAML file."""
     if name.endswith((".yaml", ".yml")):
         return _read_own(Path(name))
     by_plain_name = {key.lower(): key for key in table_ids()}

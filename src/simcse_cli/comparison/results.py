@@ -33,11 +33,7 @@ def is_result(content: Any) -> bool:
 
 
 def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
-    """Return the content of a result file as entries: one, or one a model for a geometry of several.
-
-    Raises:
-        DataError: it is no result that this toolkit writes, or lacks a key of its suite.
-    """
+    """Return the content of a result file as entries: one, or one a model for a geometry of several."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=_WRITE_ONE)
     if content.get("analysis") != "geometry":

@@ -24,9 +24,6 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
 
     A folder without a record stands for the runs in it (the seeds of one setting). Result files kept in a run
     folder are read with the run.
-
-    Raises:
-        DataError: nothing is there, or it is neither a run nor a result.
     """
     label, path = _split_label(item)
     if path == STDIO:

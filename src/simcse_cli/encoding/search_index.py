@@ -6,7 +6,7 @@ vectors, and either the unit vectors or the serialised FAISS index.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ HNSW_EFFORT = 256
 IVF_PROBES = 32
 
 _Vectors = NDArray[np.floating[Any]]
+_Float = TypeVar("_Float", np.float32, np.float64)
 Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
@@ -152,7 +153,7 @@ class SearchIndex:
                 f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row a sentence",
                 hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
             )
-        units = unit_rows_float32(vectors)
+        units = unit_rows(vectors, np.float32)
         searcher = (
             ExactSearcher(units) if backend is SearchBackend.EXACT else FaissSearcher.build(units, factory)
         )
@@ -160,7 +161,7 @@ class SearchIndex:
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
-        return self._searcher.search(unit_rows_float32(queries), k)
+        return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
         """Write the index as one file, complete or not at all.
@@ -203,14 +204,20 @@ class SearchIndex:
         return cls(sentences, searcher, info)
 
 
-def unit_rows_float32(vectors: _Vectors) -> Scores:
-    """Return ``(N, D)`` rows scaled to length 1 in float32, block by block; a zero row stays zero."""
-    units = np.empty(vectors.shape, dtype=np.float32)
+def unit_rows(vectors: _Vectors, dtype: type[_Float]) -> NDArray[_Float]:
+    """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
+
+    Raises:
+        ValueError: the array is not two-dimensional.
+    """
+    if vectors.ndim != 2:
+        raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
+    units = np.empty(vectors.shape, dtype=dtype)
     for start in range(0, len(vectors), CORPUS_BLOCK):
-        block = vectors[start : start + CORPUS_BLOCK].astype(np.float32)
+        block = vectors[start : start + CORPUS_BLOCK].astype(dtype)
         norms = np.linalg.norm(block, axis=1, keepdims=True)
-        np.divide(block, norms, out=units[start : start + CORPUS_BLOCK], where=norms > 0)
-        units[start : start + CORPUS_BLOCK][norms[:, 0] == 0] = 0
+        norms[norms == 0] = 1
+        np.divide(block, norms, out=units[start : start + CORPUS_BLOCK])
     return units
 
 
