@@ -109,11 +109,8 @@ class Comparison:
 
     def checked(self) -> list[Entry]:
         """Return what is judged: means, and own entries that are neither the reference nor part of a mean."""
-        return [
-            entry
-            for entry in without_members(self.entries)
-            if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference
-        ]
+        own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
+        return [entry for entry in without_members(own) if entry is not self.reference]
 
     def check(self, tolerance: float) -> ToleranceCheck:
         """Hold every checked score against the reference; ``tolerance`` is a fraction."""
@@ -217,12 +214,11 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     return frozenset(
         name
         for name, point in points.items()
-        if not any(_dominates(other, point) for other in points.values())
+        if not any(
+            other != point and all(x >= y for x, y in zip(other, point, strict=True))
+            for other in points.values()
+        )
     )
-
-
-def _dominates(a: Sequence[float], b: Sequence[float]) -> bool:
-    return a != b and all(x >= y for x, y in zip(a, b, strict=True))
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:

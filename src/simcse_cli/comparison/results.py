@@ -79,13 +79,8 @@ def _viewed(result: Result, view: StsView) -> Result:
 
 
 def _find_saved(result: Result, source: str, key: str, ending: str) -> Path | None:
-    """Return the file with the single examples of a result.
-
-    It is the one that the result names, seen from here or from its folder, or ``NAME.ENDING.jsonl`` beside
-    ``NAME.json``.
-    """
-    folder = Path(source).parent
-    named = result.get(key)
+    """Return the file of examples that a result names, or ``NAME.ENDING.jsonl`` beside ``NAME.json``."""
+    folder, named = Path(source).parent, result.get(key)
     candidates = [Path(named), folder / named] if named else []
     candidates.append(folder / f"{Path(source).stem}.{ending}.jsonl")
     return next((path for path in candidates if path.is_file()), None)

@@ -113,16 +113,14 @@ def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
     """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
     if not metrics.is_file():
         return {}
-    lines = (json.loads(line) for line in iter_lines(metrics))
-    found = (line for line in lines if line.get("step") == step and line.get("dev_score") is not None)
-    return next(found, {})
+    for line in map(json.loads, iter_lines(metrics)):
+        if line.get("step") == step and line.get("dev_score") is not None:
+            return dict(line)
+    return {}
 
 
 def _dev_scores(record: RunRecord, best: float, line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the scores of the kept step: of the dev file, or of the tasks of a suite with their average.
-
-    The average of dev and test sets together has no name in tables and is left out.
-    """
+    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
     if "dev_suite" not in record.data:
         return {STSB_DEV: best}
     tasks = {name: score for name, score in line.get("dev_tasks", {}).items() if score is not None}

@@ -17,10 +17,13 @@ FRONT_MARK = "*"
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
     """Return the table of scores, and that of differences where there is a reference."""
-    tables = [_scores_table(comparison)]
-    if comparison.reference is not None:
-        tables.append(_differences_table(comparison, comparison.reference))
-    return tables
+    scores, reference = _scores_table(comparison), comparison.reference
+    if reference is None:
+        return [scores]
+    columns = [Column("system"), *(_column(name, "difference") for name in comparison.measures)]
+    others = [entry for entry in comparison.entries if entry is not reference]
+    rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
+    return [scores, Report(f"Difference to {reference.label}", columns, rows)]
 
 
 def _scores_table(comparison: Comparison) -> Report:
@@ -53,13 +56,6 @@ def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
         for name, values in parts
         if any(measure in values for measure in measures)
     ]
-
-
-def _differences_table(comparison: Comparison, reference: Entry) -> Report:
-    columns = [Column("system"), *(_column(name, "difference") for name in comparison.measures)]
-    others = [entry for entry in comparison.entries if entry is not reference]
-    rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
-    return Report(f"Difference to {reference.label}", columns, rows)
 
 
 def _column(measure: str, kind: Any) -> Column:
