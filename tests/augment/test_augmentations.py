@@ -118,7 +118,7 @@ def test_augmenter_repeats_itself_for_a_key_and_in_another_process(
 
 
 def test_augmenter_deletes_characters_of_text_without_spaces() -> None:
-    augment = make_augmenter(Augmentation.DELETE, 0.3, unit="char")
+    augment = make_augmenter(Augmentation.DELETE, 0.3, unit=TextUnit.CHAR)
     text = "今天天气很好我们去公园"
     assert len(augment(text, 0)) == 7
     assert make_augmenter(Augmentation.DELETE, 0.3)(text, 0) == text
@@ -126,7 +126,7 @@ def test_augmenter_deletes_characters_of_text_without_spaces() -> None:
 
 def test_make_augmenter_refuses_characters_for_word_methods(wordnet_dir: Path) -> None:
     with pytest.raises(ConfigError, match="synonym works on whole words"):
-        make_augmenter(Augmentation.SYNONYM, unit="char", wordnet_dir=wordnet_dir)
+        make_augmenter(Augmentation.SYNONYM, unit=TextUnit.CHAR, wordnet_dir=wordnet_dir)
 
 
 def test_make_augmenter_has_no_mlm() -> None:

@@ -46,25 +46,20 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    Args:
-        source: a file, or ``-`` for stdin.
-        options: what is made of each sentence; without an output there is only the preview.
-        make_augmenter: called when the output is known to be right; loading a model takes seconds.
-        show: takes the preview, if there is one.
-        progress: receives the number of lines done.
+    ``source`` may be ``-`` for stdin. Without an output there is only the preview, which ``show`` takes.
+    ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
 
     Raises:
         ConfigError: the rate is not one that the method takes.
         DataError: the input is unreadable or blank.
-        OutputError: ``output`` exists (without ``force``) or cannot be written.
+        OutputError: the output exists (without ``force``) or cannot be written.
     """
     output, rate = options.output, check_rate(options.method, options.rate)
     if output is not None:
         output_format(output, COLUMNS)
         if str(output) != STDIO:
             check_output(output, force=options.force)
-    both_sides = options.sides is Sides.BOTH
-    job = AugmentJob(make_augmenter(options), options.seed, options.copies, both_sides)
+    job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
     sentences = iter_sentences(source, column=options.column)
     if options.preview:
         head = _take_sentences(sentences, options.preview)
@@ -72,9 +67,8 @@ def augment_file(
         sentences = chain(head, sentences)
     if output is None:
         return
-    workers = options.workers or available_cores()
-    if options.method is Augmentation.MLM:
-        workers = 1  # the model computes on all cores already
+    # A language model computes on all cores already.
+    workers = 1 if options.method is Augmentation.MLM else options.workers or _available_cores()
     with open_rows(output, COLUMNS, force=options.force) as write:
         counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
         if not counts.n_rows:
@@ -114,39 +108,30 @@ class AugmentJob:
         """Return the ``(anchor, positive)`` rows of numbered lines, the copies of a line together."""
         draws = [(number, text, copy) for number, text in lines for copy in range(self.copies)]
         texts = [text for _, text, _ in draws]
-        positives = self._augment(draws, side=0)
-        anchors = self._augment(draws, side=1) if self.both_sides else texts
-        return list(zip(anchors, positives, strict=True))
 
-    def _augment(self, draws: Sequence[tuple[int, str, int]], side: int) -> list[str]:
-        keys = [sentence_key(self.seed, number, copy, side) for number, _, copy in draws]
-        return self.augmenter.many([text for _, text, _ in draws], keys)
+        def augment(side: int) -> list[str]:
+            keys = [sentence_key(self.seed, number, copy, side) for number, _, copy in draws]
+            return self.augmenter.many(texts, keys)
+
+        positives = augment(side=0)
+        return list(zip(augment(side=1) if self.both_sides else texts, positives, strict=True))
 
 
 @dataclass(frozen=True)
 class AugmentCounts:
-    """What happened to the input.
+    """What happened to the input."""
 
-    Args:
-        n_lines: lines with something in them.
-        n_blank: lines without, which give no row.
-        n_rows: rows written.
-        n_unchanged: rows whose two sides are equal.
-        n_unspaced: lines with a stretch in a script written without spaces.
-    """
-
-    n_lines: int = 0
+    n_lines: int = 0  # those that are not blank
     n_blank: int = 0
     n_rows: int = 0
-    n_unchanged: int = 0
-    n_unspaced: int = 0
+    n_unchanged: int = 0  # rows whose two sides are equal
+    n_unspaced: int = 0  # lines with a stretch in a script written without spaces
 
     def __add__(self, other: "AugmentCounts") -> "AugmentCounts":
         return AugmentCounts(*map(operator.add, astuple(self), astuple(other)))
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
+def _available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -208,7 +193,7 @@ def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterato
             pool.shutdown(cancel_futures=True)
 
 
-_worker_job: AugmentJob
+_worker_job: AugmentJob  # of this worker
 
 
 def _start_worker(job: AugmentJob) -> None:
@@ -237,10 +222,9 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
 def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
     """Return the lines up to the ``count``-th that is not blank, blank ones included: they count as lines."""
     taken: list[str] = []
-    n_left = count
-    while n_left and (sentence := next(sentences, None)) is not None:
+    while count and (sentence := next(sentences, None)) is not None:
         taken.append(sentence)
-        n_left -= bool(sentence.strip())
+        count -= bool(sentence.strip())
     return taken
 
 

@@ -35,7 +35,7 @@ DEFAULT_RATES = {
     Augmentation.SHUFFLE: 0.1,
     Augmentation.EDA: 0.1,
 }
-"""The rate used when none is given; ``delete-one`` takes none, ``synonym`` without one replaces one word."""
+"""``delete-one`` takes none; ``synonym`` without one replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
     Augmentation.CROP: crop,
@@ -45,15 +45,13 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 }
 """The methods that work on characters as well as on words."""
 
-DEFAULT_MLM = "bert-base"
-"""The masked language model of the paper's Table 1."""
+DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
-    """Return the key of one augmented sentence: no two (seed, line, copy, side) share one.
+    """Return the key from which all that is random about one augmented sentence follows.
 
-    All that is random about a sentence follows from its key, so neither the number of workers nor the batch
-    can change it.
+    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters.
 
     Args:
         seed: 0 or more.
@@ -100,11 +98,7 @@ def split_model(text: str) -> tuple[str, str | None]:
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
-    """Return method and rate of ``METHOD:RATE`` or ``METHOD``; ``delete:0.1`` gives ``(DELETE, 0.1)``.
-
-    Raises:
-        ConfigError: unknown method, not a number, or a rate that the method cannot take.
-    """
+    """Return method and rate of ``METHOD:RATE`` or ``METHOD``, or raise ConfigError."""
     name, colon, number = text.partition(":")
     try:
         method = Augmentation(name.strip().lower())
@@ -125,8 +119,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
 class TextAugmenter(Protocol):
     """Changes texts, each by the randomness of its own key."""
 
-    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
-        """Return one changed text for each text."""
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -139,11 +132,9 @@ class Augmenter:
     operator: Callable[[str, random.Random], str]
 
     def __call__(self, text: str, key: int) -> str:
-        """Return the augmented ``text``; one text and key (:func:`sentence_key`) give one result."""
         return self.operator(text, random.Random(key)) or text
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
-        """Return the augmented ``texts``, each by its own key."""
         return [self(text, key) for text, key in zip(texts, keys, strict=True)]
 
 
@@ -163,22 +154,15 @@ def make_augmenter(
     method: Augmentation,
     rate: float | None = None,
     *,
-    unit: TextUnit | str = TextUnit.WORD,
-    wordnet_dir: Path | str | None = None,
+    unit: TextUnit = TextUnit.WORD,
+    wordnet_dir: Path | None = None,
 ) -> Augmenter:
-    """Return the callable ``(text, key) -> text`` of one augmentation.
-
-    Args:
-        method: any but ``mlm``, which needs a model: see :mod:`simcse_cli.augment.language_model`.
-        rate: fraction in (0, 1]; None is the default of the method.
-        unit: what crop, delete, delete-one and shuffle count: words, or graphemes (text without spaces).
-        wordnet_dir: WordNet files for synonym and eda; None looks in the usual places.
+    """Return the augmenter of any method but ``mlm``, which needs a model.
 
     Raises:
         ConfigError: rate, unit and method do not go together.
         DataError: no WordNet found.
     """
-    unit = TextUnit(unit)
     check_unit(method, unit)
     rate = check_rate(method, rate)
     settings: dict[str, Any] = {} if rate is None else {"rate": rate}
@@ -196,7 +180,6 @@ def make_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return the augmenter of options that ask for no model."""
     return make_augmenter(options.method, options.rate, unit=options.unit, wordnet_dir=options.wordnet_dir)
 
 

@@ -39,12 +39,7 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
 def model_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return what fills in words by a masked language model, or shuffles the sub-words of its tokenizer.
-
-    Raises:
-        ConfigError: another method, or characters as the unit.
-        CheckpointError: the model cannot be used.
-    """
+    """Return what fills in words by a masked language model, or shuffles the sub-words of its tokenizer."""
     method, unit = options.method, options.unit
     check_unit(method, unit)
     rate = check_rate(method, options.rate) or 0.0
@@ -59,34 +54,26 @@ def model_augmenter(options: AugmentOptions) -> TextAugmenter:
     return make_subword_shuffler(resolve_model(options.model), rate)
 
 
-WordParts = tuple[str, str, str]
-"""What stands before a word, the word, what stands after it."""
+WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation after
 
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A sentence with chosen words masked.
+    """A sentence with chosen words masked."""
 
-    Args:
-        parts: every word with the punctuation around it.
-        chosen: positions of the masked words, ascending.
-        text: the sentence with a mask token in each chosen place.
-        mask_offsets: where in ``text`` the mask tokens begin.
-    """
-
-    parts: list[WordParts]
-    chosen: list[int]
-    text: str
-    mask_offsets: list[int]
+    parts: list[WordParts]  # of every word
+    chosen: list[int]  # positions of the masked words, ascending
+    text: str  # with a mask token in each chosen place
+    mask_offsets: list[int]  # where in ``text`` the mask tokens begin
 
 
 class _Place(NamedTuple):
-    """One mask: row and token in the batch, number of the text, position of the word in it."""
+    """One mask."""
 
-    row: int
+    row: int  # in the batch
     token: int
-    text: int
-    word: int
+    text: int  # number among all texts
+    word: int  # position in the text
 
 
 def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> MaskedText:
@@ -108,13 +95,7 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
 
 
 class MlmFiller:
-    """Fills in words by a masked language model; made by :func:`load_mlm_filler`.
-
-    Args:
-        model: a ``transformers`` masked-LM, in evaluation mode on its device.
-        tokenizer: its fast tokenizer, with a mask token.
-        rate: fraction of the words to mask, in (0, 1].
-    """
+    """Fills in words by a ``transformers`` masked-LM in evaluation mode, with its fast tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, *, rate: float) -> None:
         self.rate = rate
@@ -248,14 +229,12 @@ def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str 
 
 
 def make_subword_shuffler(model_dir: Path, rate: float) -> Augmenter:
-    """Return what permutes a fraction of a text's sub-words between the white space, which stays.
-
-    Tokenised again, the text may be cut elsewhere; training shuffles the ids themselves (``TokenShuffle``).
-    """
+    """Return what permutes a fraction of a text's sub-words between the white space, which stays."""
     return Augmenter(partial(_shuffle_subwords, rate=rate, model_dir=model_dir))
 
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
+    # Tokenised again, the result may be cut elsewhere; training shuffles the ids themselves (TokenShuffle).
     pieces, gaps = split_subwords(text, model_dir)
     return join_pieces(shuffle(pieces, rate, rng), gaps).strip()
 
@@ -293,5 +272,4 @@ def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
 
 
 def join_pieces(pieces: Sequence[str], gaps: Sequence[str]) -> str:
-    """Return the text of ``n`` pieces between ``n + 1`` gaps."""
     return gaps[0] + "".join(piece + gap for piece, gap in zip(pieces, gaps[1:], strict=True))

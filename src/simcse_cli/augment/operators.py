@@ -83,12 +83,7 @@ def shuffle(
 
     Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views,
     each on its own. All permutations are equally likely, the identity included. Fewer than 2: unchanged.
-
-    Args:
-        units: words, sub-words or ids.
-        rate: fraction, in (0, 1].
-        rng: source of randomness.
-        positions: those that may be chosen; default all.
+    ``positions`` are those that may be chosen; default all.
     """
     shuffled = list(units)
     positions = range(len(units)) if positions is None else positions

@@ -50,9 +50,9 @@ _NOUN_PREPOSITIONS = word_set("of in on at by for to with from de")
 
 
 class Inflection(Enum):
-    """Form of a word; BASE is what the dictionary lists."""
+    """Form of a word."""
 
-    BASE = auto()
+    BASE = auto()  # as the dictionary lists it
     PLURAL = auto()
     THIRD_PERSON = auto()
     PAST = auto()
@@ -93,8 +93,7 @@ def replace_with_synonyms(
     positions = list(range(len(words)))
     rng.shuffle(positions)
     for position in positions:
-        synonyms = synonyms_in_place(words, position, wordnet)
-        if synonyms:
+        if synonyms := synonyms_in_place(words, position, wordnet):
             replaced[position] = rng.choice(synonyms)
             count -= 1
         if not count:
@@ -117,9 +116,10 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     reading = read_word(words, position, core.lower(), wordnet)
     if reading is None:
         return []
+    starts_sentence = position == 0 or words[position - 1].endswith(_SENTENCE_END)
     forms = (
         inflect(synonym, reading.pos, reading.inflection, wordnet)
-        for synset in _fitting_synsets(reading, core, _starts_sentence(words, position), wordnet)
+        for synset in _fitting_synsets(reading, core, starts_sentence, wordnet)
         for synonym in synset
         if synonym.lower() != reading.lemma
     )
@@ -148,10 +148,10 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 def _context_weight(previous: str, pos: Pos, inflection: Inflection) -> float:
     """Return 1, or a small weight where the word before speaks against the reading."""
-    is_finite_verb = pos is Pos.VERB and inflection not in (Inflection.GERUND, Inflection.PARTICIPLE)
     if previous in DETERMINERS:
         return _UNLIKELY if pos is Pos.VERB else 1.0
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
+        is_finite_verb = pos is Pos.VERB and inflection not in (Inflection.GERUND, Inflection.PARTICIPLE)
         return _UNLIKELY if is_finite_verb else 1.0
     if previous == "to" or previous in MODALS_AND_DO:
         return 1.0 if pos is Pos.VERB and inflection is Inflection.BASE else _UNLIKELY
@@ -178,10 +178,6 @@ def _fitting_synsets(
 
 def _is_shouted(core: str) -> bool:
     return len(core) > 1 and core.isupper()
-
-
-def _starts_sentence(words: Sequence[str], position: int) -> bool:
-    return position == 0 or words[position - 1].endswith(_SENTENCE_END)
 
 
 def _bare(word: str) -> str:
@@ -275,13 +271,13 @@ def _looks_like_participle(form: str, lemma: str) -> bool:
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
-    ending = "est" if inflection is Inflection.SUPERLATIVE else "er"
+    adverb, ending = ("most", "est") if inflection is Inflection.SUPERLATIVE else ("more", "er")
     irregular = [form for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE) if form.endswith(ending)]
     if irregular:
         return irregular[0]
     is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
     if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
-        return f"{'most' if inflection is Inflection.SUPERLATIVE else 'more'} {lemma}"
+        return f"{adverb} {lemma}"
     return lemma.removesuffix("e") + ending
 
 

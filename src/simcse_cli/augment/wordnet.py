@@ -79,10 +79,6 @@ class WordNet:
         """
         return self._cached_synsets(lemma, pos)
 
-    def has(self, lemma: str, pos: Pos) -> bool:
-        """Return whether ``lemma`` is a base form of ``pos``."""
-        return lemma.replace(" ", "_") in self._index[pos]
-
     def base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
         """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
 
@@ -91,7 +87,6 @@ class WordNet:
         return self._cached_base_forms(word, pos)
 
     def all_synsets(self, word: str) -> list[tuple[str, ...]]:
-        """Return the synsets of every base form of ``word`` in every part of speech."""
         return [
             synset
             for pos in Pos
@@ -115,7 +110,7 @@ class WordNet:
                 for ending, base in _DETACHMENT_RULES[pos]
                 if word.endswith(ending)
             ]
-        return tuple(form for form in dict.fromkeys(forms) if self.has(form, pos))
+        return tuple(form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos])
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
         entry = self._index[pos].get(lemma.replace(" ", "_"))
@@ -134,8 +129,7 @@ class WordNet:
                 f"but index.{_FILE_ENDING[pos]} says so: different releases, or edited files",
                 hint=INSTALL_HINT,
             )
-        n_words = int(fields[3], 16)
-        words = fields[4 : 4 + 2 * n_words : 2]
+        words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
         return tuple(_without_marker(word).replace("_", " ") for word in words)
 
     @functools.cached_property
@@ -150,7 +144,11 @@ class WordNet:
 
     @functools.cached_property
     def _data(self) -> dict[Pos, mmap.mmap]:
-        return {pos: _map_file(self.directory / f"data.{ending}") for pos, ending in _FILE_ENDING.items()}
+        maps = {}
+        for pos, ending in _FILE_ENDING.items():
+            with (self.directory / f"data.{ending}").open("rb") as stream:
+                maps[pos] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return maps
 
     @functools.cached_property
     def _exceptions(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
@@ -191,12 +189,7 @@ def _without_marker(word: str) -> str:
     return word.partition("(")[0] if word.endswith(")") else word
 
 
-def _map_file(path: Path) -> mmap.mmap:
-    with path.open("rb") as stream:
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def find_wordnet(directory: Path | str | None = None) -> WordNet:
+def find_wordnet(directory: Path | None = None) -> WordNet:
     """Return the WordNet database in ``directory``, or the first one found where it usually is.
 
     ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
@@ -206,9 +199,10 @@ def find_wordnet(directory: Path | str | None = None) -> WordNet:
     Raises:
         DataError: nothing found, or ``directory`` lacks a file; names it.
     """
-    directory = os.environ.get("SIMCSE_WORDNET") if directory is None else directory
+    if directory is None and "SIMCSE_WORDNET" in os.environ:
+        directory = Path(os.environ["SIMCSE_WORDNET"])
     if directory is not None:
-        return WordNet(_checked_folder(Path(directory)))
+        return WordNet(_checked_folder(directory))
     for place in _usual_places():
         if not _missing_files(place):
             return WordNet(place)

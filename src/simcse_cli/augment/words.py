@@ -34,7 +34,6 @@ def split_graphemes(text: str) -> list[str]:
 
 
 def grapheme_starts(text: str) -> set[int]:
-    """Return the offsets at which a grapheme begins."""
     return {match.start() for match in _GRAPHEME.finditer(text)}
 
 
@@ -44,7 +43,6 @@ def split_units(text: str, unit: TextUnit) -> list[str]:
 
 
 def join_units(units: Iterable[str], unit: TextUnit) -> str:
-    """Return the text of words, with one space between them, or of graphemes."""
     return " ".join(units) if unit is TextUnit.WORD else "".join(units).strip()
 
 
@@ -78,7 +76,6 @@ def match_case(word: str, replacement: str) -> str:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words between the spaces of ``text``."""
     return frozenset(text.split())
 
 
