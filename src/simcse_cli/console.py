@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import SimcseError
 from simcse_cli.files import STDIO, atomic_text
-from simcse_cli.progress import ProgressTask
+from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.report import RENDERERS, DiffRow, Report, to_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Console:
             self._say(message)
 
     def hint(self, message: str) -> None:
-        """Show one line on stderr unless quiet, once however often it is given."""
+        """Like ``info``, but once however often it is given."""
         if message not in self._warned:
             self._warned.add(message)
             self.info(message)
@@ -127,7 +127,6 @@ class Console:
         sys.stderr.write(text)
 
     def error(self, error: SimcseError) -> None:
-        """Show what went wrong and what helps."""
         self._say(error.message, style="bold red", prefix="error: ")
         if error.hint:
             self._say(error.hint, style="bold", prefix="   fix: ")
@@ -135,8 +134,6 @@ class Console:
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
         """Show a live bar on a terminal, sparse lines elsewhere, nothing when quiet."""
-        from simcse_cli.progress import SilentProgress
-
         if self.quiet:
             with SilentProgress().task(description, total) as silent:
                 yield silent

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -85,11 +85,7 @@ def write_json(target: Path | str, value: Any, *, force: bool = True) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Return the JSON value of a file.
-
-    Raises:
-        DataError: the file is missing or is not JSON; names the line.
-    """
+    """Return the JSON value of a file; DataError where it is missing or is not JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -156,54 +152,7 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
         return
     path = require_file(source)
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as stream:
-                yield from _decoded_lines(stream, str(path), encoding)
-        else:
-            with path.open("rb") as stream:
-                yield from _decoded_lines(stream, str(path), encoding)
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            yield from _decoded_lines(stream, str(path), encoding)
     except (OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def iter_checked_records(
-    source: Path | str, *, texts: Sequence[str], numbers: Sequence[str], hint: str
-) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON Lines file, each checked for its keys.
-
-    Args:
-        source: the file.
-        texts: keys that every object needs.
-        numbers: further keys, whose values are numbers.
-        hint: how to write the file again.
-
-    Raises:
-        DataError: a line is no JSON object, lacks a key, or has a value that is no number; names the line.
-    """
-    required = (*texts, *numbers)
-    for number, line in enumerate(iter_lines(source), start=1):
-        place = f"{source}, line {number}"
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{place}: not a JSON object ({error.msg})", hint=hint) from error
-        missing = [key for key in required if not isinstance(record, dict) or key not in record]
-        if missing:
-            raise DataError(
-                f"{place}: no {', '.join(missing)}; a line has all of {', '.join(required)}", hint=hint
-            )
-        if not all(isinstance(record[key], int | float) for key in numbers):
-            raise DataError(f"{place}: {', '.join(numbers)} need to be numbers", hint=hint)
-        yield record
-
-
-def in_index_order(records: Sequence[dict[str, Any]], *, place: str, hint: str) -> list[dict[str, Any]]:
-    """Return records sorted by their ``index``.
-
-    Raises:
-        DataError: the indices are not 0 to n - 1, each once.
-    """
-    ordered = sorted(records, key=lambda record: float(record["index"]))
-    if [record["index"] for record in ordered] != list(range(len(ordered))):
-        raise DataError(f"{place}: indices are not 0 to {len(ordered) - 1}, each once", hint=hint)
-    return ordered

@@ -1,6 +1,6 @@
 """Names of the numbers that runs, result files and published tables share, so that they can be joined.
 
-A measure is a task name of ``names`` (test split), the same with ``-dev`` for another split, an average
+A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an average
 (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one of the plain
 numbers below. Scores are fractions; plain numbers are in their own unit.
 """
@@ -21,7 +21,6 @@ STSB_DEV_DATA = "STS-B dev"
 
 TIMES = ("seconds", "sentences_per_second")
 PLAIN_NUMBERS = ("alignment", "uniformity", *TIMES)
-LOWER_IS_BETTER = ("alignment", "uniformity", "seconds")
 
 _LABELS = {
     "STSBenchmark": "STS-B",
@@ -40,8 +39,7 @@ def is_score(measure: str) -> bool:
 
 
 def lower_is_better(measure: str) -> bool:
-    """Say which end is good: alignment, uniformity and times want to be low."""
-    return measure in LOWER_IS_BETTER
+    return measure in ("alignment", "uniformity", "seconds")
 
 
 def label(measure: str) -> str:
@@ -69,10 +67,9 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     """
     by_name = _by_name(available)
     if _squeeze(name) not in by_name:
-        near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
         raise ConfigError(
             f"no measure {name!r} in this comparison",
-            hint=f"did you mean {by_name[near[0]]}?" if near else f"there are {', '.join(by_name.values())}",
+            hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}",
         )
     return by_name[_squeeze(name)]
 
@@ -87,8 +84,7 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     chosen = []
     for name in (part.strip() for part in text.split(",") if part.strip()):
         if _squeeze(name) not in by_name:
-            near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
-            hint = f"did you mean {by_name[near[0]]}?" if near else f"known: {', '.join(known)}"
+            hint = _nearest(name, by_name) or f"known: {', '.join(known)}"
             raise ValueError(f"unknown task {name!r}; {hint}")
         chosen.append(by_name[_squeeze(name)])
     if not chosen:
@@ -103,6 +99,11 @@ def _by_name(measures: Iterable[str]) -> dict[str, str]:
         for measure in measures
         for text in (measure.replace("SST2", "SST"), label(measure), measure)
     }
+
+
+def _nearest(name: str, by_name: dict[str, str]) -> str | None:
+    near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
+    return f"did you mean {by_name[near[0]]}?" if near else None
 
 
 def _squeeze(text: str) -> str:

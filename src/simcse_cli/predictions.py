@@ -11,14 +11,15 @@ up. The sentences may be absent; ``right`` is there for pairs only.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simcse_cli.files import atomic_text, in_index_order, iter_checked_records
+from simcse_cli.errors import DataError
+from simcse_cli.files import atomic_text, iter_lines
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class SubsetPairs:
     right: tuple[str, ...] = ()
 
 
-# task -> subset -> its pairs
-PairScores = dict[str, dict[str, SubsetPairs]]
+PairScores = dict[str, dict[str, SubsetPairs]]  # by task and subset
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,10 @@ class TaskPredictions:
 
     @property
     def correct(self) -> np.ndarray:
-        """Which examples were classified correctly, ``(n,)`` bool."""
         return np.asarray(self.gold == self.predicted)
 
 
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
-    """Write the pairs, complete or not at all.
-
-    Raises:
-        OutputError: the file exists (without ``force``) or cannot be written.
-    """
     _PAIRS.write(
         target,
         [((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()],
@@ -87,11 +81,6 @@ def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
 def write_predictions(
     target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False
 ) -> None:
-    """Write the predictions, complete or not at all.
-
-    Raises:
-        OutputError: the file exists (without ``force``) or cannot be written.
-    """
     _CLASSES.write(target, [((task,), found) for task, found in tasks.items()], force=force)
 
 
@@ -115,29 +104,22 @@ def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredicti
     return len(set(texts)) < 2
 
 
-_Texts = tuple[str, ...]
-_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[_Texts, _Texts]]
+_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """Names and types in one kind of file.
+    """Names and types in one kind of file."""
 
-    Attributes:
-        groups: keys that name the group an example belongs to.
-        value: key of what the model gave.
-        dtype: of gold and value.
-        suite: whose evaluation writes the file.
-    """
+    groups: tuple[str, ...]  # keys that name the group an example belongs to
+    value: str  # key of what the model gave
+    dtype: type[np.generic]  # of gold and value
+    suite: str  # whose evaluation writes the file
 
-    groups: tuple[str, ...]
-    value: str
-    dtype: type[np.generic]
-    suite: str
-
-    @property
-    def hint(self) -> str:
-        return f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
+    def error(self, problem: str) -> DataError:
+        return DataError(
+            problem, hint=f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
+        )
 
     def write(
         self,
@@ -161,20 +143,38 @@ class _FileFormat:
     def read(self, source: Path | str) -> Iterable[_Group]:
         """Yield the names, gold, values and sentences of each group, in order of first appearance."""
         rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        numbers = ("index", "gold", self.value)
-        for record in iter_checked_records(source, texts=self.groups, numbers=numbers, hint=self.hint):
+        for record in self._records(source):
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
         for names, records in rows.items():
-            ordered = in_index_order(records, place=f"{source}, {' '.join(map(str, names))}", hint=self.hint)
+            records.sort(key=lambda record: float(record["index"]))
+            if [record["index"] for record in records] != list(range(len(records))):
+                place = f"{source}, {' '.join(map(str, names))}"
+                raise self.error(f"{place}: indices are not 0 to {len(records) - 1}, each once")
             gold, values = (
-                np.array([record[key] for record in ordered], dtype=self.dtype)
+                np.array([record[key] for record in records], dtype=self.dtype)
                 for key in ("gold", self.value)
             )
             left, right = (
-                tuple(record[side] for record in ordered) if all(side in record for record in ordered) else ()
+                tuple(record[side] for record in records) if all(side in record for record in records) else ()
                 for side in ("left", "right")
             )
             yield names, gold, values, (left, right)
+
+    def _records(self, source: Path | str) -> Iterator[dict[str, Any]]:
+        numbers = ("index", "gold", self.value)
+        required = (*self.groups, *numbers)
+        for number, line in enumerate(iter_lines(source), start=1):
+            place = f"{source}, line {number}"
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise self.error(f"{place}: not a JSON object ({error.msg})") from error
+            missing = [key for key in required if not isinstance(record, dict) or key not in record]
+            if missing:
+                raise self.error(f"{place}: no {', '.join(missing)}; a line has all of {', '.join(required)}")
+            if not all(isinstance(record[key], int | float) for key in numbers):
+                raise self.error(f"{place}: {', '.join(numbers)} need to be numbers")
+            yield record
 
 
 _PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")

@@ -38,36 +38,28 @@ class Progress(Protocol):
 
 
 class _SilentTask:
-    def advance(self, amount: float = 1) -> None:
-        """Ignore."""
+    def advance(self, amount: float = 1) -> None: ...
 
-    def update(self, *, total: float | None = None, **fields: str) -> None:
-        """Ignore."""
+    def update(self, *, total: float | None = None, **fields: str) -> None: ...
 
 
 class SilentProgress:
-    """Progress that shows nothing; collects warnings in ``warnings`` so that callers can look at them."""
+    """Shows nothing; collects warnings in ``warnings`` so that callers can look at them."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
-        """Yield a task that ignores everything."""
         yield _SilentTask()
 
-    def info(self, message: str) -> None:
-        """Ignore."""
+    def info(self, message: str) -> None: ...
 
-    def hint(self, message: str) -> None:
-        """Ignore."""
+    def hint(self, message: str) -> None: ...
 
-    def detail(self, message: str) -> None:
-        """Ignore."""
+    def detail(self, message: str) -> None: ...
 
-    def relay(self, text: str) -> None:
-        """Ignore."""
+    def relay(self, text: str) -> None: ...
 
     def warn(self, message: str) -> None:
-        """Keep the warning."""
         self.warnings.append(message)

@@ -28,11 +28,9 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """The label, or the key where there is none."""
         return self.key if self.label is None else self.label
 
     def show(self, value: Any) -> str:
-        """Return the cell as people read it."""
         if value is None:
             return MISSING
         match self.kind:
@@ -60,7 +58,6 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def cells(self) -> list[list[str]]:
-        """Return the rows as shown."""
         return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
 
 
@@ -111,12 +108,9 @@ def to_latex(report: Report) -> str:
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(column.heading.translate(_LATEX_ESCAPES) for column in report.columns)
     body = [" & ".join(cell.translate(_LATEX_ESCAPES) for cell in row) + r" \\" for row in report.cells()]
-    return "\n".join(
-        [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", heading + r" \\", r"\midrule", *body, r"\bottomrule"]
-        + [r"\end{tabular}"]
-        + [f"% {note}" for note in report.notes]
-        + [""]
-    )
+    head = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", heading + r" \\", r"\midrule"]
+    end = [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in report.notes)]
+    return "\n".join([*head, *body, *end]) + "\n"
 
 
 def to_text(report: Report) -> str:

@@ -76,16 +76,11 @@ class RunRecord:
         return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
 
     def write(self, run_dir: Path) -> None:
-        """Write ``run.json``."""
         write_json(run_dir / "run.json", {"format": 1} | asdict(self))
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
-    """Return the record of a run folder.
-
-    Raises:
-        DataError: there is none, or it is unreadable.
-    """
+    """Return the record of a run folder; DataError where there is none or it is unreadable."""
     path = Path(run_dir) / "run.json"
     values = read_json(path)
     if not isinstance(values, dict):
@@ -105,7 +100,6 @@ def kept_states(folder: Path) -> list[Path]:
 
 
 def step_of(state: Path) -> int:
-    """Return the step of a state from its name."""
     return int(state.name.removeprefix(STATE_PREFIX))
 
 
@@ -156,7 +150,6 @@ class MetricsLog:
             stream.writelines(f"{line}\n" for line in lines)
 
     def append(self, values: dict[str, Any]) -> None:
-        """Add one step."""
         try:
             with self.path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(values, allow_nan=False) + "\n")

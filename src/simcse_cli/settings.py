@@ -12,29 +12,17 @@ from simcse_cli.errors import ConfigError
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field says of itself beside its type and default.
-
-    Attributes:
-        help: one line.
-        flags: as typed; empty: the field's name with dashes.
-        group: heading in ``--help``.
-        env: variable of the environment, read by every command that takes the setting.
-        metavar: what ``--help`` shows for the value.
-        min: smallest number allowed.
-        above: numbers have to be larger.
-        max: largest number allowed.
-        hidden: a key in YAML only, not a flag.
-    """
+    """What a field says of itself beside its type and default."""
 
     help: str
-    flags: tuple[str, ...] = ()
-    group: str | None = None
-    env: str | None = None
-    metavar: str | None = None
+    flags: tuple[str, ...] = ()  # as typed; empty: the field's name with dashes
+    group: str | None = None  # heading in --help
+    env: str | None = None  # variable of the environment, read by every command that takes the setting
+    metavar: str | None = None  # what --help shows for the value
     min: float | None = None
-    above: float | None = None
+    above: float | None = None  # numbers have to be larger
     max: float | None = None
-    hidden: bool = False
+    hidden: bool = False  # a key in YAML only, not a flag
 
 
 def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
@@ -64,28 +52,24 @@ def flag(group: type, name: str) -> str:
 
 
 def check_ranges(values: Any) -> None:
-    """Raise ConfigError for a number below its setting's ``min``, or not above its ``above``; None passes."""
+    """Raise ConfigError for a number outside what its setting allows; None passes."""
     for name, (_, own) in settings_of(type(values)).items():
         value = getattr(values, name)
         if value is None:
             continue
+        place = f"{flag(type(values), name)} {value}"
         if own.min is not None and value < own.min:
-            raise ConfigError(f"{flag(type(values), name)} {value}: need at least {own.min:g}")
+            raise ConfigError(f"{place}: need at least {own.min:g}")
         if own.above is not None and not value > own.above:
-            raise ConfigError(f"{flag(type(values), name)} {value}: need a number above {own.above:g}")
+            raise ConfigError(f"{place}: need a number above {own.above:g}")
         if own.max is not None and value > own.max:
-            raise ConfigError(f"{flag(type(values), name)} {value}: need at most {own.max:g}")
+            raise ConfigError(f"{place}: need at most {own.max:g}")
 
 
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by name; keys may be spelled as flags.
-
-    Args:
-        values: as read.
-        valid: names, or names with their flags.
-        place: where they were read.
+    """Return the values by name; keys may be spelled as flags where ``valid`` gives them.
 
     Raises:
         ConfigError: a key is unknown; names the place and the nearest valid key.
@@ -127,14 +111,12 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
             raise ValueError(value)
         return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
     except (TypeError, ValueError):
-        choices = (
-            f"one of {', '.join(kind)}"
-            if issubclass(kind, StrEnum)
-            else {"dict": "a mapping"}.get(kind.__name__, f"a value of type {kind.__name__}")
-        )
-        near = get_close_matches(str(value), list(kind), n=1) if issubclass(kind, StrEnum) else []
+        choices = list(kind) if issubclass(kind, StrEnum) else []
+        near = get_close_matches(str(value), choices, n=1)
+        needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"
         raise ConfigError(
-            f"{place}: {name} {value!r}, need {choices}", hint=f"did you mean {near[0]}?" if near else None
+            f"{place}: {name} {value!r}, need {'one of ' + ', '.join(choices) if choices else needed}",
+            hint=f"did you mean {near[0]}?" if near else None,
         ) from None
 
 

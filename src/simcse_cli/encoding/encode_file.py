@@ -34,18 +34,7 @@ def encode_file(
     write: Callable[[str], None],
     progress: Progress,
 ) -> None:
-    """Encode the sentences of a file into another.
-
-    Args:
-        source: one sentence a line, a table, or ``-`` for stdin.
-        output: a file, or ``-`` for JSON Lines as the input comes.
-        options: the model and the form of the vectors.
-        write: takes the text that goes to stdout.
-        progress: shown in sentences.
-
-    Raises:
-        SimcseError: the input cannot be read, the output exists, or a resumed run differs.
-    """
+    """Encode the sentences of a file into another; ``-`` gives ``write`` JSON Lines as the input comes."""
     if options.index is not None:
         _check_index(options.index, source, output, options)
     encoder = load_for_encoding(options.model, options, progress)

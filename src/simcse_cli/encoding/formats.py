@@ -51,11 +51,7 @@ STORED: dict[VectorType, np.dtype[Any]] = {
 
 
 def vector_file(path: Path) -> VectorFile:
-    """Return the format of an output.
-
-    Raises:
-        ConfigError: the ending is none of the five.
-    """
+    """Return the format of an output, or raise ConfigError."""
     try:
         return VectorFile(path.suffix.lower())
     except ValueError:
@@ -127,7 +123,7 @@ def json_line(text: str, row: NDArray[Any]) -> str:
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    """Return a version 1.0 header of ``HEADER_BYTES`` bytes."""
+    # Version 1.0.
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
     length = HEADER_BYTES - 10
     return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
@@ -152,7 +148,6 @@ def _write_npz(raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, 
 
 
 def _row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
-    """Yield the rows of a raw file in blocks, without reading it whole."""
     with raw.open("rb") as stream:
         stream.seek(HEADER_BYTES)
         while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):

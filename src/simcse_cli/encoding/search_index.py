@@ -6,7 +6,7 @@ vectors, and either the unit vectors or the serialised FAISS index.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,6 @@ Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
-class _Searcher(Protocol):
-    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return what a file must hold to rebuild the searcher."""
-
-
 class ExactSearcher:
     """Every query against every vector, in blocks; the result is the true ranking."""
 
@@ -43,7 +35,7 @@ class ExactSearcher:
         self._units = units
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return the ``k`` nearest of all vectors; memory is that of one tile beside the result."""
+        """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
         k = min(k, len(self._units))
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
@@ -67,7 +59,6 @@ class ExactSearcher:
         return np.take_along_axis(best, order, axis=1), np.take_along_axis(best_rows, order, axis=1)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return the unit vectors."""
         return {"vectors": np.ascontiguousarray(self._units)}
 
 
@@ -83,12 +74,7 @@ class FaissSearcher:
 
     @classmethod
     def build(cls, units: Scores, factory: str = DEFAULT_FACTORY) -> Self:
-        """Return an index built (and trained, where the kind needs it) from a FAISS factory string.
-
-        Raises:
-            MissingExtraError: FAISS is not installed.
-            DataError: FAISS refuses the factory string or the number of vectors; says what it said.
-        """
+        """Return an index built (and trained, where the kind needs it) from a FAISS factory string."""
         faiss = _import_faiss()
         try:
             index = faiss.index_factory(units.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
@@ -104,7 +90,6 @@ class FaissSearcher:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the index that :meth:`tensors` has serialised."""
         return cls(_import_faiss().deserialize_index(tensors["faiss"]))
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
@@ -113,14 +98,15 @@ class FaissSearcher:
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return the serialised index."""
         return {"faiss": _import_faiss().serialize_index(self._index)}
 
 
 class SearchIndex:
     """Sentences, a searcher over their vectors, and a record of what made the vectors."""
 
-    def __init__(self, sentences: Sequence[str], searcher: _Searcher, info: Mapping[str, str]) -> None:
+    def __init__(
+        self, sentences: Sequence[str], searcher: ExactSearcher | FaissSearcher, info: Mapping[str, str]
+    ) -> None:
         self.sentences = sentences
         self.info = dict(info)
         self._searcher = searcher
@@ -145,7 +131,7 @@ class SearchIndex:
             info: what made the vectors (``model``, ``digest``, ``pooler``), stored with the index.
 
         Raises:
-            DataError: there are not as many vectors as sentences, or there are none.
+            DataError: there are not as many vectors as sentences, there are none, or FAISS refuses them.
             MissingExtraError: FAISS is asked for and not installed.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
@@ -157,18 +143,14 @@ class SearchIndex:
         searcher = (
             ExactSearcher(units) if backend is SearchBackend.EXACT else FaissSearcher.build(units, factory)
         )
-        return cls(sentences, searcher, dict(info or {}))
+        return cls(sentences, searcher, info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
-        """Write the index as one file, complete or not at all.
-
-        Raises:
-            OutputError: it exists (without ``force``) or cannot be written.
-        """
+        """Write the index as one file, complete or not at all."""
         from safetensors.numpy import save_file
 
         encoded = [sentence.encode() for sentence in self.sentences]

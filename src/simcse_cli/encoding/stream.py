@@ -84,7 +84,7 @@ def encode_stream(
         shard: the part of this process, where several work together.
         window: sentences encoded together.
         total: number of sentences, if known, for the time left.
-        progress: shown in sentences.
+        progress: counts sentences.
 
     Returns:
         Number of rows in the file; 0 on all processes but the first.
@@ -153,7 +153,6 @@ class _Partial:
             path.unlink(missing_ok=True)
 
     def start(self, settings: dict[str, Any]) -> None:
-        """Write empty files."""
         self.rows.write_bytes(b"\0" * HEADER_BYTES)
         self.texts.write_bytes(b"")
         self.state = _State(settings)
@@ -179,7 +178,6 @@ class _Partial:
         os.truncate(self.texts, self.state.text_bytes)
 
     def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
-        """Add a window and record it."""
         with self.rows.open("ab") as stream:
             stream.write(np.ascontiguousarray(rows).tobytes())
         with self.texts.open("a", encoding="utf-8", newline="\n") as lines:
@@ -207,7 +205,7 @@ class _WindowProgress(SilentProgress):
         self._outer.advance(amount)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        """Ignore: the outer task has the total of all windows."""
+        pass  # the outer task has the total of all windows
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
