@@ -113,11 +113,7 @@ def _add_common_options(command: Any) -> None:
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:
-    """Return the command tree; importing a command module imports neither torch nor transformers.
-
-    Args:
-        names: which commands it holds; a call that names its command needs no other.
-    """
+    """Return the tree of the commands ``names``; a call that names its command needs no other."""
     app = typer.Typer(
         name="simcse",
         no_args_is_help=True,

@@ -58,11 +58,7 @@ def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = F
 
 
 def read_pair_scores(source: Path | str) -> PairScores:
-    """Return the pairs of a file by task and subset, each sorted by index.
-
-    Raises:
-        DataError: a line is not JSON or lacks a key, or a subset has a gap; names file and line.
-    """
+    """Return the pairs of a file by task and subset, in order of index; DataError names file and line."""
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
         texts = texts if all(texts) else ((), ())
@@ -85,11 +81,7 @@ def write_predictions(
 
 
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
-    """Return the predictions of a file by task, each sorted by index.
-
-    Raises:
-        DataError: a line is not JSON or lacks a key, or a task has a gap; names file and line.
-    """
+    """Return the predictions of a file by task, in order of index; DataError names file and line."""
     return {
         task: TaskPredictions(gold, predicted, *texts)
         for (task,), gold, predicted, texts in _CLASSES.read(source)

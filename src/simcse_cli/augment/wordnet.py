@@ -5,6 +5,7 @@ import importlib.metadata
 import mmap
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -134,13 +135,14 @@ class WordNet:
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
-        return {pos: dict(self._index_entries(ending)) for pos, ending in _FILE_ENDING.items()}
-
-    def _index_entries(self, ending: str) -> Iterator[tuple[str, str]]:
-        for line in self._lines(f"index.{ending}"):
-            if not line.startswith(" "):  # the licence is indented
-                lemma, _, entry = line.partition(" ")
-                yield lemma, entry
+        return {
+            pos: {
+                lemma: entry
+                for lemma, _, entry in (line.partition(" ") for line in self._lines(f"index.{ending}"))
+                if lemma  # the licence is indented
+            }
+            for pos, ending in _FILE_ENDING.items()
+        }
 
     @functools.cached_property
     def _data(self) -> dict[Pos, mmap.mmap]:
@@ -170,12 +172,11 @@ class WordNet:
 
     @functools.cached_property
     def _tag_counts(self) -> dict[tuple[str, Pos], int]:
-        counts: dict[tuple[str, Pos], int] = {}
+        counts: dict[tuple[str, Pos], int] = defaultdict(int)
         for line in self._lines("cntlist.rev"):
             sense_key, _, count = line.split()
             lemma, _, sense = sense_key.partition("%")
-            key = (lemma, _SENSE_KEY_POS[sense[0]])
-            counts[key] = counts.get(key, 0) + int(count)
+            counts[lemma, _SENSE_KEY_POS[sense[0]]] += int(count)
         return counts
 
     def _lines(self, name: str) -> Iterator[str]:

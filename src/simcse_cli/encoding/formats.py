@@ -29,7 +29,6 @@ class VectorFile(StrEnum):
     JSONL = ".jsonl"
 
 
-IN_PLACE = frozenset({VectorFile.NPY, VectorFile.SAFETENSORS})
 WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 
 
@@ -95,7 +94,7 @@ def finish_file(
 
     ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``.
     """
-    if form in IN_PLACE:
+    if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
         header = _npy_header if form is VectorFile.NPY else _safetensors_header
         with raw.open("r+b") as stream:
             stream.write(header(dtype, shape))
@@ -104,15 +103,15 @@ def finish_file(
         os.replace(raw, output)
         return
     target = output.with_name(f".{output.name}.tmp")
-    match form:
-        case VectorFile.NPZ:
-            _write_npz(raw, target, dtype, shape)
-        case VectorFile.JSONL:
-            rows = (row for block in _row_blocks(raw, dtype, shape[1]) for row in block)
-            with target.open("w", encoding="utf-8", newline="\n") as lines:
-                lines.writelines(json_line(text, row) for text, row in zip(texts, rows, strict=True))
-        case _:
-            _write_parquet(target, _row_blocks(raw, dtype, shape[1]), iter(texts))
+    blocks = _row_blocks(raw, dtype, shape[1])
+    if form is VectorFile.NPZ:
+        _write_npz(raw, target, dtype, shape)
+    elif form is VectorFile.JSONL:
+        rows = (row for block in blocks for row in block)
+        with target.open("w", encoding="utf-8", newline="\n") as lines:
+            lines.writelines(json_line(text, row) for text, row in zip(texts, rows, strict=True))
+    else:
+        _write_parquet(target, blocks, iter(texts))
     os.replace(target, output)
 
 

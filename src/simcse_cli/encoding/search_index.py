@@ -123,12 +123,8 @@ class SearchIndex:
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
-        Args:
-            vectors: may be memory-mapped; a zero row stays zero and has cosine 0 with everything.
-            sentences: N strings.
-            backend: exact search, or a FAISS index.
-            factory: FAISS factory string, ignored by exact search.
-            info: what made the vectors (``model``, ``digest``, ``pooler``), stored with the index.
+        They may be memory-mapped; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
+        ignored by exact search; ``info`` says what made the vectors (``model``, ``digest``, ``pooler``).
 
         Raises:
             DataError: there are not as many vectors as sentences, there are none, or FAISS refuses them.

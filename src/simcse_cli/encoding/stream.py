@@ -72,19 +72,9 @@ def encode_stream(
 ) -> int:
     """Write one vector a sentence; row i of the file is sentence i.
 
-    Args:
-        encode: sentences to float32 vectors.
-        sentences: read once, in order; a resumed run must get the same ones.
-        output: ends in .npy, .npz, .safetensors, .parquet or .jsonl.
-        dim: width of the vectors.
-        kind: how components are stored.
-        settings: facts that must be equal for a run to be continued (model digest, input digest, ...).
-        resume: continue an unfinished file if there is one.
-        force: overwrite a finished or unfinished file.
-        shard: the part of this process, where several work together.
-        window: sentences encoded together.
-        total: number of sentences, if known, for the time left.
-        progress: counts sentences.
+    Sentences are read once, in order. ``resume`` continues an unfinished file if there is one, which needs the
+    same sentences and the same ``settings`` (model digest, input digest, ...); ``force`` overwrites a finished or
+    unfinished one. ``total`` is the number of sentences where it is known, for the time left.
 
     Returns:
         Number of rows in the file; 0 on all processes but the first.
