@@ -8,7 +8,7 @@ from simcse_cli.models.resolve import ALIASES
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
 from simcse_cli.recipes import read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
-from simcse_cli.training.sweep import Grid, nest_options, read_plan
+from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
 SMALL = {"projector_dim": 16, "max_span": 16, "min_span": 4}
 
@@ -42,7 +42,9 @@ def test_recipe_says_nothing_that_contradicts_its_objective(name):
 def test_sweep_gives_valid_settings(name, tiny_model_dir):
     plan = read_plan(name)
     proposals = (
-        list(Grid(plan.grid).proposals()) if plan.grid else [{k: v["low"] for k, v in plan.search.items()}]
+        [trial.settings for trial in grid_trials(plan.grid)]
+        if plan.grid
+        else [{k: v["low"] for k, v in plan.search.items()}]
     )
     for settings in proposals:
         merged = nest_options(plan.settings | settings, place=name)

@@ -103,8 +103,8 @@ def step_of(state: Path) -> int:
     return int(state.name.removeprefix(STATE_PREFIX))
 
 
-def open_run_dir(path: Path, *, force: bool = False) -> Path:
-    """Return an empty run folder; with ``force`` the files of an earlier run in it are removed.
+def open_run_dir(path: Path, *, force: bool) -> None:
+    """Make an empty run folder; with ``force`` the files of an earlier run in it are removed.
 
     Raises:
         OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
@@ -129,7 +129,6 @@ def open_run_dir(path: Path, *, force: bool = False) -> Path:
         raise output_error(path, error) from error
     if not os.access(path, os.W_OK):
         raise OutputError(f"{path} is not writable", hint="choose another place with -o")
-    return path
 
 
 class MetricsLog:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_an_error_of_all_processes_is_shown_once(capfd):
         launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"], SilentProgress())
     assert caught.value.exit_code == 2
     assert capfd.readouterr().err.count("nonsense") == 1
+
+
+def test_an_error_of_only_another_process_is_passed_on(tmp_path):
+    package = tmp_path / "simcse_cli"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(
+        "import os, sys\nsys.exit('broken' * int(os.environ['RANK']) or 0)\n"
+    )
+    progress = Mock(spec=SilentProgress)
+    with pytest.raises(Stopped) as caught:
+        launch(2, ["train"], progress, environment=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert caught.value.exit_code == 1
+    progress.relay.assert_called_once_with("broken\n")
 
 
 def test_standard_input_is_refused(invoke):

@@ -10,7 +10,15 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.runs import RunRecord
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.seeds import mean_score, run_or_reuse, run_seeds, score_deviation
-from simcse_cli.training.sweep import Grid, Search, Trial, best_trial, nest_options, read_plan, run_sweep
+from simcse_cli.training.sweep import (
+    Trial,
+    best_trial,
+    grid_trials,
+    nest_options,
+    read_plan,
+    run_sweep,
+    search_trials,
+)
 
 
 class FakeTraining:
@@ -41,9 +49,9 @@ class FakeTraining:
         return record
 
 
-def sweep(folder: Path, training: FakeTraining, proposer=None, seeds=(1, 2)) -> list[Trial]:
+def sweep(folder: Path, training: FakeTraining, proposed=None, seeds=(1, 2)) -> list[Trial]:
     return run_sweep(
-        proposer or Grid({"lr": [1e-5, 3e-5, 1e-4], "batch_size": [8, 16]}),
+        proposed or grid_trials({"lr": [1e-5, 3e-5, 1e-4], "batch_size": [8, 16]}),
         lambda settings: TrainConfig(**settings),
         folder,
         training,
@@ -80,10 +88,10 @@ def test_search_repeats_itself_after_a_stop(tmp_path):
     pytest.importorskip("optuna")
     ranges = {"lr": {"low": 1e-6, "high": 1e-3, "log": True}, "batch_size": {"choices": [8, 16]}}
     with pytest.raises(Stopped):
-        sweep(tmp_path / "a", FakeTraining(stop_at=9), Search(ranges, 14, seed=3), seeds=())
+        sweep(tmp_path / "a", FakeTraining(stop_at=9), search_trials(ranges, 14, seed=3), seeds=())
     resumed = FakeTraining()
-    trials = sweep(tmp_path / "a", resumed, Search(ranges, 14, seed=3), seeds=())
-    whole = sweep(tmp_path / "b", FakeTraining(), Search(ranges, 14, seed=3), seeds=())
+    trials = sweep(tmp_path / "a", resumed, search_trials(ranges, 14, seed=3), seeds=())
+    whole = sweep(tmp_path / "b", FakeTraining(), search_trials(ranges, 14, seed=3), seeds=())
     assert [trial.settings for trial in trials] == [trial.settings for trial in whole]
     assert len(resumed.trained) == 6
     assert best_trial(whole).score > 0.97

@@ -34,8 +34,8 @@ class BatchMaker:
         n_examples: int,
         config: TrainConfig,
         *,
-        rank: int = 0,
-        n_processes: int = 1,
+        rank: int,
+        n_processes: int,
     ) -> None:
         self._objective, self._data, self._config = objective, data, config
         self._rank, self._n_processes = rank, n_processes
@@ -74,7 +74,7 @@ def random_generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(key))
 
 
-def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int = 1) -> int:
+def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
     """Return the optimizer steps of an epoch, at least 1.
 
     The last, smaller batch counts if it holds two examples for every process (one alone has no negatives).

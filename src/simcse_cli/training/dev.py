@@ -78,7 +78,6 @@ class DevPairs:
     metric: Metric
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the correlation over the file, and its geometry."""
         return evaluate_dev(encode, self.pairs, self.metric)
 
 
@@ -120,7 +119,14 @@ class DevTransfer:
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
             for task in self.tasks:
                 try:
-                    tasks[task.name + DEV_SUFFIX] = self._accuracy(task, encode)
+                    tasks[task.name + DEV_SUFFIX] = score_transfer_task(
+                        task,
+                        encode,
+                        protocol=TRANSFER_PROTOCOL,
+                        probe=Probe.SENTEVAL,
+                        cache=EvaluationCache(None, ""),
+                        progress=SilentProgress(),
+                    ).dev_accuracy
                 except (DataError, TrainingError) as error:
                     # The vectors are not finite, or a probe has diverged.
                     self.progress.warn(error.message)
@@ -130,16 +136,6 @@ class DevTransfer:
             return DevScore(mean_over_tasks(tasks), None, None, tasks)
         measured = evaluate_dev(encode, self.pairs)
         return DevScore(mean_over_tasks(tasks), measured.alignment, measured.uniformity, tasks)
-
-    def _accuracy(self, task: TransferTask, encode: Encode) -> float:
-        return score_transfer_task(
-            task,
-            encode,
-            protocol=TRANSFER_PROTOCOL,
-            probe=Probe.SENTEVAL,
-            cache=EvaluationCache(None, ""),
-            progress=SilentProgress(),
-        ).dev_accuracy
 
 
 def measure_of(task: StsTask) -> str:
@@ -168,16 +164,7 @@ def geometry(
 
 
 def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEARMAN) -> DevScore:
-    """Score vectors on dev pairs.
-
-    Args:
-        encode: maps sentences to vectors, dropout off.
-        pairs: sentences with gold scores in [0, 5].
-        metric: correlation of cosine and gold.
-
-    Returns:
-        The correlation as a fraction, and the geometry of the pairs.
-    """
+    """Return the correlation of cosine and gold scores as a fraction, and the geometry of the pairs."""
     vectors = encode([*pairs.left, *pairs.right])
     if not np.isfinite(vectors).all():
         return NO_SCORE

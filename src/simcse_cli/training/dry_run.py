@@ -4,35 +4,12 @@ import math
 import resource
 import sys
 import time
-from dataclasses import dataclass
 
 import torch
 
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A measured step and what follows from it; seconds and bytes."""
-
-    texts: list[tuple[str, ...]]
-    n_rows: int
-    n_tokens: int
-    longest_row: int
-    loss: float
-    step_s: float
-    eval_s: float
-    n_evaluations: int
-    total_steps: int
-    peak_memory_bytes: int
-    disk_bytes: int
-
-    @property
-    def total_s(self) -> float:
-        """Training and dev evaluations together."""
-        return self.step_s * self.total_steps + self.eval_s * self.n_evaluations
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -50,10 +27,14 @@ def n_kept_states(trainer: Trainer) -> int:
     return min(n_saved, config.keep_checkpoints) if config.keep_checkpoints else n_saved
 
 
-def forecast(trainer: Trainer) -> Forecast:
-    """Do one step unmeasured and ``MEASURED_STEPS`` measured ones, and one dev evaluation; write nothing."""
-    first = trainer.batches.make(0)
-    result = trainer.train_step(0, first)
+def forecast(trainer: Trainer) -> str:
+    """Do one step unmeasured, ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
+
+    Returns:
+        The first batch and the forecast as people read them.
+    """
+    batch = trainer.batches.make(0)
+    loss = trainer.train_step(0, batch).loss
     started = time.perf_counter()
     for step in range(1, 1 + MEASURED_STEPS):
         trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
@@ -62,35 +43,18 @@ def forecast(trainer: Trainer) -> Forecast:
     trainer.evaluate()
     eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
     n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // trainer.config.eval_every
+    run_s = step_s * trainer.total_steps + eval_s * n_evaluations
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
-    return Forecast(
-        texts=list(first.texts),
-        n_rows=len(first.rows),
-        n_tokens=first.n_tokens,
-        longest_row=max(len(row) for row in first.rows),
-        loss=result.loss,
-        step_s=step_s,
-        eval_s=eval_s,
-        n_evaluations=n_evaluations,
-        total_steps=trainer.total_steps,
-        peak_memory_bytes=peak_memory_bytes(trainer.accelerator.device),
-        disk_bytes=weights * (3 + n_kept_states(trainer)),  # model, two moments, weights of every state
-    )
-
-
-def forecast_text(outlook: Forecast, n_shown: int = 4) -> str:
-    """Return the first batch and the forecast as people read them."""
+    disk = weights * (3 + n_kept_states(trainer))  # model, two moments, weights of every state
     lines = [
-        f"first batch: {len(outlook.texts)} examples, {outlook.n_rows} rows, {outlook.n_tokens:,} tokens"
-    ]
-    lines += [f"  {' | '.join(views)}" for views in outlook.texts[:n_shown]]
-    lines += [
-        f"  ... longest row {outlook.longest_row} tokens, loss {outlook.loss:.4f}",
+        f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, {batch.n_tokens:,} tokens",
+        *(f"  {' | '.join(views)}" for views in batch.texts[:4]),
+        f"  ... longest row {max(len(row) for row in batch.rows)} tokens, loss {loss:.4f}",
         "forecast",
-        f"  step      {outlook.step_s:.2f} s",
-        f"  steps     {outlook.total_steps:,}, dev evaluations {outlook.n_evaluations} of {outlook.eval_s:.1f} s",
-        f"  run       {outlook.total_s / 60:.1f} min",
-        f"  memory    {outlook.peak_memory_bytes / 2**30:.2f} GiB at its peak",
-        f"  disk      {outlook.disk_bytes / 2**30:.2f} GiB in the run folder",
+        f"  step      {step_s:.2f} s",
+        f"  steps     {trainer.total_steps:,}, dev evaluations {n_evaluations} of {eval_s:.1f} s",
+        f"  run       {run_s / 60:.1f} min",
+        f"  memory    {peak_memory_bytes(trainer.accelerator.device) / 2**30:.2f} GiB at its peak",
+        f"  disk      {disk / 2**30:.2f} GiB in the run folder",
     ]
     return "\n".join(lines) + "\n"

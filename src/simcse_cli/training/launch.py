@@ -51,7 +51,7 @@ def launch(
 
     Args:
         n_processes: how many.
-        arguments: of the command, ``--num-processes`` among them or not.
+        arguments: of the command; ``--num-processes`` is left out.
         progress: shows what the others say.
         environment: variables of the processes.
         shows_result: let the first process write to stdout.

@@ -28,11 +28,10 @@ from simcse_cli.runs import MetricsLog, RunRecord
 from simcse_cli.training.batches import BatchMaker, prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore
-from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor, set_lr
+from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
 from simcse_cli.training.record import (
     StepResult,
     complete_record,
-    make_record,
     open_log,
     require_same_data,
     score_line,
@@ -179,7 +178,8 @@ class Trainer:
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> 1))
         self.module.train()
         lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
-        set_lr(self.optimizer.param_groups, lr)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         terms, metrics = self.backward(batch)
         losses, metrics = average_numbers(
             {name: float(value.detach()) for name, value in terms.items()},
@@ -266,7 +266,6 @@ class Trainer:
         return score
 
     def is_due(self, every: int) -> bool:
-        """Say whether the step just done is one of every so many."""
         return self.position.step % every == 0
 
     def stops(self) -> tuple[bool, bool]:
@@ -281,12 +280,10 @@ class Trainer:
         return flags["patience"] > 0, flags["stop"] > 0
 
     def keep_best(self, score: DevScore | None) -> None:
-        """Save the model if its score is the best so far."""
         if score is not None and self.position.note_score(score.score):
             self.save_model()
 
     def save_model(self) -> None:
-        """Export the model as it is now."""
         facts = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(self.objective.eval_encoder(), self.run_dir / "model", force=True, **facts)
 
@@ -296,12 +293,24 @@ class Trainer:
             self.states.save(self.position)
 
     def record(self, status: str) -> RunRecord:
-        """Return the record of the run as it stands."""
-        return make_record(
-            self.config,
-            self.digests,
-            self.position,
+        config, position = self.config, self.position
+        seconds = position.train_seconds
+        return RunRecord(
             status=status,
+            objective=config.objective.value,
+            model=config.model,
+            seed=config.seed,
+            config=config.to_dict(),
+            data=self.digests,
             total_steps=self.total_steps,
+            step=position.step,
             n_processes=self.n_processes,
+            start_score=position.start_score,
+            best_score=position.best_score,
+            best_step=position.best_step,
+            timings={
+                "train_s": seconds,
+                "eval_s": position.eval_seconds,
+                "sentences_per_second": position.n_examples / seconds if seconds else None,
+            },
         )

@@ -48,12 +48,6 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
     return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
-def set_lr(groups: Iterable[dict[str, object]], lr: float) -> None:
-    """Give every parameter group the learning rate."""
-    for group in groups:
-        group["lr"] = lr
-
-
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
     """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return the norm they had.
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import atomic_text
 from simcse_cli.models.checkpoint import load_encoder
@@ -17,7 +16,6 @@ from simcse_cli.progress import ProgressTask
 from simcse_cli.report import Column, Report
 from simcse_cli.runs import MetricsLog, RunRecord, read_run_record
 from simcse_cli.training.dev import DevScore
-from simcse_cli.training.state import Position
 
 
 @dataclass(frozen=True)
@@ -32,38 +30,6 @@ class StepResult:
     n_examples: int
     n_tokens: int
     seconds: float
-
-
-def make_record(
-    config: TrainConfig,
-    digests: dict[str, Any],
-    position: Position,
-    *,
-    status: str,
-    total_steps: int,
-    n_processes: int,
-) -> RunRecord:
-    """Return the record of a run that stands at a position."""
-    seconds = position.train_seconds
-    return RunRecord(
-        status=status,
-        objective=config.objective.value,
-        model=config.model,
-        seed=config.seed,
-        config=config.to_dict(),
-        data=digests,
-        total_steps=total_steps,
-        step=position.step,
-        n_processes=n_processes,
-        start_score=position.start_score,
-        best_score=position.best_score,
-        best_step=position.best_step,
-        timings={
-            "train_s": seconds,
-            "eval_s": position.eval_seconds,
-            "sentences_per_second": position.n_examples / seconds if seconds else None,
-        },
-    )
 
 
 def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:
@@ -121,21 +87,12 @@ def complete_record(record: RunRecord, run_dir: Path) -> None:
     write_model_card(run_dir, record)
 
 
-def _dev_lines(record: RunRecord) -> list[str]:
-    """Return the rows that say what the dev score is, if there is one."""
-    if record.best_score is None:
-        return []
-    lines = [f"| dev score | {record.chosen_by} |"]
-    if record.chosen_on_test:
-        lines.append(
-            f"| chosen on test data | {', '.join(record.chosen_on_test)}: report no scores on these |"
-        )
-    return lines
-
-
 def write_model_card(run_dir: Path, record: RunRecord) -> None:
     """Write ``README.md``: what was trained, how it scores on the dev data, how to load it."""
-    data = record.data
+    data, on_test = record.data, ", ".join(record.chosen_on_test)
+    chosen = [] if record.best_score is None else [f"| dev score | {record.chosen_by} |"]
+    if chosen and on_test:
+        chosen.append(f"| chosen on test data | {on_test}: report no scores on these |")
     lines = [
         "---",
         "library_name: sentence-transformers",
@@ -152,7 +109,7 @@ def write_model_card(run_dir: Path, record: RunRecord) -> None:
         "|---|---|",
         f"| training examples | {data['n_examples']:,} (SHA-256 {data['train_sha256'][:12]}) |",
         f"| pooler | {record.pooler} |",
-        *_dev_lines(record),
+        *chosen,
         f"| dev score before | {_percent(record.start_score)} |",
         f"| dev score of this model | {_percent(record.best_score)} (step {record.best_step or '–'}) |",
         "",

@@ -19,7 +19,7 @@ from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
 from simcse_cli.runs import RunRecord, open_run_dir
 from simcse_cli.settings import coerce_settings, flag
-from simcse_cli.training.dry_run import forecast, forecast_text
+from simcse_cli.training.dry_run import forecast
 from simcse_cli.training.launch import INTERRUPTED, Stopped, launch, launch_run, stop_on_signal
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.options import RunOptions
@@ -64,8 +64,8 @@ def train(
     config = with_demo_files(resolve_settings(flags, options.config, resumed), progress)
     run_dir = options.output or default_run_dir(config)
     if options.dry_run:
-        outlook = forecast(Trainer(config, build_parts(config, progress), run_dir, progress))
-        return f"settings\n{dump_config(config)}\n{forecast_text(outlook)}"
+        trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
+        return f"settings\n{dump_config(config)}\n{forecast(trainer)}"
     record = train_run(config, run_dir, progress, resume=options.resume, force=options.force)
     if record is None:
         return None
@@ -113,11 +113,7 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
 def train_run(
     config: TrainConfig, run_dir: Path, progress: Progress, *, resume: bool = False, force: bool = False
 ) -> RunRecord | None:
-    """Train into a run folder and return the record; None on every process but the first.
-
-    Raises:
-        SimcseError: whatever is wrong with settings, files or the model, before anything is written.
-    """
+    """Train into a run folder and return the record; None on every process but the first."""
     if resume:
         require_same_processes(run_dir, process_count())
     leave_group_at_exit()

@@ -149,7 +149,7 @@ def train_seeds(
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:
-    """Return the mean, or None if there is no score or one is missing."""
+    """Return the mean; None without scores, or if one is missing."""
     known = [score for score in scores if score is not None]
     return statistics.fmean(known) if known and len(known) == len(scores) else None
 

@@ -102,11 +102,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Refuse settings that the objective would ignore.
-
-    Raises:
-        ConfigError: names the flag and the reason.
-    """
+    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason."""
     accepted = accepted_settings(OBJECTIVES[config.objective])
     for name, reason in REFUSALS.items():
         value = getattr(config, name)

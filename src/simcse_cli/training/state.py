@@ -117,11 +117,9 @@ class States:
             return None
         newest = states[-1]
         try:
-            tensors = load_file(newest / WEIGHTS_FILE) | load_file(newest / OPTIMIZER_FILE)
+            weights, moments = load_file(newest / WEIGHTS_FILE), load_file(newest / OPTIMIZER_FILE)
             facts = read_json(newest / STATE_FILE)
-            weights = {k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")}
-            self.objective.load_state_dict(weights)
-            moments = {k: v for k, v in tensors.items() if k.startswith("optimizer.")}
+            self.objective.load_state_dict({k.removeprefix("module."): v for k, v in weights.items()})
             _restore_optimizer(self.optimizer, moments, facts["optimizer"])
             if self.scaler and facts.get("scaler"):
                 self.scaler.load_state_dict(facts["scaler"])
@@ -150,12 +148,11 @@ def _flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tens
 def _restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]
 ) -> None:
-    state = optimizer.state_dict()
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, index, name = key.split(".", 2)
         restored.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
+    optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -167,7 +164,7 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _thin_out(folder: Path, newest: Path, keep: int) -> None:
-    """Remove leftovers of interrupted writes and all but ``keep`` states, and the moments of older ones."""
+    """Remove all but ``keep`` states, the moments of older ones, and leftovers of interrupted writes."""
     older = [state for state in kept_states(folder) if state != newest]
     dropped = older[: max(0, len(older) - keep + 1)] if keep else []
     for state in dropped:

@@ -2,10 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from simcse_cli.analysis.plots import house_style, save_figure
 from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
@@ -108,80 +108,47 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
     return checked | {"options": checked.get("options", {}) | options} if options else checked
 
 
-class Proposer(Protocol):
-    """Decides what to try next."""
-
-    def proposals(self) -> Iterator[Settings]:
-        """Yield the settings of one trial after the other."""
-
-    def tell(self, score: float | None) -> None:
-        """Learn the score of the settings yielded last."""
+def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
+    """Yield a trial for each combination of the values, the last setting varying fastest."""
+    for combination in itertools.product(*values.values()):
+        settings = dict(zip(values, combination, strict=True))
+        yield Trial(trial_name(settings), settings)
 
 
-class Grid:
-    """Every combination of the listed values."""
+def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int) -> Iterator[Trial]:
+    """Yield the trials that Optuna's tree-structured Parzen search proposes, from seed and earlier scores alone.
 
-    def __init__(self, values: Mapping[str, Sequence[Any]]) -> None:
-        self._values = values
-
-    def proposals(self) -> Iterator[Settings]:
-        """Yield the combinations in file order, the last setting varying fastest."""
-        for combination in itertools.product(*self._values.values()):
-            yield dict(zip(self._values, combination, strict=True))
-
-    def tell(self, score: float | None) -> None:
-        """Ignore: the grid is fixed."""
-
-
-class Search:
-    """Tree-structured Parzen search by Optuna; what it proposes depends on seed and earlier scores alone.
-
-    Args:
-        ranges: of each searched setting.
-        n_trials: how many to propose.
-        seed: of the search.
+    It learns from the scores that a trial holds when the next one is asked for; without a score it counts as failed.
 
     Raises:
         MissingExtraError: Optuna is not installed.
     """
-
-    def __init__(self, ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int) -> None:
-        try:
-            import optuna
-        except ImportError as error:
-            raise MissingExtraError("optuna", "search", "a sweep with `search`") from error
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._ranges, self._n_trials, self._seed = ranges, n_trials, seed
-        self._optuna: Any = optuna
-        self._study: Any = optuna.create_study(direction="maximize")
-        self._trial: Any = None
-
-    def proposals(self) -> Iterator[Settings]:
-        """Yield what the sampler suggests; its seed follows the trial, so a resumed search repeats itself."""
-        for number in range(self._n_trials):
-            self._study.sampler = self._optuna.samplers.TPESampler(seed=self._seed + number)
-            self._trial = self._study.ask()
-            yield {name: self._suggest(name, span) for name, span in self._ranges.items()}
-
-    def _suggest(self, name: str, span: Mapping[str, Any]) -> Any:
-        if "choices" in span:
-            return self._trial.suggest_categorical(name, list(span["choices"]))
-        low, high = span["low"], span["high"]
-        is_whole = isinstance(low, int) and isinstance(high, int)
-        suggest = self._trial.suggest_int if is_whole else self._trial.suggest_float
-        return suggest(name, low, high, log=bool(span.get("log", False)))
-
-    def tell(self, score: float | None) -> None:
-        """Give the sampler the score of its last suggestion; a missing one counts as failed."""
-        failed = self._optuna.trial.TrialState.FAIL
-        self._study.tell(self._trial, score) if score is not None else self._study.tell(
-            self._trial, state=failed
-        )
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError("optuna", "search", "a sweep with `search`") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    for number in range(n_trials):
+        # The seed follows the trial, so that a resumed search repeats itself.
+        study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+        asked = study.ask()
+        settings = {name: _suggest(asked, name, span) for name, span in ranges.items()}
+        trial = Trial(trial_name(settings), settings)
+        yield trial
+        if trial.score is None:
+            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(asked, trial.score)
 
 
-def proposer_of(plan: SweepPlan, seed: int) -> Proposer:
-    """Return what decides on the trials of a plan."""
-    return Grid(plan.grid) if plan.grid else Search(plan.search, plan.n_trials, seed)
+def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
+    if "choices" in span:
+        return asked.suggest_categorical(name, list(span["choices"]))
+    low, high = span["low"], span["high"]
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    suggest = asked.suggest_int if is_whole else asked.suggest_float
+    return suggest(name, low, high, log=bool(span.get("log", False)))
 
 
 def trial_name(settings: Settings) -> str:
@@ -195,7 +162,7 @@ def _short(value: Any) -> str:
 
 
 def run_sweep(
-    proposer: Proposer,
+    proposed: Iterable[Trial],
     make_config: Callable[[Settings], TrainConfig],
     folder: Path,
     run_one: RunOne,
@@ -203,10 +170,10 @@ def run_sweep(
     seeds: Sequence[int] = (),
     progress: Progress,
 ) -> list[Trial]:
-    """Run trial after trial and return all of them; ``folder/sweep.json`` grows with each.
+    """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
 
     Args:
-        proposer: decides on the trials.
+        proposed: the trials, without scores.
         make_config: swept settings to the settings of a run.
         folder: each trial gets a subfolder named after its settings.
         run_one: trains.
@@ -217,13 +184,11 @@ def run_sweep(
         OutputError, Stopped: as ``run_or_reuse``.
     """
     trials: list[Trial] = []
-    for settings in proposer.proposals():
-        config = make_config(settings)
-        trial = Trial(trial_name(settings), settings)
+    for trial in proposed:
+        config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
         records = run_seeds(config, seeds or (config.seed,), folder / trial.name, run_one)
         trial.scores = [None if record is None else record.best_score for record in records]
-        proposer.tell(trial.score)
         trials.append(trial)
         if None not in records:
             best = best_trial(trials)
@@ -235,7 +200,11 @@ def run_sweep(
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
     """Return the trial with the highest score, the earlier one of equals; None if none has a score."""
     scored = [trial for trial in trials if trial.score is not None]
-    return max(scored, key=lambda trial: trial.score if trial.score is not None else -math.inf, default=None)
+    return max(scored, key=_score_or_lowest, default=None)
+
+
+def _score_or_lowest(trial: Trial) -> float:
+    return -math.inf if trial.score is None else trial.score
 
 
 def train_sweep(
@@ -251,15 +220,7 @@ def train_sweep(
 ) -> Shown | None:
     """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
 
-    Args:
-        name: YAML file, or name of a shipped sweep.
-        make_config: settings that the sweep gives to the settings of a run.
-        seeds: of each trial; empty for the one of the settings.
-        folder: of all runs.
-        run_one: trains.
-        resume: go on with the runs in the folder.
-        force: replace them.
-        progress: told about each trial.
+    Args as in ``run_sweep`` and ``open_runs_folder``.
 
     Raises:
         ConfigError: the sweep file is wrong, or there is no dev score to choose by.
@@ -279,8 +240,8 @@ def train_sweep(
 
     base = trial_config({})
     open_runs_folder(folder, resume=resume, force=force)
-    proposer = proposer_of(plan, base.seed)
-    trials = run_sweep(proposer, trial_config, folder, run_one, seeds=seeds, progress=progress)
+    proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
+    trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
     points = [
         SweepPoint(trial.settings, trial.score, score_deviation(trial.scores))
         for trial in trials
@@ -301,7 +262,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         Column("score", "dev best", "score"),
         Column("deviation", "deviation", "score"),
     ]
-    ranked = sorted(trials, key=lambda trial: -math.inf if trial.score is None else trial.score, reverse=True)
+    ranked = sorted(trials, key=_score_or_lowest, reverse=True)
     rows = [
         {**trial.settings, "score": trial.score, "deviation": score_deviation(trial.scores)}
         for trial in ranked
