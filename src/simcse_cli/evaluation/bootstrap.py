@@ -85,7 +85,7 @@ class ResampledCorrelation:
 
 
 class _Values:
-    """Values as they are, centred at the mean of each resample."""
+    """Values centred at the mean of each resample."""
 
     def __init__(self, values: Floats) -> None:
         self._values: Floats = values.astype(np.float64)[:, None]
@@ -165,13 +165,7 @@ def resample_sts(
 ) -> Floats:
     """Return ``(R,)`` resampled scores of one task; pairs are drawn with replacement within each stratum.
 
-    Args:
-        task: its name, part of the seed.
-        subsets: predicted and gold values ``(n,)`` of each subset, n at least 2.
-        metric: spearman or pearson.
-        aggregation: how the subsets become one score.
-        n_resamples: ``R``; an interval needs about a thousand.
-        seed: of the draws.
+    ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a thousand resamples.
     """
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
@@ -252,14 +246,7 @@ def paired_bootstrap(
 
     Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
     twice the smaller share of resampled differences on one side of 0, the observed data counted in, so it lies
-    in [2 / (n_resamples + 1), 1]. Equal models give 1.
-
-    Args:
-        tasks: task -> its subsets.
-        aggregation: how subsets become the score of a task.
-        metric: Spearman or Pearson.
-        n_resamples: at least 1; the interval needs about a thousand.
-        seed: of the draws.
+    in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
 
     Raises:
         ValueError: no task, or a subset of fewer than two pairs.
@@ -305,7 +292,6 @@ def paired_accuracy_bootstrap(
 
 
 def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], PairedTest]:
-    """Return the test of each task and that of their mean."""
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())

@@ -1,7 +1,7 @@
 """``--checkpoints``: every checkpoint that a run keeps, in one table."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,10 @@ from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 
 
-@dataclass(frozen=True)
-class ScoredCheckpoint:
-    """One step of a run and its result object; ``is_model`` marks the step that the run chose."""
-
-    step: int
-    is_model: bool
-    result: dict[str, Any]
-
-
 def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:
-    """Refuse what makes no sense for the checkpoints of a run.
+    """Raise UsageError unless the options name a run folder and nothing that excludes ``--checkpoints``.
 
-    Args:
-        options: must name a run folder.
-        others: what excludes ``--checkpoints``, by flag.
-
-    Raises:
-        UsageError: names the option, or what --model should be.
+    ``others`` are values of further options that exclude it, by flag.
     """
     own = ("vectors", "embeddings", "postprocess", "save_postprocess")
     given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in own} | dict(others)
@@ -41,8 +27,7 @@ def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> Non
             raise UsageError(f"excludes {flag}", option="--checkpoints")
     if not (Path(options.model) / "run.json").is_file():
         raise UsageError(
-            f"need --model RUN, a run folder of `simcse train`, not {options.model}",
-            option="--checkpoints",
+            f"need --model RUN, a run folder of `simcse train`, not {options.model}", option="--checkpoints"
         )
 
 
@@ -64,11 +49,26 @@ def evaluate_checkpoints(
         CheckpointError: the run has no model yet, or a state cannot be read.
     """
     scored = [
-        ScoredCheckpoint(step, is_model, score(opened))
+        {"step": step, "is_model": is_model, **score(opened)}
         for step, is_model, opened in _open_checkpoints(options, progress)
     ]
-    view = describe(scored[0].result, options.model)
-    return checkpoints_report(scored, view), checkpoints_payload(scored, options.model, view.by)
+    view = describe(scored[0], options.model)
+    known = [each for each in scored if each[view.by] is not None]
+    best = max(known, key=lambda each: float(each[view.by]), default=None)
+    rows = []
+    for each in scored:
+        marks = [name for name, is_so in (("best", each is best), ("model", each["is_model"])) if is_so]
+        rows.append({"step": each["step"], **view.row(each), "mark": ", ".join(marks)})
+    columns = [Column("step", kind="count"), *view.columns, Column("mark", "")]
+    notes = [*view.notes, "model: what the run kept as its model"]
+    payload = {
+        "run": options.model,
+        "best_by": view.by,
+        "best_step": None if best is None else best["step"],
+        "model_step": next(each["step"] for each in scored if each["is_model"]),
+        "checkpoints": scored,
+    }
+    return Report(view.title, columns, rows, notes), payload
 
 
 def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, OpenEncoder]]:
@@ -86,32 +86,3 @@ def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[t
         opened = open_model(model, options, progress)
         named = replace(opened, name=f"{options.model} step {checkpoint.step}")
         yield checkpoint.step, checkpoint.is_model, named
-
-
-def best_checkpoint(scored: Sequence[ScoredCheckpoint], by: str) -> ScoredCheckpoint | None:
-    """Return the checkpoint with the highest ``by`` in its result, the first of equals; None without any."""
-    known = [each for each in scored if each.result[by] is not None]
-    return max(known, key=lambda each: float(each.result[by]), default=None)
-
-
-def checkpoints_payload(scored: Sequence[ScoredCheckpoint], run: str, by: str) -> dict[str, Any]:
-    """Return the JSON object: the result objects of all checkpoints, and which is the best."""
-    best = best_checkpoint(scored, by)
-    return {
-        "run": run,
-        "best_by": by,
-        "best_step": None if best is None else best.step,
-        "model_step": next(each.step for each in scored if each.is_model),
-        "checkpoints": [{"step": each.step, "is_model": each.is_model, **each.result} for each in scored],
-    }
-
-
-def checkpoints_report(scored: Sequence[ScoredCheckpoint], view: CheckpointView) -> Report:
-    """Return one row a checkpoint."""
-    best = best_checkpoint(scored, view.by)
-    rows = []
-    for each in scored:
-        marks = [name for name, is_so in (("best", each is best), ("model", each.is_model)) if is_so]
-        rows.append({"step": each.step, **view.row(each.result), "mark": ", ".join(marks)})
-    columns = [Column("step", kind="count"), *view.columns, Column("mark", "")]
-    return Report(view.title, columns, rows, [*view.notes, "model: what the run kept as its model"])

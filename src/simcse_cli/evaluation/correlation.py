@@ -68,15 +68,9 @@ def strata(
 def aggregate(
     metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
 ) -> float | None:
-    """Return one score for the subsets of an STS task: the weighted mean over its strata.
+    """Return one score in [-1, 1] for the subsets of an STS task: the weighted mean over its strata.
 
-    Args:
-        metric: spearman or pearson.
-        aggregation: how the subsets become one score.
-        subsets: predicted and gold values of each.
-
-    Returns:
-        A fraction in [-1, 1]; None without subsets, or if the correlation of any stratum is undefined.
+    ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum is undefined.
     """
     if not subsets:
         return None

@@ -96,18 +96,14 @@ class EvaluationCache:
         return vectors[[position[sentence] for sentence in sentences]]
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result kept under ``key``, or None."""
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
-        if path is None or not path.is_file():
-            return None
         try:
-            result = read_json(path)
+            result = read_json(path) if path is not None and path.is_file() else None
         except DataError:
             return None
         return result if isinstance(result, dict) else None
 
     def save_result(self, name: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Keep a finished result."""
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         if path is not None:
             write_json(path, dict(result))

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 from simcse_cli.choices import Precision
 from simcse_cli.errors import UsageError
@@ -18,18 +18,6 @@ from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
 
 
-class _Fixed(Protocol):
-    """An encoder other than a transformer."""
-
-    name: str
-    dim: int
-
-    @property
-    def digest(self) -> str: ...
-
-    def encode(self, sentences: Any, *, progress: Any = None) -> Any: ...
-
-
 @dataclass(frozen=True)
 class OpenEncoder:
     """An encoder ready to be judged.
@@ -38,9 +26,6 @@ class OpenEncoder:
         name: what the row of a table is called.
         pooler: of a transformer; a dash for anything else.
         digest: of everything that determines the vectors but the precision.
-        dim: dimension of the vectors.
-        precision: arithmetic of a transformer.
-        encode: the function that the evaluation calls.
         postprocess: description of the post-processor, for result files.
     """
 
@@ -101,7 +86,10 @@ def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progre
     return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
 
 
-def _open_fixed(options: EncoderOptions, progress: Progress) -> _Fixed | None:
+def _open_fixed(
+    options: EncoderOptions, progress: Progress
+) -> PrecomputedVectors | BiLstmMax | WordAverage | None:
+    """Return the encoder that is not a transformer, if the options name one."""
     if options.embeddings is not None and options.sentences is not None:
         return PrecomputedVectors(options.embeddings, options.sentences)
     if options.vectors is None:

@@ -7,9 +7,9 @@ dev and test of STS-B and SICK-R.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -38,20 +38,13 @@ _NUMBER_SETS = {
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
 
-NliPart = Literal["SNLI train", "SNLI dev", "SNLI test", "MNLI train"]
-
-_COLUMN_FILES: dict[NliPart, tuple[str, ...]] = {
-    "SNLI train": ("SNLI/s{}.train",),
-    "SNLI dev": ("SNLI/s{}.dev",),
-    "SNLI test": ("SNLI/s{}.test",),
-    "MNLI train": ("MNLI/s{}.train", "MultiNLI/s{}.train"),
+_NLI_FILES = {
+    "SNLI train": ("SNLI/s{}.train", "snli_1.0_train.jsonl", "snli_train.jsonl"),
+    "SNLI dev": ("SNLI/s{}.dev", "snli_1.0_dev.jsonl", "snli_dev.jsonl"),
+    "SNLI test": ("SNLI/s{}.test", "snli_1.0_test.jsonl", "snli_test.jsonl"),
+    "MNLI train": ("MNLI/s{}.train", "MultiNLI/s{}.train", "multinli_1.0_train.jsonl", "mnli_train.jsonl"),
 }
-_JSON_FILES: dict[NliPart, tuple[str, ...]] = {
-    "SNLI train": ("snli_1.0_train.jsonl", "snli_train.jsonl"),
-    "SNLI dev": ("snli_1.0_dev.jsonl", "snli_dev.jsonl"),
-    "SNLI test": ("snli_1.0_test.jsonl", "snli_test.jsonl"),
-    "MNLI train": ("multinli_1.0_train.jsonl", "mnli_train.jsonl"),
-}
+"""Where each part may be: ``{}`` stands for 1 and 2, one file for each side, line by line."""
 
 
 def target_examples(data_dir: Path | str, task: str) -> list[Example]:
@@ -79,7 +72,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
         folders.append(resolve_senteval_dir(data_dir))
-    found = {part: _nli_part(part, folders) for part in get_args(NliPart)}
+    found = {part: _nli_part(patterns, folders) for part, patterns in _NLI_FILES.items()}
     missing = [part for part, pairs in found.items() if not pairs]
     if len(missing) == len(found):
         raise DataError(
@@ -125,16 +118,9 @@ def fit_postprocessor(
     source: str,
     progress: Progress | None = None,
 ) -> FittedPostProcessor:
-    """Encode the examples, fit on their vectors and return the result with its record.
+    """Encode the examples, all sentences or all pairs, and fit on their vectors.
 
-    Args:
-        processor: what to fit.
-        encode: the encoder.
-        examples: all sentences, or all pairs.
-        encoder: name of the encoder, for the record.
-        encoder_digest: of the encoder's weights and pooler, for the record.
-        source: what the examples are, for the record.
-        progress: told about long work.
+    Name and digest of the encoder and the source of the examples go into the record.
 
     Raises:
         ConfigError: the vectors do not suffice, or their dimension does not suit the processor.
@@ -151,45 +137,35 @@ def fit_postprocessor(
     return FittedPostProcessor(processor, FitRecord(encoder, encoder_digest, source, len(vectors)))
 
 
-def _nli_part(part: NliPart, folders: Sequence[Path]) -> list[Example]:
-    """Return the pairs of the first file that holds a part, or none."""
+def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
+    """Return the pairs of the first file found, or none."""
     for folder in folders:
-        for pattern in _COLUMN_FILES[part]:
+        for pattern in patterns:
             left, right = folder / pattern.format(1), folder / pattern.format(2)
-            if left.exists() and right.exists():
-                return _aligned_lines(left, right)
-        for name in _JSON_FILES[part]:
-            if (folder / name).exists():
-                return file_examples(folder / name)
+            if not (left.exists() and right.exists()):
+                continue
+            if left == right:
+                return file_examples(left)
+            sides = list(iter_lines(left)), list(iter_lines(right))
+            if len(sides[0]) != len(sides[1]):
+                raise DataError(
+                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; need as many"
+                )
+            return list(zip(*sides, strict=True))
     return []
-
-
-def _aligned_lines(left: Path, right: Path) -> list[Example]:
-    sides = list(iter_lines(left)), list(iter_lines(right))
-    if len(sides[0]) != len(sides[1]):
-        raise DataError(f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; need as many")
-    return list(zip(*sides, strict=True))
 
 
 @dataclass(frozen=True)
 class PostprocessPlan:
     """A saved post-processor to load, or a new one to fit.
 
-    Attributes:
-        label: how tables call it.
-        saved: its file, or None.
-        name: of a new one.
-        settings: of a new one.
-        source: what a new one is fitted on: ``nli``, ``target`` or a file; empty for a saved one.
-        sample: fit on at most this many examples.
-        seed: of the sample.
-        save_to: where a new one is written.
+    ``source`` is what a new one is fitted on: ``nli``, ``target`` or a file; at most ``sample`` examples of it.
     """
 
     label: str
     saved: Path | None = None
     name: Postprocess = Postprocess.WHITENING
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     source: str = ""
     sample: int | None = None
     seed: int = 42
@@ -197,7 +173,7 @@ class PostprocessPlan:
 
     @property
     def is_per_task(self) -> bool:
-        """Whether each task has a post-processor of its own."""
+        """Whether each task gets its own."""
         return self.source == TARGET
 
 
@@ -227,10 +203,13 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         require_file(options.fit, hint="--fit takes nli, target or a file of sentences or pairs")
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
     if number:
-        settings[_NUMBER_SETS[Postprocess(name)]] = _whole_number(number, options.postprocess)
-    label = f"{options.postprocess} ({Path(options.fit).name})"
+        if not number.isdecimal():
+            raise UsageError(
+                f"{options.postprocess}: {number!r} is not a whole number", option="--postprocess"
+            )
+        settings[_NUMBER_SETS[Postprocess(name)]] = int(number)
     return PostprocessPlan(
-        label,
+        f"{options.postprocess} ({Path(options.fit).name})",
         name=Postprocess(name),
         settings=settings,
         source=options.fit,
@@ -311,7 +290,7 @@ def _fit(
     encoder: OpenEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
     return fit_postprocessor(
-        create(plan.name, **(plan.settings or {})),
+        create(plan.name, **plan.settings),
         encoder.encode,
         sample_examples(examples, plan.sample, plan.seed),
         encoder=encoder.name,
@@ -331,9 +310,3 @@ def _plan_saved(path: Path, options: EncoderOptions) -> PostprocessPlan:
             f"{path} is fitted already; leave out --fit and --save-postprocess", option="--postprocess"
         )
     return PostprocessPlan(path.name, path)
-
-
-def _whole_number(text: str, place: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"{place}: {text!r} is not a whole number", option="--postprocess")
-    return int(text)

@@ -45,11 +45,6 @@ def stratified_folds(labels: Rows, n_folds: int, *, seed: int) -> list[Fold]:
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
     class by class in order of first appearance, the fold numbers are shuffled over the examples of the class.
 
-    Args:
-        labels: ``(N,)`` classes.
-        n_folds: at least 2; every class needs as many examples.
-        seed: of the shuffles.
-
     Raises:
         ValueError: a class has fewer examples than folds.
     """
@@ -79,7 +74,7 @@ def holdout_split(rows: Rows, share: float, *, seed: int) -> FitRows:
 
 
 def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[Rows]:
-    """Yield one permutation of the training rows per epoch, for a split's ``stream``."""
+    """Yield one permutation of the training rows per epoch, for the ``stream`` of a split."""
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)
     if n_drawn:

@@ -11,7 +11,7 @@ of a batch. Weights are ``(F, R*K, D)``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -53,14 +53,7 @@ def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floa
     return features
 
 
-class Optimizer(Protocol):
-    """Element-wise update of a weight tensor whose leading rows can be dropped."""
-
-    def step(self, weights: Tensor, gradient: Tensor) -> None:
-        """Update ``weights`` in place."""
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep the state of these leading rows only."""
+# Optimisers, written out because rows of their state must go when a finished model leaves the batch.
 
 
 class RmsProp:
@@ -72,12 +65,10 @@ class RmsProp:
         self._square = torch.zeros_like(weights)
 
     def step(self, weights: Tensor, gradient: Tensor) -> None:
-        """Update ``weights`` in place."""
         self._square.mul_(self.smoothing).addcmul_(gradient, gradient, value=1 - self.smoothing)
         weights.addcdiv_(gradient, self._square.sqrt().add_(self.epsilon), value=-self.learning_rate)
 
     def keep(self, rows: Tensor) -> None:
-        """Keep the state of these leading rows only."""
         self._square = self._square[rows]
 
 
@@ -92,7 +83,6 @@ class Adam:
         self._n_steps = 0
 
     def step(self, weights: Tensor, gradient: Tensor) -> None:
-        """Update ``weights`` in place."""
         self._n_steps += 1
         self._mean.lerp_(gradient, 1 - self.beta1)
         self._square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
@@ -100,7 +90,6 @@ class Adam:
         weights.addcdiv_(self._mean, root, value=-self.learning_rate / (1 - self.beta1**self._n_steps))
 
     def keep(self, rows: Tensor) -> None:
-        """Keep the state of these leading rows only."""
         self._mean, self._square = self._mean[rows], self._square[rows]
 
 
@@ -140,6 +129,15 @@ def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
     return torch.cat([layer.weight.detach(), layer.bias.detach()[:, None]], dim=1)
 
 
+def require_finite_weights(weights: Tensor, name: str) -> None:
+    """Raise TrainingError if the training of ``name`` diverged."""
+    if not weights.isfinite().all():
+        raise TrainingError(
+            f"{name} diverged: its weights are not finite",
+            hint="look at the vectors with `simcse analyze geometry`; very long ones overflow",
+        )
+
+
 def predict(weights: Tensor, design: Tensor) -> Tensor:
     """Return the most probable class: weights ``(..., K, D)`` and design ``(N, D)`` give ``(..., N)``."""
     return (weights @ design.T).argmax(dim=-2)
@@ -160,9 +158,9 @@ def fit_linear(
     Args:
         design: ``(N, D)`` features, the constant last.
         labels: ``(N,)`` classes.
-        splits: training and dev rows of the ``F`` splits.
+        splits: the ``F`` splits.
         penalties: ``(F, R)``; L2 weight decay added to the gradient of the mean cross-entropy.
-        settings: optimiser, batches and stopping rule.
+        settings: how each model is trained.
         n_classes: ``K``.
         task: advanced by one for every model that stops.
 
@@ -205,7 +203,7 @@ class _Cohort:
         self._weights = start.repeat(n_splits, n_penalties, 1)
         decay = torch.from_numpy(penalties).float().repeat_interleave(n_classes, dim=1)
         self._decay = decay[:, :, None]
-        self._optimizer: Optimizer = OPTIMIZERS[settings.optimizer](self._weights)
+        self._optimizer = OPTIMIZERS[settings.optimizer](self._weights)
         self._active = list(range(n_splits))
         self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
         self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
@@ -221,14 +219,12 @@ class _Cohort:
         epoch = 0
         while self._active and epoch <= settings.max_epoch:
             for _ in range(settings.epoch_size):
-                self._pass(torch.from_numpy(next(orders)))
+                order = torch.from_numpy(next(orders))
+                for start in range(0, len(order), settings.batch_size):
+                    self._step(self._rows[:, order[start : start + settings.batch_size]])
             epoch += settings.epoch_size
             task.advance(self._judge())
         task.advance(int(self._running().sum()))
-
-    def _pass(self, order: Tensor) -> None:
-        for start in range(0, len(order), self._settings.batch_size):
-            self._step(self._rows[:, order[start : start + self._settings.batch_size]])
 
     def _step(self, rows: Tensor) -> None:
         """Make one update; ``rows`` is ``(F, B)``."""
@@ -246,11 +242,7 @@ class _Cohort:
 
     def _judge(self) -> int:
         """Score the dev rows, keep improved weights, drop finished splits; return how many models stopped."""
-        if not self._weights.isfinite().all():
-            raise TrainingError(
-                "the probe diverged: its weights are not finite",
-                hint="look at the vectors with `simcse analyze geometry`; very long ones overflow",
-            )
+        require_finite_weights(self._weights, "the probe")
         before = self._running()
         models = self._by_model(self._weights)
         for position, split in enumerate(self._active):
@@ -262,14 +254,11 @@ class _Cohort:
             self.best_weights[split, better] = models[position, better]
             self._failures[split] += ~better
         after = self._running()
-        self._drop_finished(after)
+        kept = [position for position, split in enumerate(self._active) if after[split].any()]
+        if len(kept) < len(self._active):
+            index = torch.tensor(kept, dtype=torch.long)
+            self._active = [self._active[position] for position in kept]
+            self._rows, self._weights = self._rows[index], self._weights[index]
+            self._decay = self._decay[index]
+            self._optimizer.keep(index)
         return int(before.sum() - after.sum())
-
-    def _drop_finished(self, running: NDArray[np.bool_]) -> None:
-        kept = [position for position, split in enumerate(self._active) if running[split].any()]
-        if len(kept) == len(self._active):
-            return
-        index = torch.tensor(kept, dtype=torch.long)
-        self._active = [self._active[position] for position in kept]
-        self._rows, self._weights, self._decay = self._rows[index], self._weights[index], self._decay[index]
-        self._optimizer.keep(index)

@@ -42,8 +42,6 @@ from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report,
 from simcse_cli.progress import Progress, SilentProgress
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
-
-
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
 _LOADER_BATCH = 1024
 _LONGEST_NAME = 200  # it becomes the name of a folder
@@ -246,13 +244,11 @@ class _MtebEncoder:
         return self._encode([text for batch in inputs for text in batch["text"]])
 
     def similarity(self, left: Any, right: Any) -> Any:
-        """Return the cosine of every row of ``left`` with every row of ``right``."""
         from mteb.similarity_functions import cos_sim
 
         return cos_sim(left, right)
 
     def similarity_pairwise(self, left: Any, right: Any) -> Any:
-        """Return the cosine of row i with row i."""
         from mteb.similarity_functions import pairwise_cos_sim
 
         return pairwise_cos_sim(left, right)

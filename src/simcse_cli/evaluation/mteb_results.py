@@ -1,6 +1,6 @@
 """Scores of MTEB tasks and their averages; the running is in ``mteb_adapter``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,6 @@ class MtebTaskScore:
         return "local" if self.dataset_revision.startswith(LOCAL_REVISION) else "hub"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task's entry of the result file."""
         return {
             "category": self.category,
             "metric": self.metric,
@@ -69,20 +68,22 @@ class MtebResult:
         present = sorted(set(self.categories.values()), key=lambda name: (_rank(name), name))
         return {name: [task for task in self.tasks if self.categories[task] == name] for name in present}
 
-    def mean(self, tasks: Sequence[str]) -> float | None:
-        """Return the plain mean over those of ``tasks`` that have a score."""
-        scores = [score for task in tasks if (score := self.score(task)) is not None]
+    def scores(self, tasks: Iterable[str]) -> list[float]:
+        """Return the scores of those of ``tasks`` that have one."""
+        return [score for task in tasks if (score := self.score(task)) is not None]
+
+    def mean(self, tasks: Iterable[str]) -> float | None:
+        scores = self.scores(tasks)
         return float(np.mean(scores)) if scores else None
 
     @property
     def average(self) -> float | None:
         """Mean over datasets, not over categories (the papers' "Avg." when all 56 datasets are scored)."""
-        return self.mean(list(self.tasks))
+        return self.mean(self.tasks)
 
     @property
     def n_scored(self) -> int:
-        """Number of tasks with a score."""
-        return sum(self.score(task) is not None for task in self.tasks)
+        return len(self.scores(self.tasks))
 
     def to_json(self, **facts: Any) -> dict[str, Any]:
         """Return the result as one JSON object (``docs/evaluation.md``, MTEB)."""
@@ -95,7 +96,7 @@ class MtebResult:
             "categories": {
                 name: {
                     "n_tasks": len(tasks),
-                    "n_scored": sum(self.score(task) is not None for task in tasks),
+                    "n_scored": len(self.scores(tasks)),
                     "score": self.mean(tasks),
                 }
                 for name, tasks in self.category_tasks().items()

@@ -129,7 +129,6 @@ def collect_result(
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
-    """Return the result for the test predictions of every outer split."""
     accuracies = [
         float((found == labels[fold.test]).mean()) for found, fold in zip(predictions, outer, strict=True)
     ]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
-from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.correlation import Floats, pearson
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
@@ -24,6 +23,7 @@ from simcse_cli.evaluation.linear import (
     difference_and_product,
     initial_weights,
     require_finite,
+    require_finite_weights,
     with_constant,
 )
 from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
@@ -91,17 +91,7 @@ def fit_regressor(
     One linear layer and a softmax over five grades, mean squared error over all entries, Adam without
     weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
     taken; training ends when it has failed to rise four times (never reset) or after more than 1,000
-    passes. The best model predicts.
-
-    Args:
-        train: pairs to fit.
-        dev: pairs that decide when to stop.
-        test: pairs to predict.
-        progress: shows the rounds.
-        name: what the progress shows.
-
-    Returns:
-        Predictions in 1 .. 5.
+    passes. The best model predicts, in 1 .. 5.
 
     Raises:
         DataError: vectors are not finite.
@@ -119,11 +109,7 @@ def fit_regressor(
                 _pass(weights, optimizer, design, targets, torch.from_numpy(next(orders)))
                 task.advance()
             epoch += EPOCHS_PER_ROUND
-            if not weights.isfinite().all():
-                raise TrainingError(
-                    f"{name} diverged: its weights are not finite",
-                    hint="look at the vectors with `simcse analyze geometry`; very long ones overflow",
-                )
+            require_finite_weights(weights, name)
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
                 best, best_weights = score, weights.clone()
@@ -151,12 +137,6 @@ def with_regressor(
     result: StsResult, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
 ) -> StsResult:
     """Return the result with the cosines of STS-B and SICK-R replaced by a trained regressor's predictions.
-
-    Args:
-        result: of the test split.
-        encode: the encoder that gave it.
-        data_dir: SentEval folder with all three splits of both tasks.
-        progress: shows the training.
 
     Raises:
         DataError: a training or dev file is missing.

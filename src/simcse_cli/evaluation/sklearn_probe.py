@@ -55,8 +55,7 @@ def run_sklearn_probe(
     dev_scores, choices, predictions = [], [], []
     with progress.task(description, total=len(outer)) as task:
         for fold in outer:
-            pipeline, rows = _pipeline(fold.train, dev_rows, max_iterations)
-            _fit(pipeline, features[rows], labels[rows], max_iterations)
+            pipeline = _fit(features, labels, fold.train, dev_rows, max_iterations)
             classifier = pipeline[-1]
             dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
             choices.append(float(classifier.C_))
@@ -65,9 +64,12 @@ def run_sklearn_probe(
     return collect_result(labels, outer, predictions, dev_accuracies=dev_scores, penalties=choices)
 
 
-def _pipeline(train: Rows, dev_rows: Rows | None, max_iterations: int) -> tuple[Any, Rows]:
-    """Return an unfitted pipeline and the rows to fit it on."""
+def _fit(
+    features: NDArray[np.floating], labels: Rows, train: Rows, dev_rows: Rows | None, max_iterations: int
+) -> Any:
+    """Return the fitted pipeline; its last step is the classifier."""
     try:
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegressionCV
         from sklearn.model_selection import PredefinedSplit, StratifiedKFold
         from sklearn.pipeline import make_pipeline
@@ -88,16 +90,10 @@ def _pipeline(train: Rows, dev_rows: Rows | None, max_iterations: int) -> tuple[
         max_iter=max_iterations,
         use_legacy_attributes=False,
     )
-    return make_pipeline(StandardScaler(), classifier), rows
-
-
-def _fit(pipeline: Any, features: NDArray[np.floating], labels: Rows, max_iterations: int) -> None:
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:
-            pipeline.fit(features, labels)
+            return make_pipeline(StandardScaler(), classifier).fit(features[rows], labels[rows])
         except ConvergenceWarning as error:
             raise TrainingError(
                 f"LogisticRegressionCV did not converge in {max_iterations} iterations",

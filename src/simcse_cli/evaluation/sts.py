@@ -18,7 +18,7 @@ from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, r
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_sts, suite_intervals
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct
+from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.files import sha256_file
 from simcse_cli.predictions import PairScores, SubsetPairs
 from simcse_cli.progress import Progress, SilentProgress
@@ -48,7 +48,6 @@ class StsSetting:
 
     @property
     def metric(self) -> Metric:
-        """The correlation that is the score."""
         return self.metrics[0]
 
 
@@ -87,13 +86,12 @@ def resolve_setting(
 
 @dataclass(frozen=True)
 class SubsetScore:
-    """Predicted and gold similarity of one subset, with its correlations."""
+    """Predicted and gold similarity of one subset."""
 
     predicted: Floats
     gold: Floats
 
     def correlation(self, metric: Metric) -> float | None:
-        """Return the subset's own correlation."""
         return correlate(metric, self.predicted, self.gold)
 
 
@@ -112,7 +110,6 @@ class StsTaskScore:
 
     @property
     def n_pairs(self) -> int:
-        """Number of scored pairs."""
         return sum(len(subset.gold) for subset in self.subsets.values())
 
     def score(self, metric: Metric, aggregation: Aggregation) -> float | None:
@@ -120,7 +117,6 @@ class StsTaskScore:
         return aggregate(metric, aggregation, self.pairs)
 
     def to_json(self, metric: Metric, aggregation: Aggregation) -> dict[str, Any]:
-        """Return the task's entry of the result file."""
         by_metric = {m.value: {a.value: self.score(m, a) for a in Aggregation} for m in Metric}
         return {
             "n_pairs": self.n_pairs,
@@ -146,7 +142,6 @@ class StsResult:
     n_sentences: int
 
     def scores(self) -> dict[str, float | None]:
-        """Return the score of every task asked for."""
         return {
             name: None if task is None else task.score(self.metric, self.aggregation)
             for name, task in self.tasks.items()
@@ -230,9 +225,9 @@ def evaluate_sts(
     """Score an encoder on the STS tasks.
 
     Args:
-        encode: maps sentences to vectors; called once with all distinct sentences of all tasks.
+        encode: called once with all distinct sentences of all tasks.
         data_dir: SentEval folder.
-        tasks: task names in the order of the result.
+        tasks: in the order of the result.
         metric: which correlation is the score.
         aggregation: how the subsets of a year become one score.
         split: ``test``; ``dev`` exists for STS-B and SICK-R only.
@@ -271,11 +266,6 @@ def evaluate_per_task(
 ) -> StsResult:
     """Return one result over all tasks, each scored on its own, as post-processing fitted on the target needs.
 
-    Args:
-        evaluate: scores a single task.
-        tasks: task names in the order of the result.
-        progress: gets a warning for every task whose data are missing.
-
     Raises:
         DataError: no task can be scored.
     """
@@ -299,7 +289,7 @@ def evaluate_per_task(
     )
 
 
-def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> SuiteIntervals:
+def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES) -> SuiteIntervals:
     """Return the intervals under the result's own metric and aggregation."""
     return suite_intervals(
         {
@@ -309,7 +299,6 @@ def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES, seed: in
                 metric=result.metric,
                 aggregation=result.aggregation,
                 n_resamples=n_resamples,
-                seed=seed,
             )
             for name, task in result.tasks.items()
             if task is not None
@@ -357,14 +346,3 @@ def sts_key(data_dir: Path | str, tasks: Sequence[str], split: Split, setting: S
         "regressor": setting.regressor,
         "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
     }
-
-
-def evaluate_cached(
-    evaluate: Callable[[], StsResult], cache: EvaluationCache, key: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the result object without facts of the encoder, from the cache where it is finished."""
-    kept = cache.load_result("sts", key)
-    if kept is None:
-        kept = evaluate().to_json()
-        cache.save_result("sts", key, kept)
-    return kept

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +22,6 @@ from simcse_cli.evaluation.options import EncoderOptions, StsOptions, TransferOp
 from simcse_cli.evaluation.regressor import with_regressor
 from simcse_cli.evaluation.sts import (
     StsResult,
-    StsSetting,
-    evaluate_cached,
     evaluate_per_task,
     evaluate_sts,
     read_available_tasks,
@@ -72,17 +69,9 @@ def eval_sts(
     per_subset: bool = False,
     force: bool = False,
 ) -> Evaluation | None:
-    """Score STS.
+    """Score STS; None where only the sentences were to be written.
 
-    Args:
-        encoder: which encoder.
-        options: what is scored, and how.
-        progress: told about the work.
-        per_subset: add a table of the subsets.
-        force: overwrite the files that options name.
-
-    Returns:
-        None where only the sentences were to be written.
+    ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
     if options.split not in ("train", "dev", "test", "all"):
         raise UsageError("need train, dev, test or all", option="--split")
@@ -99,24 +88,36 @@ def eval_sts(
     tasks = parse_tasks(options.tasks, STS_TASKS)
     if options.tasks is None and split != "test":
         tasks = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
-    run = partial(_run_sts, data_dir=data_dir, setting=setting, split=split, progress=progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
-    if options.checkpoints:
-        check_checkpoints(
-            encoder,
-            {
-                "--ci": options.ci,
-                "--save-scores": options.save_scores,
-                "--write-sentences": options.write_sentences,
-            },
+    def run(encode: Encode, tasks: Sequence[str]) -> StsResult:
+        result = evaluate_sts(
+            encode,
+            data_dir,
+            tasks=tasks,
+            metric=setting.metric,
+            aggregation=setting.aggregation,
+            split=split,
+            progress=progress,
         )
+        return with_regressor(result, encode, data_dir, progress=progress) if setting.regressor else result
+
+    if options.checkpoints:
+        others = {
+            "--ci": options.ci,
+            "--save-scores": options.save_scores,
+            "--write-sentences": options.write_sentences,
+        }
+        check_checkpoints(encoder, others)
         key = sts_key(data_dir, tasks, split, setting)
         folder = cache_folder(options.cache_dir, options.cache, progress)
 
         def score(opened: OpenEncoder) -> dict[str, Any]:
             cache = EvaluationCache(folder, opened.cache_key)
-            kept = evaluate_cached(lambda: run(opened.encode, tasks=tasks), cache, key)
+            kept = cache.load_result("sts", key)
+            if kept is None:
+                kept = run(opened.encode, tasks).to_json()
+                cache.save_result("sts", key, kept)
             return {**opened.facts(), **recorded, **kept}
 
         report, payload = evaluate_checkpoints(encoder, score, sts_view, progress)
@@ -129,11 +130,11 @@ def eval_sts(
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
         for_task = per_task_postprocess(opened, plan, data_dir, progress)
-        result = evaluate_per_task(lambda task: run(for_task(task), tasks=(task,)), tasks, progress=progress)
+        result = evaluate_per_task(lambda task: run(for_task(task), (task,)), tasks, progress=progress)
         opened = per_task_name(opened, plan)
     else:
         opened = with_postprocess(opened, plan, data_dir, progress, force=force)
-        result = run(opened.encode, tasks=tasks)
+        result = run(opened.encode, tasks)
 
     reports = [
         sts_report(replace(result, metric=each), opened.name, opened.pooler) for each in setting.metrics
@@ -193,38 +194,13 @@ def eval_transfer(
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, or all.
-
-    Raises:
-        UsageError: a name is unknown; the nearest one is suggested.
-    """
+    """Return the tasks of a comma-separated list, or all; UsageError names the nearest of an unknown one."""
     if text is None:
         return known
     try:
         return find_tasks(text, known)
     except ValueError as error:
         raise UsageError(str(error), option="--tasks") from None
-
-
-def _run_sts(
-    encode: Encode,
-    *,
-    data_dir: Path,
-    tasks: Sequence[str],
-    setting: StsSetting,
-    split: Split,
-    progress: Progress,
-) -> StsResult:
-    result = evaluate_sts(
-        encode,
-        data_dir,
-        tasks=tasks,
-        metric=setting.metric,
-        aggregation=setting.aggregation,
-        split=split,
-        progress=progress,
-    )
-    return with_regressor(result, encode, data_dir, progress=progress) if setting.regressor else result
 
 
 def write_sts_sentences(

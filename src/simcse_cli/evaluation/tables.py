@@ -1,6 +1,6 @@
 """The tables of `simcse eval`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,15 +42,25 @@ class CheckpointView:
     notes: Sequence[str]
 
 
+def _score_columns(tasks: Iterable[str]) -> list[Column]:
+    return [Column(task, label(task), "score") for task in tasks]
+
+
+def _category_columns(categories: Iterable[str]) -> list[Column]:
+    return [Column(name, _SHORT_CATEGORIES.get(name, name), "score") for name in categories]
+
+
+def _missing_notes(missing: Mapping[str, str]) -> list[str]:
+    return [f"{task} missing: {reason}" for task, reason in missing.items()]
+
+
 def sts_report(result: StsResult, name: str, pooler: str) -> Report:
     """Return the one-row table of the papers: seven tasks and their average."""
-    columns = [Column("model"), *(Column(t, label(t), "score") for t in result.tasks)]
-    notes = [f"{task} missing: {reason}" for task, reason in result.missing.items()]
     return Report(
         f"STS, {result.split} sets: {result.metric} x100, aggregation {result.aggregation}, pooler {pooler}",
-        [*columns, _AVERAGE],
+        [Column("model"), *_score_columns(result.tasks), _AVERAGE],
         [{"model": name, **result.scores(), "average": result.average}],
-        notes,
+        _missing_notes(result.missing),
     )
 
 
@@ -67,9 +77,7 @@ def subset_report(result: StsResult) -> Report:
 
 def sts_view(result: dict[str, Any], run: str) -> CheckpointView:
     """Return how checkpoints are shown: the tasks and their average, which marks the best."""
-    columns = [Column(task, label(task), "score") for task in result["tasks"]]
-    notes = [f"{task} missing: {reason}" for task, reason in result["missing"].items()]
-    notes.append("best: highest average")
+    notes = [*_missing_notes(result["missing"]), "best: highest average"]
     if result["split"] == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
 
@@ -80,7 +88,7 @@ def sts_view(result: dict[str, Any], run: str) -> CheckpointView:
     return CheckpointView(
         "average",
         f"STS along {run}, {result['split']} sets: {result['metric']} x100, aggregation {result['aggregation']}",
-        [*columns, _AVERAGE],
+        [*_score_columns(result["tasks"]), _AVERAGE],
         row,
         notes,
     )
@@ -88,13 +96,12 @@ def sts_view(result: dict[str, Any], run: str) -> CheckpointView:
 
 def transfer_report(result: TransferResult, name: str, pooler: str) -> Report:
     """Return the table of the papers: test accuracies of the tasks, their average, and the dev accuracies."""
-    columns = [Column(task, label(task), "score") for task in result.tasks]
     test = {task: score.accuracy for task, score in result.tasks.items()}
     dev = {task: score.dev_accuracy for task, score in result.tasks.items()}
     mrpc = result.tasks.get("MRPC")
     return Report(
         f"Transfer: accuracy x100, {result.protocol} protocol, {result.probe} probe, pooler {pooler}",
-        [Column("model"), *columns, _AVERAGE],
+        [Column("model"), *_score_columns(result.tasks), _AVERAGE],
         [
             {"model": f"{name} (dev)", **dev, "average": result.average_dev},
             {"model": name, **test, "average": result.average},
@@ -105,7 +112,6 @@ def transfer_report(result: TransferResult, name: str, pooler: str) -> Report:
 
 def transfer_view(result: dict[str, Any], run: str) -> CheckpointView:
     """Return how checkpoints are shown: test accuracies, and the mean dev accuracy that marks the best."""
-    columns = [Column(task, label(task), "score") for task in result["tasks"]]
 
     def row(result: dict[str, Any]) -> dict[str, Any]:
         accuracies = {task: score["accuracy"] for task, score in result["tasks"].items()}
@@ -114,7 +120,7 @@ def transfer_view(result: dict[str, Any], run: str) -> CheckpointView:
     return CheckpointView(
         "average_dev",
         f"Transfer along {run}: accuracy x100, {result['protocol']} protocol, {result['probe']} probe",
-        [*columns, _AVERAGE, Column("average_dev", "Avg. dev", "score")],
+        [*_score_columns(result["tasks"]), _AVERAGE, Column("average_dev", "Avg. dev", "score")],
         row,
         ["best: highest mean dev accuracy"],
     )
@@ -139,25 +145,21 @@ def mteb_task_report(result: MtebResult, name: str) -> Report:
         Column("score", name, "score"),
         Column("data"),
     ]
-    notes = [f"{task} missing: {reason}" for task, reason in result.missing.items()]
-    return Report(f"MTEB tasks, mteb {result.mteb_version}, main scores x100", columns, rows, notes)
+    title = f"MTEB tasks, mteb {result.mteb_version}, main scores x100"
+    return Report(title, columns, rows, _missing_notes(result.missing))
 
 
 def mteb_category_report(result: MtebResult, name: str) -> Report:
     """Return the row of the papers: the mean of each category and the mean over all datasets."""
     categories = result.category_tasks()
-    columns = [Column("model"), *(Column(c, _SHORT_CATEGORIES.get(c, c), "score") for c in categories)]
-    row = {"model": name, "average": result.average} | {
-        c: result.mean(tasks) for c, tasks in categories.items()
-    }
+    means = {category: result.mean(tasks) for category, tasks in categories.items()}
     counts = ", ".join(
-        f"{category} {sum(result.score(task) is not None for task in tasks)}/{len(tasks)}"
-        for category, tasks in categories.items()
+        f"{category} {len(result.scores(tasks))}/{len(tasks)}" for category, tasks in categories.items()
     )
     return Report(
         "MTEB averages over datasets",
-        [*columns, _AVERAGE],
-        [row],
+        [Column("model"), *_category_columns(categories), _AVERAGE],
+        [{"model": name, **means, "average": result.average}],
         [f"datasets scored: {counts}; Avg. is the mean over these {result.n_scored}, not over categories"],
     )
 
@@ -165,7 +167,6 @@ def mteb_category_report(result: MtebResult, name: str) -> Report:
 def mteb_view(result: dict[str, Any], run: str) -> CheckpointView:
     """Return how checkpoints are shown: the means of categories and over all datasets, which marks the best."""
     categories = list(result["categories"])
-    columns = [Column(name, _SHORT_CATEGORIES.get(name, name), "score") for name in categories]
 
     def row(result: dict[str, Any]) -> dict[str, Any]:
         means = {name: result["categories"][name]["score"] for name in categories}
@@ -174,7 +175,7 @@ def mteb_view(result: dict[str, Any], run: str) -> CheckpointView:
     return CheckpointView(
         "average",
         f"MTEB along {run}, mteb {result['mteb_version']}: averages over datasets x100",
-        [*columns, _AVERAGE],
+        [*_category_columns(categories), _AVERAGE],
         row,
         [
             f"best: highest mean over the {result['n_scored']} datasets with a score of {result['n_tasks']}",

@@ -4,8 +4,9 @@ Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_accuracy, suite_intervals
+from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_accuracy, suite_intervals
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
@@ -50,7 +51,6 @@ class TransferScore:
         return np.asarray(self.gold == self.predicted)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task's entry of the result file."""
         f1 = {} if self.f1 is None else {"f1": self.f1}
         return {
             "dev_accuracy": self.dev_accuracy,
@@ -107,9 +107,9 @@ def evaluate_transfer(
     """Score an encoder on transfer tasks.
 
     Args:
-        encode: maps sentences to vectors; called once per task with its distinct sentences.
+        encode: called once per task with its distinct sentences.
         data_dir: SentEval folder.
-        tasks: task names in the order of the result.
+        tasks: in the order of the result.
         protocol: folds and training of the classifier; with ``sklearn`` only its number of outer folds
             counts.
         probe: the original classifier, or scikit-learn's.
@@ -139,11 +139,7 @@ def evaluate_transfer(
 
 
 def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
-    """Do nothing if every file of the tasks is there.
-
-    Raises:
-        DataError: files are missing; names all of them and the tasks that can be scored.
-    """
+    """Raise DataError if files are missing: names all of them, and the tasks that can be scored."""
     missing = missing_transfer_files(data_dir, tuple(tasks))
     if not missing:
         return
@@ -177,14 +173,33 @@ def score_transfer_task(
     kept = cache.load_result(task.name, key)
     if kept is not None:
         progress.info(f"{task.name}: kept from an earlier call")
-        return _restore(task, kept)
+        rows = {name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
+        penalties = tuple(kept["penalties"])
+        return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
     outer, dev_rows = outer_splits(task, settings)
-    features = _features(task, cache.embed(task.name, task.sentences, encode))
+    features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
+    if task.right:
+        n = len(task.left)
+        features = difference_and_product(features[:n], features[n:])
+    require_finite(features, task.name)
+    run: Callable[..., ProbeResult] = (
+        run_sklearn_probe if probe is Probe.SKLEARN else partial(run_probe, settings=settings)
+    )
+    description = f"{task.name} probe"
     try:
-        result = _run(probe, features, task, outer, dev_rows, settings, progress)
+        result = run(
+            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=description
+        )
     except TrainingError as error:
         raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
-    cache.save_result(task.name, key, _record(result))
+    record = {
+        "dev_accuracy": result.dev_accuracy,
+        "accuracy": result.accuracy,
+        "penalties": list(result.penalties),
+        "test_rows": _pack(result.test_rows),
+        "predictions": _pack(result.predictions),
+    }
+    cache.save_result(task.name, key, record)
     return _score(task, result)
 
 
@@ -211,15 +226,10 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     return [Fold(rows, task.rows("test"))], None
 
 
-def transfer_intervals(
-    result: TransferResult, *, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> SuiteIntervals:
+def transfer_intervals(result: TransferResult) -> SuiteIntervals:
     """Return the intervals of the test accuracies."""
     return suite_intervals(
-        {
-            name: resample_accuracy(name, score.correct, n_resamples=n_resamples, seed=seed)
-            for name, score in result.tasks.items()
-        }
+        {name: resample_accuracy(name, score.correct) for name, score in result.tasks.items()}
     )
 
 
@@ -229,47 +239,6 @@ def transfer_predictions(result: TransferResult) -> dict[str, TaskPredictions]:
         name: TaskPredictions(score.gold, score.predicted, score.left, score.right)
         for name, score in result.tasks.items()
     }
-
-
-def _features(task: TransferTask, vectors: NDArray[np.float32]) -> NDArray[np.floating]:
-    n = len(task.left)
-    features = difference_and_product(vectors[:n], vectors[n:]) if task.right else vectors
-    return require_finite(features, task.name)
-
-
-def _run(
-    probe: Probe,
-    features: NDArray[np.floating],
-    task: TransferTask,
-    outer: Sequence[Fold],
-    dev_rows: Rows | None,
-    settings: ProbeSettings,
-    progress: Progress,
-) -> ProbeResult:
-    description = f"{task.name} probe"
-    if probe is Probe.SKLEARN:
-        return run_sklearn_probe(
-            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=description
-        )
-    return run_probe(
-        features, task.labels, outer, settings, dev_rows=dev_rows, progress=progress, description=description
-    )
-
-
-def _record(result: ProbeResult) -> dict[str, Any]:
-    return {
-        "dev_accuracy": result.dev_accuracy,
-        "accuracy": result.accuracy,
-        "penalties": list(result.penalties),
-        "test_rows": _pack(result.test_rows),
-        "predictions": _pack(result.predictions),
-    }
-
-
-def _restore(task: TransferTask, record: dict[str, Any]) -> TransferScore:
-    unpacked = {name: np.array(record[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
-    penalties = tuple(record["penalties"])
-    return _score(task, ProbeResult(record["dev_accuracy"], record["accuracy"], penalties, **unpacked))
 
 
 def _pack(values: NDArray[np.int64]) -> str:
