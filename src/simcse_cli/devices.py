@@ -69,19 +69,17 @@ def no_autocast(device: torch.device) -> torch.autocast:
 
 @dataclass(frozen=True)
 class RngState:
-    """State of PyTorch's random generators on the CPU and on one CUDA device."""
+    """State of PyTorch's random generators on the CPU and one CUDA device; restored, dropout masks repeat."""
 
     cpu: Tensor
     cuda: Tensor | None
 
     @classmethod
     def of(cls, device: torch.device) -> "RngState":
-        """Return the present state."""
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         return cls(torch.get_rng_state(), cuda)
 
     def restore(self, device: torch.device) -> None:
-        """Make it the present state again, so that the next dropout masks repeat."""
         torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state(self.cuda, device)

@@ -69,3 +69,9 @@ class MissingExtraError(SimcseError):
             f"{purpose} needs the package {package}, which is not installed",
             hint=f"pip install 'simcse-cli[{extra}]'",
         )
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of a foreign error's message, or its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -43,13 +43,12 @@ def info_nce(
         ValueError: shapes do not match, or temperature or alpha is not above 0.
     """
     check_pairs(anchors, positives, temperature)
-    if hard_negatives is not None:
-        _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
     n_rows = len(anchors)
     labels = torch.arange(n_rows, device=anchors.device)
     logits = similarity_matrix(anchors, positives, similarity) / temperature  # (N, N)
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
     if hard_negatives is not None:
+        _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature  # (N, S * N)
         own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         own = own.repeat(1, len(hard_negatives) // n_rows)

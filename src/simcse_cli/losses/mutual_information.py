@@ -40,13 +40,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
         raise ValueError("a batch of one sentence has no negative pair: need at least 2 sentences")
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
     own = functional.one_hot(owners, n_sentences).to(torch.bool)
-    n_tokens, scale = _token_share(scores)
+    totals = sum_over_processes(scores.new_tensor([float(len(scores)), 1.0]))
+    n_tokens, n_processes = totals[0].clamp_min(1.0), totals[1]
     positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~own, 0.0).sum() / n_tokens
     negative = (functional.softplus(scores) - math.log(2)).masked_fill(own, 0.0).sum()
-    return scale * (negative / (n_tokens * (n_sentences - 1)) - positive)
-
-
-def _token_share(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of tokens on all processes, and the number of processes, as scalars."""
-    totals = sum_over_processes(scores.new_tensor([float(len(scores)), 1.0]))
-    return totals[0].clamp_min(1.0), totals[1]
+    return n_processes * (negative / (n_tokens * (n_sentences - 1)) - positive)

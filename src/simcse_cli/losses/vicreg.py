@@ -11,8 +11,6 @@ from simcse_cli.losses.barlow_twins import checked_views, off_diagonal_squares
 
 
 class VicregTerms(NamedTuple):
-    """The three terms of VICReg, scalars."""
-
     invariance: Tensor
     variance: Tensor
     covariance: Tensor

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files import require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import Progress, SilentProgress
@@ -80,7 +80,6 @@ class BiLstmMax:
         return sha256("".join(parts).encode()).hexdigest()
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
-        """Return one vector per sentence."""
         begin, end = MARKERS[self.version]
         tokens = [[t for t in (begin, *sentence.split(), end) if t in self.vectors] for sentence in sentences]
         self.vectors.load([token for row in tokens for token in row])
@@ -114,8 +113,9 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{path} cannot be read safely ({reason})", hint=_CHECKPOINT_HINT) from error
+        raise CheckpointError(
+            f"{path} cannot be read safely ({reason_of(error)})", hint=_CHECKPOINT_HINT
+        ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no state dict", hint=_CHECKPOINT_HINT)
     return state

@@ -69,12 +69,10 @@ class SentenceEncoder(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The transformer's configuration."""
         return self.backbone.config
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
         return next(self.parameters()).device
 
     @property
@@ -123,8 +121,7 @@ class SentenceEncoder(nn.Module):
         """Return the embedding for a pooled vector: through the head where it applies in the current mode."""
         if self.head is None or (self.head_use is HeadUse.TRAIN_ONLY and not self.training):
             return pooled
-        embedding: Tensor = self.head(pooled)
-        return embedding
+        return self.head(pooled)  # type: ignore[no-any-return]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
@@ -157,9 +154,7 @@ class SentenceEncoder(nn.Module):
         packed = self._packed()
         if packed is not None and max(map(len, rows)) <= packed.max_tokens:
             return self.apply_head(packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype))
-        ids, mask = pad(rows, self.pad_id, self.device)
-        embeddings: Tensor = self(ids, mask)
-        return embeddings
+        return self(*pad(rows, self.pad_id, self.device))  # type: ignore[no-any-return]
 
     def embed_with_states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""
@@ -172,10 +167,8 @@ class SentenceEncoder(nn.Module):
         limit = min(max_length or self.max_length, self.max_length)
         fast = self._tokenizer_cut_at(limit)
         if fast is None:
-            ids: list[list[int]] = self.tokenizer(list(sentences), truncation=True, max_length=limit)[
-                "input_ids"
-            ]
-            return ids
+            encoded = self.tokenizer(list(sentences), truncation=True, max_length=limit)
+            return encoded["input_ids"]  # type: ignore[no-any-return]
         return [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
 
     def _tokenizer_cut_at(self, limit: int) -> Tokenizer | None:

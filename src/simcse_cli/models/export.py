@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, OutputError
@@ -23,7 +23,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.padding import pad
-from simcse_cli.models.poolers import POOLERS, PoolerSpec, Reduction, pool, without_head
+from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
 from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 
@@ -34,7 +34,6 @@ PROBE_SENTENCES = (
     "Grüße aus Köln, 42 times over: naïve café, résumé & co.",
 )
 PROBE_TOLERANCE = 1e-5
-_ST = "sentence_transformers.models."
 CNN_FOLDER = "1_CNN"
 
 
@@ -77,38 +76,41 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     return pooler
 
 
-def _dense_config(head: MlpHead) -> dict[str, Any]:
+def _write_module(
+    folder: Path,
+    config: dict[str, Any],
+    weights: Mapping[str, Tensor],
+    *,
+    prefix: str = "",
+    config_name: str = "config.json",
+) -> None:
+    """Write a module of sentence-transformers: its configuration and its weights."""
+    folder.mkdir()
+    write_json(folder / config_name, config)
+    tensors = {prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(tensors, folder / "model.safetensors")
+
+
+def _write_dense(head: MlpHead, folder: Path) -> None:
     activation = "torch.nn.modules.activation.Tanh" if head.tanh else "torch.nn.modules.linear.Identity"
-    return {
+    config = {
         "in_features": head.dense.in_features,
         "out_features": head.dense.out_features,
         "bias": head.dense.bias is not None,
         "activation_function": activation,
     }
+    _write_module(folder, config, head.dense.state_dict(), prefix="linear.")
 
 
-def _layer_weights(spec: PoolerSpec, n_layers: int) -> torch.Tensor:
-    """Return the weight of every hidden state, embedding output first."""
-    weights = torch.zeros(n_layers + 1)
-    for layer in spec.layers:
-        weights[layer] += 1.0
-    return weights
-
-
-def _write_cnn(cnn: TokenCnn, folder: Path) -> str:
-    """Write convolutions as a CNN module of sentence-transformers and return its subfolder."""
-    path = folder / CNN_FOLDER
-    path.mkdir()
+def _write_cnn(cnn: TokenCnn, folder: Path) -> None:
     first: Any = cnn.convolutions[0]
-    settings = {
+    config = {
         "in_word_embedding_dimension": first.in_channels,
         "out_channels": first.out_channels,
         "kernel_sizes": cnn.kernel_sizes,
     }
-    write_json(path / "cnn_config.json", settings)
-    state = {f"convs.{k}": v.detach().cpu().contiguous() for k, v in cnn.convolutions.state_dict().items()}
-    save_file(state, path / "model.safetensors")
-    return CNN_FOLDER
+    weights = cnn.convolutions.state_dict()
+    _write_module(folder, config, weights, prefix="convs.", config_name="cnn_config.json")
 
 
 def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
@@ -119,18 +121,19 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         folder / "sentence_bert_config.json", {"max_seq_length": encoder.max_length, "do_lower_case": False}
     )
     if spec.needs_all_layers:
-        path = folder / "1_WeightedLayerPooling"
-        path.mkdir()
-        settings = {
+        weights = torch.zeros(n_layers + 1)  # of every hidden state, embedding output first
+        for layer in spec.layers:
+            weights[layer] += 1.0
+        config = {
             "word_embedding_dimension": encoder.hidden_size,
             "layer_start": 0,
             "num_hidden_layers": n_layers,
         }
-        write_json(path / "config.json", settings)
-        save_file({"layer_weights": _layer_weights(spec, n_layers)}, path / "model.safetensors")
-        modules.append((path.name, "WeightedLayerPooling"))
+        modules.append(("1_WeightedLayerPooling", "WeightedLayerPooling"))
+        _write_module(folder / modules[-1][0], config, {"layer_weights": weights})
     if encoder.token_cnn is not None:
-        modules.append((_write_cnn(encoder.token_cnn, folder), "CNN"))
+        _write_cnn(encoder.token_cnn, folder / CNN_FOLDER)
+        modules.append((CNN_FOLDER, "CNN"))
     pooling = folder / f"{len(modules)}_Pooling"
     pooling.mkdir()
     modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
@@ -144,7 +147,8 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
     listing = [
-        {"idx": i, "name": str(i), "path": path, "type": _ST + kind} for i, (path, kind) in enumerate(modules)
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
     write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
@@ -168,15 +172,7 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
     head_folder = None
     if encoder.head is not None:
         head_folder = "Dense"
-        (folder / head_folder).mkdir()
-        save_file(
-            {
-                f"linear.{k}": v.detach().cpu().contiguous()
-                for k, v in encoder.head.dense.state_dict().items()
-            },
-            folder / head_folder / "model.safetensors",
-        )
-        write_json(folder / head_folder / "config.json", _dense_config(encoder.head))
+        _write_dense(encoder.head, folder / head_folder)
     is_train_only = encoder.head_use is HeadUse.TRAIN_ONLY
     record = ModelRecord(
         pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
@@ -197,11 +193,7 @@ def save_encoder(encoder: SentenceEncoder, folder: Path, *, force: bool = False,
     The transformer is saved in the precision it has. A train-only head is kept as the architecture's own
     pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
 
-    Args:
-        encoder: what to save.
-        folder: appears complete or not at all.
-        force: replace an existing folder.
-        **facts: further entries of ``simcse.json``.
+    The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.

@@ -42,6 +42,14 @@ _NEEDED = (
 )
 # Entries that ask for more than the plain model.
 _BEYOND = ("auto_map", "quantization_config", "pruned_heads", "chunk_size_feed_forward")
+_TOKENIZER_BEYOND = (
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "add_bos_token",
+    "add_eos_token",
+    "split_special_tokens",
+    "auto_map",
+)
 _SPECIAL = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
@@ -50,22 +58,13 @@ _MOST_WORDS = 100_000
 
 
 class EncodingBackbone(nn.Module):
-    """The modules of a BERT-family encoder under transformers' names, for the packed forward pass only.
-
-    Attributes:
-        config: the entries of config.json as attributes.
-    """
+    """The modules of a BERT-family encoder under transformers' names, for the packed forward pass only."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         self.config = config
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """Refuse: there is no padded forward pass here.
-
-        Raises:
-            RuntimeError: always.
-        """
         raise RuntimeError("opened for encoding only: load_encoder without encode_only has the forward pass")
 
     def put(self, name: str, module: nn.Module) -> None:
@@ -102,8 +101,10 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
         return None
     try:
-        tensors = _own_tensors(folder, _PREFIXES[config["model_type"]])
-        backbone = _assemble(SimpleNamespace(**config), tensors)
+        tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
+        prefix = _PREFIXES[config["model_type"]]  # of models with a further head
+        below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        backbone = _assemble(SimpleNamespace(**config), below or tensors)
     except (CheckpointError, KeyError, ValueError, TypeError):  # corrupt, incomplete, or not the plain model
         return None
     packed = packed_backbone(backbone)
@@ -111,10 +112,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
 
 
 def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Return a folder's tensors whose names start with ``prefix``, the prefix removed.
-
-    From its safetensors files, or from legacy ones through the weights-only loader.
-    """
+    """Return a folder's tensors below ``prefix``, from safetensors files or legacy ones (weights-only loader)."""
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -137,13 +135,6 @@ def _json_object(path: Path) -> dict[str, Any]:
     except DataError:
         return {}
     return values if isinstance(values, dict) else {}
-
-
-def _own_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Return the encoder's tensors in float32, the prefix of models with a further head removed."""
-    tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
-    below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-    return below or tensors
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
@@ -239,17 +230,7 @@ def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any
         token.get("special") and not any(token.get(key) for key in ("lstrip", "rstrip", "single_word"))
         for token in (*added, *listed)
     )
-    asks_more = any(
-        settings.get(key)
-        for key in (
-            "additional_special_tokens",
-            "extra_special_tokens",
-            "add_bos_token",
-            "add_eos_token",
-            "split_special_tokens",
-            "auto_map",
-        )
-    )
+    asks_more = any(settings.get(key) for key in _TOKENIZER_BEYOND)
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
     return (

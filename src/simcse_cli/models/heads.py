@@ -53,9 +53,7 @@ class GlobalBatchNorm(nn.Module):
     ``BatchNorm1d`` on one process, bit for bit. It keeps no running statistics: projectors are discarded
     after training and never see a batch in evaluation mode.
 
-    Args:
-        width: number of columns.
-        eps: added to the biased variance.
+    ``eps`` is added to the biased variance.
     """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
@@ -80,13 +78,8 @@ class GlobalBatchNorm(nn.Module):
 class Projector(nn.Sequential):
     """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
 
-    Barlow Twins has no biases; VICReg has them in the first two layers. PyTorch's default initialisation, as
-    in both official codes.
-
-    Args:
-        dim: width of the input.
-        width: P, of all three layers; 8192 in both papers.
-        bias: biases in the first two layers.
+    Barlow Twins has no biases; VICReg has them in the first two layers. P is the width of all three, 8192 in
+    both papers. PyTorch's default initialisation, as in both official codes.
     """
 
     def __init__(self, dim: int, width: int, *, bias: bool) -> None:
@@ -102,12 +95,7 @@ class Projector(nn.Sequential):
 
 
 class PairClassifier(nn.Linear):
-    """One linear layer over pair features, ``(B, 3D)`` to ``(B, K)``: the head of SBERT.
-
-    Args:
-        dim: D, width of one embedding.
-        n_classes: K; 3 for NLI.
-    """
+    """One linear layer over pair features, ``(B, 3D)`` to ``(B, K)``: the head of SBERT; K is 3 for NLI."""
 
     def __init__(self, dim: int, n_classes: int = 3) -> None:
         super().__init__(3 * dim, n_classes)
@@ -118,11 +106,7 @@ class TokenCnn(nn.Module):
 
     One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the released code
     none). Padded positions count as zeros, so a sentence's features do not depend on its batch.
-
-    Args:
-        dim: width of the token states.
-        n_channels: output channels of each convolution.
-        kernel_sizes: odd widths in tokens.
+    ``kernel_sizes`` are odd.
     """
 
     def __init__(self, dim: int, n_channels: int = 256, kernel_sizes: tuple[int, ...] = (1, 3, 5)) -> None:

@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.errors import CheckpointError, DataError, reason_of
 from simcse_cli.files import read_json
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
@@ -55,8 +55,7 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
         prefix = f"module.{served}."
         encoder.load_state_dict({name: tensors[prefix + name] for name in encoder.state_dict()})
     except (SafetensorError, DataError, OSError, KeyError, TypeError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
-            f"{state}: the weights cannot be read ({reason})",
+            f"{state}: the weights cannot be read ({reason_of(error)})",
             hint=f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}",
         ) from error

@@ -32,12 +32,10 @@ class PoolerSpec:
 
     @property
     def has_head(self) -> bool:
-        """Whether a head belongs to the pooler."""
         return self.headless is not None
 
     @property
     def needs_all_layers(self) -> bool:
-        """Whether the last layer is not enough."""
         return self.layers != (-1,)
 
 
@@ -54,7 +52,6 @@ POOLERS = {
 
 
 def without_head(pooler: Pooler) -> Pooler:
-    """Return the pooler that reads the same states and has no head."""
     return POOLERS[pooler].headless or pooler
 
 
@@ -67,7 +64,7 @@ def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor
     """Return sentence vectors before any head, ``(B, D)``.
 
     Args:
-        pooler: the rule; ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
+        pooler: ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
         hidden_states: embedding output first, then one ``(B, L, D)`` tensor a layer; poolers of the last
             layer need only that one.
         attention_mask: ``(B, L)``, 1 on real tokens.

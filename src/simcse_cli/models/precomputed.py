@@ -15,6 +15,7 @@ from simcse_cli.files import iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress
 
 _FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
+_HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
 
 
 def read_matrix(path: Path | str) -> NDArray[Any]:
@@ -29,7 +30,7 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
         raise DataError(
             f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one", hint=_FORMATS_HINT
         )
-    ((_, matrix),) = arrays.items()
+    (matrix,) = arrays.values()
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise DataError(
             f"{path}: shape {matrix.shape} of {matrix.dtype}, need (sentences, dimensions) of numbers",
@@ -109,6 +110,3 @@ class PrecomputedVectors:
 
 def _key(sentence: str) -> str:
     return " ".join(sentence.split())
-
-
-_HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, reason_of
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -76,7 +76,7 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
             )
     except Exception as error:  # transformers, safetensors and torch raise many types for a broken file
         raise CheckpointError(
-            f"{folder}: the model cannot be loaded ({_reason(error)})",
+            f"{folder}: the model cannot be loaded ({reason_of(error)})",
             hint="the files may be incomplete or corrupt: copy or download them again",
         ) from error
     if info.get("mismatched_keys"):
@@ -87,18 +87,14 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the fast tokenizer of a model folder.
-
-    Raises:
-        CheckpointError: it cannot be loaded.
-    """
+    """Return the fast tokenizer of a model folder, or raise CheckpointError."""
     try:
         with quiet_transformers():
             return _transformers().AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True
             )
     except Exception as error:  # as above
-        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({_reason(error)})") from error
+        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({reason_of(error)})") from error
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
@@ -106,11 +102,6 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
         return model.eval(), _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
@@ -125,11 +116,7 @@ def blank_pooler(config: Any) -> nn.Module | None:
 
 
 class MlmHead(nn.Module):
-    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``, tied to the input embedding.
-
-    Args:
-        config: configuration of the encoder.
-        embeddings: the encoder's input embedding, shared with the output layer.
+    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``, tied to the encoder's input embedding.
 
     Raises:
         ValueError: an architecture with more than one module after its encoder.
@@ -141,9 +128,7 @@ class MlmHead(nn.Module):
         self.head.get_submodule(_decoder_path(self.head)).weight = embeddings.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map token states of the last layer to vocabulary scores."""
-        scores: Tensor = self.head(tokens)
-        return scores
+        return self.head(tokens)  # type: ignore[no-any-return]
 
     def load_pretrained(self, name_or_path: str) -> bool:
         """Copy the pre-trained head of a checkpoint; return whether it has one."""
@@ -161,7 +146,6 @@ class MlmHead(nn.Module):
 
 
 def _after_encoder(model: Any) -> nn.Module:
-    """Return the part of a masked-LM model that follows its encoder."""
     children: list[nn.Module] = [child for child in model.children() if child is not model.base_model]
     if len(children) != 1:
         raise ValueError(f"{type(model).__name__}: need one module after the encoder, found {len(children)}")

@@ -78,36 +78,35 @@ def _own_record(values: dict[str, Any], folder: Path) -> ModelRecord:
 
 def _sentence_transformers_record(folder: Path) -> ModelRecord:
     reduction: Reduction | None = None
-    head_folder, head_tanh, normalize, max_length, cnn_folder = None, True, False, None, None
+    found: dict[str, Any] = {}
     for module in read_json(folder / "modules.json"):
         kind = module["type"].rsplit(".", 1)[-1]
         path = folder / module["path"]
         match kind:
             case "Transformer":
                 settings = path / "sentence_bert_config.json"
-                max_length = read_json(settings).get("max_seq_length") if settings.is_file() else None
+                found["max_length"] = (
+                    read_json(settings).get("max_seq_length") if settings.is_file() else None
+                )
             case "Pooling":
                 reduction = _reduction_of(read_json(path / "config.json"), path)
             case "CNN":
-                cnn_folder = module["path"]
+                found["cnn_folder"] = module["path"]
             case "Dense":
-                head_folder, head_tanh = module["path"], _dense_has_tanh(path)
+                found |= {"head_folder": module["path"], "head_tanh": _dense_has_tanh(path)}
             case "Normalize":
-                normalize = True
+                found["normalize"] = True
             case _:
                 raise CheckpointError(
                     f"{folder / 'modules.json'}: module {kind} is not supported; "
                     "need Transformer, CNN, Pooling (cls or mean), Dense, Normalize"
                 )
+    has_head = "head_folder" in found
     return ModelRecord(
-        None if reduction is None else _pooler_of(reduction, has_head=head_folder is not None),
-        HeadUse.NONE if head_folder is None else HeadUse.KEPT,
-        head_folder,
-        head_tanh,
-        normalize,
-        max_length,
-        cnn_folder,
-        origin=f"{folder / 'modules.json'}",
+        None if reduction is None else _pooler_of(reduction, has_head=has_head),
+        HeadUse.KEPT if has_head else HeadUse.NONE,
+        origin=str(folder / "modules.json"),
+        **found,
     )
 
 

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files import sha256_file
 
 BUNDLED_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -73,10 +73,8 @@ def resolve_model(name: str | Path) -> Path:
             f"{path} is a file, need a model folder", hint="give the folder that holds config.json"
         )
     hub_name = ALIASES.get(str(name), str(name))
-    if hub_name == BUNDLED_MINILM:
-        folder = bundled_minilm()
-        if folder is not None:
-            return folder
+    if hub_name == BUNDLED_MINILM and (folder := bundled_minilm()) is not None:
+        return folder
     if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
     return _download(hub_name)
@@ -115,7 +113,6 @@ def _download(hub_name: str) -> Path:
             hint=_LOCAL_CHOICES,
         ) from error
     except (HfHubHTTPError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
-            f"cannot get {hub_name} from the Hugging Face Hub: {reason}", hint=_LOCAL_CHOICES
+            f"cannot get {hub_name} from the Hugging Face Hub: {reason_of(error)}", hint=_LOCAL_CHOICES
         ) from error

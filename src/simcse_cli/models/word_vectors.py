@@ -5,7 +5,7 @@ the words that the sentences use.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,8 +18,6 @@ from simcse_cli.files import iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress, SilentProgress
 
 Float32Array = NDArray[np.float32]
-
-SIF_A = 1e-3
 
 _PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
 _TEXT_HINT = (
@@ -34,10 +32,6 @@ class WordVectors:
     A first line of two integers is the header of word2vec and fastText; the other lines are a word, spaces
     and ``D`` numbers. Words with spaces in them, of which GloVe has a few, are passed over by white-space
     look-up.
-
-    Args:
-        path: the unpacked file.
-        progress: told how many words were found.
 
     Raises:
         DataError: missing, packed, binary or empty file, or a line with another number of values.
@@ -80,9 +74,8 @@ class WordVectors:
                 self._vectors[word] = self._parse(stream.readline(), word)
 
     def _parse(self, line: bytes, word: str) -> Float32Array:
-        values = line.split()[-self.dim :]
         try:
-            vector = np.array(values, dtype=np.float32)
+            vector = np.array(line.split()[-self.dim :], dtype=np.float32)
         except ValueError as error:
             raise DataError(f"{self.path}, word {word!r}: {error}", hint=_TEXT_HINT) from error
         if not np.isfinite(vector).all():
@@ -92,18 +85,25 @@ class WordVectors:
     def _scan(self) -> tuple[int, dict[str, int]]:
         """Return the dimension and the byte at which the line of each word starts."""
         places: dict[str, int] = {}
-        dim = n_announced = number = 0
-        for number, place, line in self._lines():
-            n_values = line.count(b" ")
-            if number == 1 and _is_header(line):
-                n_announced, dim = map(int, line.split())
-                continue
-            dim = dim or n_values
-            word = line.partition(b" ")[0]
-            if n_values != dim or not dim:
-                self._check_spaced_word(line, number, dim)
-                continue
-            places[self._decode(word, number)] = place
+        dim = n_announced = number = stop = 0
+        with self.path.open("rb") as stream:
+            for number, full_line in enumerate(stream, start=1):
+                place, stop = stop, stop + len(full_line)
+                line = full_line.rstrip()
+                n_values = line.count(b" ")
+                if number == 1 and _is_header(line):
+                    n_announced, dim = map(int, line.split())
+                    continue
+                dim = dim or n_values
+                word = line.partition(b" ")[0]
+                if n_values != dim or not dim:
+                    self._check_spaced_word(line, number, dim)
+                    continue
+                if b"\0" in word:
+                    raise DataError(
+                        f"{self.path}, line {number}: a NUL byte; this is a binary file", hint=_TEXT_HINT
+                    )
+                places[word.decode("utf-8", errors="replace")] = place
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
         if number - 1 < n_announced:
@@ -113,31 +113,14 @@ class WordVectors:
             )
         return dim, places
 
-    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield number, first byte and stripped content of each line."""
-        place = 0
-        with self.path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                yield number, place, line.rstrip()
-                place += len(line)
-
     def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
-        """Accept a line whose word has spaces in it.
-
-        Raises:
-            DataError: it has fewer values than the first line, or what stands before them is a number too.
-        """
+        """Accept a line whose word has spaces: DataError if values are missing or all before them are numbers."""
         fields = line.split(b" ")
         extra = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
             raise DataError(
                 f"{self.path}, line {number}: {len(fields) - 1} values, need {dim or 1}", hint=_TEXT_HINT
             )
-
-    def _decode(self, word: bytes, number: int) -> str:
-        if b"\0" in word:
-            raise DataError(f"{self.path}, line {number}: a NUL byte; this is a binary file", hint=_TEXT_HINT)
-        return word.decode("utf-8", errors="replace")
 
 
 def _is_number(field: bytes) -> bool:
@@ -184,13 +167,12 @@ class WordAverage:
     sentence without any known token is the zero vector; its cosine with anything counts as 0.
 
     Args:
-        vectors: the word vectors.
         frequencies: share of each word in a corpus, or None for the plain mean.
         a: the smoothing constant of SIF.
     """
 
     def __init__(
-        self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None, *, a: float = SIF_A
+        self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None, *, a: float = 1e-3
     ) -> None:
         if a <= 0:
             raise ValueError(f"a is {a}, need a number above 0")

@@ -18,9 +18,7 @@ class BarlowTwins(ProjectedViews):
     Source: Zbontar et al. 2021.
 
     Args:
-        encoder: gives the embedding that is kept.
         redundancy_weight: of the off-diagonal terms; lambda in the paper.
-        **settings: of projector, views and second encoder.
     """
 
     name = ObjectiveName.BARLOW_TWINS
@@ -35,6 +33,5 @@ class BarlowTwins(ProjectedViews):
         self.redundancy_weight = redundancy_weight
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the loss over the global batch."""
         view_a, view_b = self.projections(representations[0], batch)
         return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)}, {}

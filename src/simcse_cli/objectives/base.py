@@ -47,17 +47,12 @@ class Batch:
 
     @property
     def n_tokens(self) -> int:
-        """Real tokens, special ones included."""
-        return sum(len(row) for row in self.rows)
+        return sum(map(len, self.rows))
 
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
         starts = range(0, len(self.rows), n_rows)
         return [replace(self, rows=self.rows[start : start + n_rows], offset=start) for start in starts]
-
-    def view_of(self, row: int) -> int:
-        """Return the 0-based view that a row of this part belongs to."""
-        return (self.offset + row) // self.n_examples
 
 
 class Objective(nn.Module, ABC):
@@ -88,7 +83,7 @@ class Objective(nn.Module, ABC):
         """Return the batch of some examples; equal arguments give an equal batch."""
 
     def embed(self, batch: Batch) -> Tensor:
-        """Return the embeddings ``(R, D)`` of the rows."""
+        """Return the embeddings of the rows, ``(R, D)``."""
         return self.encoder.embed_rows(batch.rows)
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -100,7 +95,6 @@ class Objective(nn.Module, ABC):
         """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
 
     def forward(self, batch: Batch) -> Losses:
-        """Return the loss terms and the metrics of a batch."""
         return self.losses(self.encode(batch), batch)
 
     def eval_encoder(self) -> SentenceEncoder:
@@ -125,11 +119,7 @@ class TwoEncoders(Objective):
     always_two: ClassVar[bool] = False
 
     def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        dual_encoder: bool = False,
-        serve_encoder: str = "first",
+        self, encoder: SentenceEncoder, *, dual_encoder: bool = False, serve_encoder: str = "first"
     ) -> None:
         super().__init__(encoder)
         if serve_encoder not in ("first", "second"):
@@ -143,13 +133,11 @@ class TwoEncoders(Objective):
         self._serves_second = serve_encoder == "second"
 
     def embed(self, batch: Batch) -> Tensor:
-        """Return the embeddings ``(R, D)`` of the rows, each from the encoder of its view."""
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)
-        n_first = sum(batch.view_of(row) == 0 for row in range(len(batch.rows)))
+        n_first = max(batch.n_examples - batch.offset, 0)  # rows of the first view in this part
         parts = ((self.encoder, batch.rows[:n_first]), (self.second, batch.rows[n_first:]))
         return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
 
     def eval_encoder(self) -> SentenceEncoder:
-        """Return the encoder that is evaluated and saved."""
         return self.second if self._serves_second and self.second is not None else self.encoder

@@ -39,10 +39,8 @@ class ContrastiveTension(TwoEncoders):
     that falls in steps.
 
     Args:
-        encoder: the first; the second starts as a copy.
         max_length: sub-words per sentence.
         n_negatives: K, random pairs for each identical one.
-        **settings: of the second encoder.
     """
 
     name = ObjectiveName.CT
@@ -74,14 +72,12 @@ class ContrastiveTension(TwoEncoders):
         return TensionPairs(sentences, self.n_negatives, generator)
 
     def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
-        """Tokenise the left sentences for the first encoder and the right ones for the second."""
         left, right, is_positive = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
         texts = list(zip(left, right, strict=True))
         return Batch(rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the cross-entropy over the pairs of all processes."""
         left, right = representations[0].chunk(2)
         return {"tension": contrastive_tension(left, right, batch.extra["is_positive"].to(left.device))}, {}
 

@@ -31,8 +31,8 @@ class SpanSampler:
     """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
 
     Attributes:
-        n_anchors: anchors of one document.
-        n_positives: positives of one anchor.
+        n_anchors: of a document.
+        n_positives: of an anchor.
         min_length: shortest span in tokens.
         max_length: end of span lengths in tokens (exclusive), and length of the blocks that anchors start in.
     """
@@ -71,9 +71,8 @@ class SpanSampler:
             rest = [other for other in blocks if other != block]
             blocks = [other for other in rest if abs(other - block) > 1] or rest
             anchor = self._anchor(block, n_tokens, generator)
-            groups.append(
-                (anchor, [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)])
-            )
+            positives = [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)]
+            groups.append((anchor, positives))
         return groups
 
     def _anchor(self, block: int, n_tokens: int, generator: np.random.Generator) -> Span:
@@ -95,10 +94,8 @@ class Declutr(Objective):
     Source: Giorgi et al. 2021, settings of their code.
 
     Args:
-        encoder: its tokenizer counts the spans.
-        temperature: of the contrastive term.
-        n_anchors: anchors of a document.
-        n_positives: positives of an anchor.
+        n_anchors: of a document.
+        n_positives: of an anchor.
         min_span: shortest span in sub-words.
         max_span: end of span lengths in sub-words (exclusive); a document needs ``2 * n_anchors * max_span``.
         mlm_weight: of the masked-LM term; 0 leaves it out.
@@ -197,7 +194,6 @@ class Declutr(Objective):
         return embeddings, self.mlm.row_losses(states[: len(labels)], labels)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the contrastive loss over the global batch and the weighted MLM term."""
         views = representations[0].view(1 + self.sampler.n_positives, batch.n_examples, -1)
         anchors, positives = gather_with_grad(views[0]), gather_with_grad(views[1:].mean(dim=0))
         terms = {"contrastive": nt_xent(anchors, positives, temperature=self.temperature)}

@@ -22,7 +22,6 @@ class IsBert(Objective):
     Source: Zhang et al. 2020, settings of their code.
 
     Args:
-        encoder: gets the convolutions.
         max_length: sub-words per sentence.
         n_channels: output channels of each of the three convolutions.
     """
@@ -50,11 +49,9 @@ class IsBert(Objective):
         encoder.token_cnn = TokenCnn(encoder.hidden_size, n_channels)
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
-        """Return the distinct sentences of the file, all columns of it."""
         return list(dict.fromkeys(text for row in data.rows for text in row))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        """Tokenise the sentences."""
         rows = self.encoder.tokenize(examples, max_length=self.max_length)
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
@@ -64,7 +61,6 @@ class IsBert(Objective):
         return features[mask.bool()], embeddings
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return minus the mutual information of tokens and sentences of all processes."""
         local_features, sentence_features = representations
         counts = row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0

@@ -56,7 +56,6 @@ class MlmTerm(nn.Module):
             self.is_pretrained = self.head.load_pretrained(str(resolve_model(encoder.name)))
 
     def mask(self, rows: Rows, generator: np.random.Generator) -> tuple[list[list[int]], list[list[int]]]:
-        """Return masked copies of token rows, and their labels."""
         return mask_tokens(
             rows,
             probability=self.probability,
@@ -87,10 +86,7 @@ class MlmTerm(nn.Module):
         return losses.new_zeros(len(states)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: Rows) -> Tensor:
-        """Return weight times this process's share of the mean over all masked tokens, a scalar.
-
-        0 if nothing is masked.
-        """
+        """Return weight times this process's share of the mean over all masked tokens; 0 if there are none."""
         n_masked = sum(label != NOT_MASKED for row in labels for label in row)
         return self.weight * share_of_mean(row_losses.sum(), n_masked)
 
@@ -111,7 +107,7 @@ def mlm_term(
 
 
 def mask_tokens(
-    rows: Sequence[Sequence[int]],
+    rows: Rows,
     *,
     probability: float,
     mask_id: int,

@@ -19,9 +19,7 @@ class NextSentence(SimcseUnsup):
     Source: Gao et al. 2021, Table 2; no code was released.
 
     Args:
-        encoder: one for both sides, unless ``dual_encoder``.
         window: draw the positive evenly from so many following sentences, anew in each epoch.
-        **settings: as for SimCSE.
     """
 
     name = ObjectiveName.NEXT_SENTENCE

@@ -23,9 +23,7 @@ class QuickThoughts(TwoEncoders):
     Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
 
     Args:
-        encoder: the first; the second starts as a copy.
         max_length: sub-words per sentence.
-        **settings: of the second encoder.
     """
 
     name = ObjectiveName.QUICK_THOUGHTS
@@ -39,7 +37,6 @@ class QuickThoughts(TwoEncoders):
         self.max_length = max_length
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
-        """Return every sentence with its place."""
         placed: list[PlacedSentence] = []
         place = 0
         for document in data.documents:
@@ -48,7 +45,6 @@ class QuickThoughts(TwoEncoders):
         return placed
 
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
-        """Tokenise the sentences once for each encoder."""
         sentences = [sentence for sentence, _ in examples]
         places = np.array([place for _, place in examples])
         rows = self.encoder.tokenize(sentences, max_length=self.max_length)
@@ -56,11 +52,8 @@ class QuickThoughts(TwoEncoders):
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the loss over the sentences of all processes."""
         inputs, outputs = (gather_with_grad(view) for view in representations[0].chunk(2))
         places = gather_with_grad(torch.from_numpy(batch.extra["places"]).to(inputs.device))
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
-        share = neighbours.any(dim=1).float().mean()
-        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {
-            "with_neighbour": float(share)
-        }
+        share = float(neighbours.any(dim=1).float().mean())
+        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {"with_neighbour": share}

@@ -62,8 +62,8 @@ def build_objective(
     """Return the objective around an encoder.
 
     Args:
-        name: which one.
-        encoder: trained by it.
+        name: of the objective.
+        encoder: to train.
         settings: common settings; those that the objective does not know are left out.
         options: settings meant for this objective alone, from ``--set``.
 

@@ -24,7 +24,6 @@ class Sbert(Objective):
     Source: Reimers and Gurevych 2019, section 3.
 
     Args:
-        encoder: of both sentences.
         max_length: sub-words per sentence.
     """
 
@@ -45,19 +44,15 @@ class Sbert(Objective):
         self.classifier = PairClassifier(encoder.hidden_size, len(CLASSES))
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        """Return premise, hypothesis and label of each row."""
-        rows: Sequence[tuple[str, ...]] = data.rows
-        return rows
+        return data.rows  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise both sentences of each pair."""
         left, right, labels = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
         numbers = torch.tensor([CLASSES.index(label) for label in labels])
         return Batch(rows, len(examples), texts=list(examples), extra={"labels": numbers})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the cross-entropy over the pairs of all processes, and the accuracy on this batch."""
         left, right = representations[0].chunk(2)
         labels = batch.extra["labels"].to(left.device)
         logits = self.classifier(sbert_features(left, right))

@@ -23,7 +23,6 @@ class SimcseUnsup(TextViews):
     Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
 
     Args:
-        encoder: its dropout is the augmentation.
         temperature: divides the similarities.
         similarity: cosine or dot product.
         symmetric: classify positives among anchors as well, and average.
@@ -31,7 +30,6 @@ class SimcseUnsup(TextViews):
             them and the whole vector. Source: Kusupati et al. 2022.
         mlm_weight: of the auxiliary masked-LM term; 0 leaves it out. The paper's best is 0.1 (Table D.2).
         mlm_probability: share of tokens that the term predicts.
-        **settings: of the views and the second encoder.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
@@ -75,20 +73,18 @@ class SimcseUnsup(TextViews):
         plain, masked = batch.rows[:n_plain], batch.rows[n_plain:]
         first = batch.offset + n_plain - batch.extra["n_plain"]
         nothing = torch.zeros(0, device=self.encoder.device)
-        embeddings = (
-            self.embed(replace(batch, rows=plain)) if plain else nothing.view(0, training_width(self.encoder))
-        )
+        embeddings = nothing.view(0, training_width(self.encoder))
+        if plain:
+            embeddings = self.embed(replace(batch, rows=plain))
         if not masked:
             return embeddings, nothing
         _, states, _ = self.encoder.embed_with_states(masked)
         return embeddings, self.mlm.row_losses(states, batch.extra["mlm_labels"][first : first + len(masked)])
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the contrastive loss over the global batch and the weighted MLM term."""
         views = self.views(representations[0], batch)
-        terms = {
-            "contrastive": torch.stack([self.contrast([v[:, :w] for v in views]) for w in self.widths]).mean()
-        }
+        losses = [self.contrast([view[:, :width] for view in views]) for width in self.widths]
+        terms = {"contrastive": torch.stack(losses).mean()}
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, {}
@@ -113,9 +109,7 @@ class SimcseSup(SimcseUnsup):
     Source: Gao et al. 2021, Eq. 5 and 8.
 
     Args:
-        encoder: as for the unsupervised form.
         hard_negative_alpha: weight of an anchor's own hard negative.
-        **settings: as for the unsupervised form.
     """
 
     name = ObjectiveName.SIMCSE_SUP
@@ -131,8 +125,8 @@ class SimcseSup(SimcseUnsup):
 
 def training_width(encoder: SentenceEncoder) -> int:
     """Return the width of the vectors that the loss sees."""
-    has_head = encoder.head is not None and encoder.head_use is not HeadUse.NONE
-    return encoder.head.dense.out_features if has_head and encoder.head is not None else encoder.hidden_size
+    head = None if encoder.head_use is HeadUse.NONE else encoder.head
+    return encoder.hidden_size if head is None else head.dense.out_features
 
 
 def matryoshka_widths(dims: Sequence[int], width: int) -> list[int]:

@@ -18,11 +18,9 @@ class Vicreg(ProjectedViews):
     Source: Bardes et al. 2022.
 
     Args:
-        encoder: gives the embedding that is kept.
         invariance_weight: of the squared difference of the views.
         variance_weight: of the hinge on each dimension's standard deviation.
         covariance_weight: of the squared covariances.
-        **settings: of projector, views and second encoder.
     """
 
     name = ObjectiveName.VICREG
@@ -48,6 +46,5 @@ class Vicreg(ProjectedViews):
                 raise ConfigError(f"--set {name}={weight}: need 0 or more")
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the three weighted terms over the global batch."""
         view_a, view_b = self.projections(representations[0], batch)
         return vicreg(view_a, view_b, **self.weights)._asdict(), {}

@@ -20,13 +20,11 @@ class TextViews(TwoEncoders):
     """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
 
     Args:
-        encoder: its dropout tells two copies of a text apart.
         max_length: sub-words per text.
         dropout_mode: ``fixed`` encodes once and uses the vector for both views.
         augment: makes the positive's text, or reorders its sub-words; None leaves it as it is.
         augment_both: augment the anchor too, with a draw of its own.
         original_scaling: gradient of gathered vectors as in the original SimCSE code.
-        **settings: of the second encoder.
     """
 
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
@@ -48,17 +46,14 @@ class TextViews(TwoEncoders):
         self.augment = augment
         self.augment_both = augment_both
         self.original_scaling = original_scaling
-        self._check_combination()
-
-    def _check_combination(self) -> None:
-        if self.augment_both and self.augment is None:
+        if augment_both and augment is None:
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
-        if self.dropout_mode is not DropoutMode.FIXED:
+        if dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
-        if self.augment is not None:
+        if augment is not None:
             raise ConfigError(f"{one_vector}; with --augment they have different texts", hint="leave one out")
         if self.second is not None:
             raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")
@@ -82,15 +77,15 @@ class TextViews(TwoEncoders):
                 "--dropout-mode fixed makes one vector serve as both views; these have different texts",
                 hint="use it with single sentences",
             )
-        rows: Sequence[tuple[str, ...]] = data.rows
-        return rows
+        return data.rows  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; a single sentence becomes a pair with itself."""
         views = list(zip(*examples, strict=True))
         if len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
             views *= 2
-        keys = self._draw_keys(len(examples), generator)
+        sides: tuple[int, ...] = () if self.augment is None else (0, 1) if self.augment_both else (1,)
+        keys = {side: generator.integers(0, 2**62, size=len(examples)).tolist() for side in sides}
         if self.augment is not None and not isinstance(self.augment, TokenShuffle):
             for side, own_keys in keys.items():
                 views[side] = tuple(self.augment.many(views[side], own_keys))
@@ -101,13 +96,6 @@ class TextViews(TwoEncoders):
                 own = slice(side * len(examples), (side + 1) * len(examples))
                 rows[own] = map(self.augment, rows[own], itertools.repeat(frame_ids), own_keys)
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
-
-    def _draw_keys(self, n_examples: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return a random key per example for each side that is augmented; nothing is drawn if none is."""
-        if self.augment is None:
-            return {}
-        sides = (0, 1) if self.augment_both else (1,)
-        return {side: generator.integers(0, 2**62, size=n_examples).tolist() for side in sides}
 
     def _frame_ids(self) -> frozenset[int]:
         """Return the ids that the tokenizer puts around a text: they keep their places in a shuffle."""
@@ -132,9 +120,7 @@ class ProjectedViews(TextViews):
     Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs.
 
     Args:
-        encoder: gives the embedding that is kept.
         projector_dim: width of all three layers of the projector.
-        **settings: of the views and the second encoder.
     """
 
     projector_bias: ClassVar[bool]

@@ -31,11 +31,7 @@ class PostProcessor(ABC):
 
     @abstractmethod
     def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
-        """Learn from ``vectors``.
-
-        Args:
-            vectors: ``(N, D)``, or ``(N, 2, D)`` where row i holds both sides of pair i.
-            progress: told about long work.
+        """Learn from vectors ``(N, D)``, or ``(N, 2, D)`` where row i holds both sides of pair i.
 
         Raises:
             ValueError: fewer than two vectors, or values that are not finite.

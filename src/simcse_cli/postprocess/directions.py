@@ -20,7 +20,7 @@ from simcse_cli.progress import Progress
 
 
 class _DirectionRemoval(PostProcessor):
-    """Subtract a centre, then the projection on a few orthonormal directions; float64 inside.
+    """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
 
     Attributes:
         mean_: ``(D,)``, the centre.
@@ -50,7 +50,6 @@ class _DirectionRemoval(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return ``c - U U^T c`` with ``c = x - mean``."""
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
         removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T

@@ -90,12 +90,11 @@ class BertFlow(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return the latent of each vector, ``(N, D)``."""
         self.check_input(vectors)
         return self._in_blocks(vectors, lambda block: self.flow_(block)[0])
 
     def inverse_transform(self, latents: FloatArray) -> FloatArray:
-        """Return the vectors of which ``latents`` are the transform, up to float32 rounding."""
+        """Undo ``transform``, up to float32 rounding."""
         self.check_input(latents)
         return self._in_blocks(latents, self.flow_.inverse)
 
@@ -136,8 +135,7 @@ class BertFlow(PostProcessor):
         dim = batch.shape[-1]
         latent, log_det = self.flow_(batch)
         log_normal = -0.5 * (latent.square().sum(dim=-1) + dim * math.log(2 * math.pi))
-        loss: Tensor = -(log_normal + log_det).mean() / (dim * math.log(2))
-        return loss
+        return -(log_normal + log_det).mean() / (dim * math.log(2))  # type: ignore[no-any-return]
 
     def _in_blocks(self, rows: FloatArray, function: Any) -> FloatArray:
         mapped = np.empty_like(rows)

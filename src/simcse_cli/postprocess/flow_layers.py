@@ -1,7 +1,7 @@
 """The invertible layers of BERT-flow: actnorm, reversal with additive coupling, and their multi-level stack.
 
-Every layer maps ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian. Here it is the same for
-every row, because only actnorm changes volume.
+Every layer maps ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian, a scalar: it is the same
+for every row, because only actnorm changes volume. ``inverse`` undoes ``forward``.
 """
 
 from typing import cast
@@ -37,14 +37,12 @@ class ActNorm(nn.Module):
         self.initialised.fill_(True)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the normalised batch and the log-determinant, a scalar."""
         if not self.initialised:
             self._start_from(x)
         log_scale = LOG_SCALE_FACTOR * self.log_scale
         return (x + self.bias) * torch.exp(log_scale), log_scale.sum()
 
     def inverse(self, y: Tensor) -> Tensor:
-        """Return the batch that ``forward`` maps to ``y``."""
         return y * torch.exp(-LOG_SCALE_FACTOR * self.log_scale) - self.bias
 
 
@@ -70,7 +68,6 @@ class CouplingNet(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the shift for the other half."""
         hidden = torch.relu(self.first_norm(self.first(x))[0])
         hidden = torch.relu(self.second_norm(self.second(hidden))[0])
         shift: Tensor = self.last(hidden) * torch.exp(LOG_SCALE_FACTOR * self.log_scale)
@@ -86,13 +83,11 @@ class FlowStep(nn.Module):
         self.shift = CouplingNet(n_channels // 2, width, generator)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mapped batch and the log-determinant, a scalar; reversal and coupling keep volume."""
-        x, log_det = self.norm(x)
+        x, log_det = self.norm(x)  # reversal and coupling keep volume
         first, second = x.flip(-1).chunk(2, dim=-1)
         return torch.cat([first, second + self.shift(first)], dim=-1), log_det
 
     def inverse(self, y: Tensor) -> Tensor:
-        """Return the batch that ``forward`` maps to ``y``."""
         first, second = y.chunk(2, dim=-1)
         x: Tensor = self.norm.inverse(torch.cat([first, second - self.shift(first)], dim=-1).flip(-1))
         return x
@@ -121,7 +116,7 @@ class MultiLevelFlow(nn.Module):
         return cast(list[FlowStep], list(self.levels[level].children()))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the latent ``(B, D)`` and the log-determinant of the whole map, a scalar."""
+        """Return the latent ``(B, D)`` and the log-determinant of the whole map."""
         finished: list[Tensor] = []
         log_det = x.new_zeros(())
         for number in range(len(self.levels)):
@@ -134,7 +129,6 @@ class MultiLevelFlow(nn.Module):
         return torch.cat([*finished, x], dim=-1), log_det
 
     def inverse(self, latent: Tensor) -> Tensor:
-        """Return the batch that ``forward`` maps to ``latent``."""
         dim = latent.shape[-1]
         sizes = [dim // 2**number for number in range(1, len(self.levels))]
         *finished, x = torch.split(latent, [*sizes, dim - sum(sizes)], dim=-1)

@@ -24,6 +24,10 @@ CLASSES: dict[Postprocess, type[PostProcessor]] = {
 }
 
 _RECORD_KEY = "simcse_postprocess"
+_HOW_TO_SAVE = (
+    "fit one on this encoder: simcse eval sts --model NAME --postprocess whitening --fit nli "
+    "--save-postprocess FILE.safetensors"
+)
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,7 @@ def create(name: Postprocess, **settings: Any) -> PostProcessor:
 
 
 def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) -> None:
-    """Write a fitted post-processor, complete or not at all.
-
-    Raises:
-        OutputError: the file exists (without ``force``) or cannot be written.
-    """
+    """Write a fitted post-processor; OutputError if the file exists (without ``force``) or cannot be written."""
     arrays = {name: np.ascontiguousarray(array) for name, array in fitted.processor.state().items()}
     with atomic_path(path, force=force) as temporary:
         save_file(arrays, temporary, metadata={_RECORD_KEY: json.dumps(fitted.describe())})
@@ -115,30 +115,20 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Refuse vectors of another encoder than the one the post-processor was fitted on.
+    """Raise CheckpointError for an encoder of another dimension, weights or pooler than at the fit.
 
     Args:
         fitted: the post-processor.
-        dim: dimension of the encoder's vectors.
+        dim: of the encoder's vectors.
         digest: of the encoder's weights and pooler.
         place: how the message calls the post-processor, for example its file.
-
-    Raises:
-        CheckpointError: another dimension, other weights or another pooler.
     """
     record, needed = fitted.record, fitted.processor.n_features_in_
-    if dim != needed:
-        found = f"this encoder gives {dim} dimensions, need {needed}"
-    elif digest != record.encoder_digest:
-        found = "this encoder has other weights or another pooler"
-    else:
+    if dim == needed and digest == record.encoder_digest:
         return
-    raise CheckpointError(
-        f"{place} was fitted on the vectors of {record.encoder}: {found}", hint=_HOW_TO_SAVE
+    found = (
+        "has other weights or another pooler" if dim == needed else f"gives {dim} dimensions, need {needed}"
     )
-
-
-_HOW_TO_SAVE = (
-    "fit one on this encoder: simcse eval sts --model NAME --postprocess whitening --fit nli "
-    "--save-postprocess FILE.safetensors"
-)
+    raise CheckpointError(
+        f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}", hint=_HOW_TO_SAVE
+    )

@@ -77,7 +77,6 @@ class Whitening(PostProcessor):
         return self
 
     def transform(self, vectors: FloatArray) -> FloatArray:
-        """Return ``(x - mu) W``."""
         self.check_input(vectors)
         whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)
