@@ -60,6 +60,21 @@ def test_an_error_arrives_and_the_rest_is_left():
 
 
 @pytest.mark.usefixtures("four_threads")
+def test_an_error_of_another_thread_reaches_a_caller_who_waits_for_it():
+    caller, both_taken = threading.get_ident(), threading.Barrier(2, timeout=30)
+
+    def compute(item):
+        both_taken.wait()
+        if threading.get_ident() != caller:
+            time.sleep(0.2)  # until the caller has nothing left to do but wait
+            raise MemoryError("no room")
+        return item
+
+    with pytest.raises(MemoryError, match="no room"):
+        list(map_on_cores(compute, range(2)))
+
+
+@pytest.mark.usefixtures("four_threads")
 def test_results_that_nobody_wants_are_not_computed():
     taken = []
 

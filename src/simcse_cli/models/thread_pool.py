@@ -27,9 +27,8 @@ def map_on_cores(
     other after every step. Callers cut the work into items without asking for the number of threads, so that
     results do not depend on it but for rounding.
 
-    The caller is one of the threads that compute; the others wait for the next call afterwards. Were all of
-    them others, or new ones, the scheduler would often leave one beside the caller on its core, where it
-    waits for up to 15 ms, while a core is free.
+    The caller computes too, and worker threads are used again: new ones are often scheduled onto the caller's
+    core (up to 15 ms lost).
 
     Args:
         function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
@@ -52,7 +51,7 @@ def map_on_cores(
         try:
             yield from work.results()
         finally:
-            work.leave_the_rest()
+            work.cancel()
             wait(helping)
 
 
@@ -79,7 +78,7 @@ class _Work(Generic[Item, Result]):
         while self._take_one():
             pass
 
-    def leave_the_rest(self) -> None:
+    def cancel(self) -> None:
         """Let nobody take another item."""
         with self._lock:
             self._left = iter(())
@@ -90,10 +89,11 @@ class _Work(Generic[Item, Result]):
             number, item = next(self._left, (None, None))
         if number is None:
             return False
+        result = self._results[number]  # looked up before: somebody who waits for it has forgotten it afterwards
         try:
-            self._results[number].set_result(self._function(cast(Item, item)))
+            result.set_result(self._function(cast(Item, item)))
         except Exception as error:
-            self._results[number].set_exception(error)
+            result.set_exception(error)
         return True
 
 
