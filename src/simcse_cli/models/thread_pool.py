@@ -89,7 +89,9 @@ class _Work(Generic[Item, Result]):
             number, item = next(self._left, (None, None))
         if number is None:
             return False
-        result = self._results[number]  # looked up before: somebody who waits for it has forgotten it afterwards
+        result = self._results[
+            number
+        ]  # looked up before: somebody who waits for it has forgotten it afterwards
         try:
             result.set_result(self._function(cast(Item, item)))
         except Exception as error:
