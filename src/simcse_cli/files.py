@@ -1,22 +1,33 @@
-"""Atomic file writes, text input with errors that name the line, and digests.
+"""Atomic file writes, one writer an output, text input with errors that name the line, and digests.
 
 ``-`` is standard input or output, opened here; messages to people go through the console.
 """
 
+import contextlib
+import errno
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import re
 import secrets
+import shutil
+import socket
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import DataError, OutputError, SimcseError
 
 STDIO = "-"
+LONGEST_NAME = 215
+"""Bytes in the name of an output: 255 less what the names of files beside it add."""
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:
@@ -26,55 +37,281 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
         OutputError: it exists and ``force`` is off, or its folder cannot be created or written.
     """
     path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already", hint="choose another name, or overwrite it with --force")
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
+        if os.path.lexists(path) and not force:
+            raise OutputError(
+                f"{path} exists already", hint="choose another name, or overwrite it with --force"
+            )
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
+    except OSError as error:
+        raise output_error(path, error) from error
+    _make_folder_of(path)
+    return path
+
+
+def _make_folder_of(path: Path) -> None:
+    n_bytes = len(os.fsencode(path.name))
+    if n_bytes > LONGEST_NAME:
+        raise OutputError(
+            f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}",
+            hint="choose a shorter name",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot create the folder {path.parent}: {error.strerror}") from error
+        raise OutputError(
+            f"cannot create the folder {path.parent}: {error.strerror}", hint="choose another place with -o"
+        ) from error
     if not os.access(path.parent, os.W_OK):
         raise OutputError(f"the folder {path.parent} is not writable", hint="choose another place with -o")
-    return path
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
-    hint = "free some space or choose another place with -o" if error.errno == 28 else None
+    hint = {
+        errno.ENOSPC: "free some space or choose another place with -o",
+        errno.EDQUOT: "free some space or choose another place with -o",
+        errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
+        errno.ENAMETOOLONG: "choose a shorter name",
+    }.get(error.errno or 0)
     return OutputError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 @contextmanager
-def atomic_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside ``target``; rename it to ``target`` on success, delete it on any failure.
+def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
+    """Hold the lock of an output while the block writes it, and remove what killed writers of it left first.
+
+    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside it where the output is
+    a folder that exists. The operating system frees it when its holder ends, however it ends. On a file system
+    without locks the block goes on without one.
+
+    Args:
+        target: the output.
+        *beside: other files that only writers of ``target`` write.
+
+    Raises:
+        OutputError: another process writes the output: says which, where and since when.
+    """
+    is_folder = target.is_dir()
+    if not is_folder:
+        _make_folder_of(target)
+    path = target / ".lock" if is_folder else target.with_name(f".{target.name}.lock")
+    try:
+        lock = _lock(path, target)
+        try:
+            if is_folder:
+                remove_leftovers(target)
+            else:
+                for parent in {target.parent, *(other.parent for other in beside)}:
+                    names = {other.name for other in (target, *beside) if other.parent == parent}
+                    remove_leftovers(parent, names)
+        except BaseException:
+            _unlock(path, lock)
+            raise
+    except OSError as error:
+        raise output_error(target, error) from error
+    try:
+        yield
+    finally:
+        _unlock(path, lock)
+
+
+def _lock(path: Path, target: Path) -> int:
+    """Return the descriptor of the lock file, which holds the lock and says whose it is."""
+    while True:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
+            raise
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            holder = os.pread(lock, 1000, 0)
+            if holder and not holder.startswith(b'{"pid": '):
+                raise OutputError(f"{path} is no lock of this program", hint="rename it")
+            if os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+                facts = {"pid": os.getpid(), "host": socket.gethostname()}
+                facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, json.dumps(facts).encode(), 0)
+                return lock
+        except BlockingIOError:
+            holder = os.pread(lock, 1000, 0)
+            os.close(lock)
+            raise OutputError(
+                f"{target} is being written by {_holder(holder)}",
+                hint="wait until it has finished, or choose another place with -o",
+            ) from None
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                return lock
+            os.close(lock)
+            raise
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # the file was removed by its holder in between
+
+
+def _holder(facts: bytes) -> str:
+    try:
+        holder = json.loads(facts)
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _unlock(path: Path, lock: int) -> None:
+    path.unlink(missing_ok=True)
+    os.close(lock)
+
+
+def temporary_beside(target: Path, kind: str = "tmp") -> Path:
+    """Return a random name beside ``target``; ``remove_leftovers`` knows it."""
+    return target.with_name(f".{target.name}.simcse-{secrets.token_hex(4)}.{kind}")
+
+
+def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove what killed writers left in a folder: what stands for the outputs ``names``, or for any.
+
+    The caller holds their lock. A folder that was put aside for a new one (``old``) is put back if the new one
+    did not come.
+    """
+    for path in folder.iterdir():
+        found = _LEFTOVER.fullmatch(path.name)
+        if found is None or (names is not None and found["name"] not in names):
+            continue
+        if found["kind"] == "old" and not os.path.lexists(folder / found["name"]):
+            os.replace(path, folder / found["name"])
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot for folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def settle(folder: Path) -> None:
+    """Give the files in a new folder the mode that the umask gave the folder, and return when all is on the disk."""
+    mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
+            path.chmod(mode)
+        sync(path)
+    sync(folder)
+
+
+@contextmanager
+def own_folder(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``target`` for what will take its place, deleted at the end.
+
+    Its name is random, so no name in it can be somebody's link; ``publish`` moves what is in it.
+    """
+    folder = temporary_beside(target)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(complete: Path, target: Path, folder: Path) -> None:
+    """Move a complete file to ``target``, and before it the other files in ``folder`` beside it.
+
+    All are on the disk before the first is moved. Whoever finds the target finds what belongs to it: an earlier
+    target is removed before another's files come.
+    """
+    settle(folder)
+    others = [path for path in folder.iterdir() if path != complete]
+    if others:
+        target.unlink(missing_ok=True)
+    for path in others:
+        os.replace(path, target.with_name(path.name))
+    os.replace(complete, target)
+    sync(target.parent)
+
+
+@contextmanager
+def atomic_path(
+    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+) -> Iterator[Path]:
+    """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
+
+    ``beside`` gets the complete temporary file; files that it writes beside that come to lie beside the target.
 
     Raises:
         OutputError: the target exists (without ``force``) or cannot be written.
     """
     target = check_output(target, force=force)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
-        os.replace(temporary, target)
+        with own_folder(target) as folder:
+            temporary = folder / target.name
+            yield temporary
+            if beside is not None:
+                beside(temporary)
+            check_output(target, force=force)
+            publish(temporary, target, folder)
     except OSError as error:
         raise output_error(target, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    except Exception as error:
+        told = re.search(r"\(os error (\d+)\)", str(error))  # libraries in Rust say it in words
+        if told is None or isinstance(error, SimcseError):
+            raise
+        code = int(told[1])
+        raise output_error(target, OSError(code, os.strerror(code))) from error
 
 
 @contextmanager
-def atomic_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
-    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` is stdout and is written as it comes."""
+def atomic_text(
+    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+) -> Iterator[TextIO]:
+    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` is stdout and is written as it comes.
+
+    Half characters, as in file names that are not UTF-8, are written as the escapes that JSON has for them.
+    """
     if str(target) == STDIO:
-        yield sys.stdout
-        sys.stdout.flush()
+        with standard_output() as stream:
+            yield stream
         return
     with (
-        atomic_path(target, force=force) as temporary,
-        temporary.open("w", encoding="utf-8", newline="\n") as stream,
+        atomic_path(target, force=force, beside=beside) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream,
     ):
         yield stream
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield stdout, flushed at the end.
+
+    Raises:
+        OutputError: it is closed or full. A reader that has gone away stays a ``BrokenPipeError``.
+    """
+    if sys.stdout is None:
+        raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):  # what is left in the buffer would fail again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise output_error(Path("standard output"), error) from error
 
 
 def write_json(target: Path | str, value: Any, *, force: bool = True) -> None:
@@ -90,10 +327,36 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text") from error
+
+
+class Inputs:
+    """The input files of a command as they were when it began, so that none changes unnoticed while it is read."""
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
+
+    def require_unchanged(self, *, hint: str = "give a copy that nobody writes to") -> None:
+        """Raise DataError if a file is not the one that it was, to be called after it has been read."""
+        for path, identity in self._seen.items():
+            if _identity(path) != identity:
+                raise DataError(f"{path} has changed while it was read", hint=hint)
+
+
+def _identity(path: Path | str) -> tuple[int, ...] | None:
+    """Return what changes with the content of a file; None where there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):  # a pipe has other times after each read
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def sha256_file(path: Path | str) -> str:
@@ -109,14 +372,17 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
         DataError: it is missing, a folder, unreadable or empty.
     """
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"{path} is a folder, need a file", hint=hint)
-    if not path.exists():
-        raise DataError(f"{path} does not exist", hint=hint)
-    if not os.access(path, os.R_OK):
-        raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
-    if path.is_file() and path.stat().st_size == 0:
-        raise DataError(f"{path} is empty", hint=hint)
+    try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, need a file", hint=hint)
+        if not path.exists():
+            raise DataError(f"{path} does not exist", hint=hint)
+        if not os.access(path, os.R_OK):
+            raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
+        if path.is_file() and path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", hint=hint)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     return path
 
 
@@ -148,6 +414,8 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
         DataError: missing, empty, binary or wrongly encoded input; names file, line and byte.
     """
     if str(source) == STDIO:
+        if sys.stdin is None:
+            raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
         yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding)
         return
     path = require_file(source)

@@ -1,6 +1,7 @@
 """Checkpoints that a run keeps: how many, what is in them, and that they are the weights of their step."""
 
 import dataclasses
+import os
 import shutil
 
 import numpy as np
@@ -114,6 +115,17 @@ def test_leftovers_of_a_kill_are_removed(settings, tmp_path):
     assert steps_in(tmp_path / "run") == [2]
     train(settings, tmp_path / "run")
     assert not leftover.exists()
+
+
+def test_model_and_states_have_the_mode_of_the_umask(settings, tmp_path):
+    before = os.umask(0o027)
+    try:
+        train(dataclasses.replace(settings, max_steps=1), tmp_path / "run")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".safetensors", ".json"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
 
 
 def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):

@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import os
-import secrets
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, OutputError
-from simcse_cli.files import output_error, read_json, write_json
+from simcse_cli.files import output_error, read_json, settle, sync, temporary_beside, write_json
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
@@ -48,17 +47,19 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
         )
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = temporary_beside(target)
     try:
         temporary.mkdir(parents=True)
         yield temporary
+        settle(temporary)
         if target.exists():
-            retired = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+            retired = temporary_beside(target, "old")
             target.rename(retired)
             temporary.rename(target)
             shutil.rmtree(retired)
         else:
             temporary.rename(target)
+        sync(target.parent)
     except OSError as error:
         raise output_error(target, error) from error
     finally:

@@ -1,7 +1,6 @@
 """What a run writes down: its record, a line of metrics a step, the model card; and what a resumed run has to share."""
 
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import atomic_text
+from simcse_cli.files import atomic_text, remove_leftovers
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import ProgressTask
@@ -34,8 +33,7 @@ class StepResult:
 
 def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:
     """Write the record of a run that starts, remove what a kill left half-written, and return its metrics."""
-    for leftover in run_dir.glob(".model.*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers(run_dir)
     record.write(run_dir)
     return MetricsLog(run_dir / "metrics.jsonl", last_step=record.step if resumed else None)
 

@@ -1,7 +1,6 @@
 """What ``--resume`` needs, as safetensors and JSON: weights, optimizer moments, position, best score."""
 
 import os
-import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files import output_error, read_json, write_json
+from simcse_cli.files import output_error, read_json, settle, sync, temporary_beside, write_json
 from simcse_cli.objectives.base import Objective
 from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states
 
@@ -79,12 +78,14 @@ class States:
             OutputError: the folder cannot be written, for example because the disk is full.
         """
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
-        temporary = self.folder / f".{target.name}.{secrets.token_hex(4)}.tmp"
+        temporary = temporary_beside(target)
         try:
             if not target.exists():  # a step has one state: everything in it follows from seed and step
                 temporary.mkdir(parents=True)
                 self._write(position, temporary)
+                settle(temporary)
                 os.replace(temporary, target)
+                sync(self.folder)
             _thin_out(self.folder, target, self.keep)
         except OSError as error:
             raise output_error(target, error) from error
