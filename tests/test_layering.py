@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
     {"choices", "errors", "processes", "progress"},
-    {"devices", "files", "metrics", "report", "settings"},
+    {"devices", "files", "metrics", "optimizers", "report", "settings"},
     {"config", "data", "losses", "postprocess", "runs", "predictions"},
     {"kernels", "recipes"},
     {"models", "prepare"},
@@ -55,7 +55,7 @@ ROOMS = {
     "tokenizers": {"models"},
     "torch": {
         *("augment", "devices", "encoding", "evaluation", "kernels", "losses", "models", "objectives"),
-        *("postprocess", "processes", "training"),
+        *("optimizers", "postprocess", "processes", "training"),
     },
     "transformers": {"augment", "models"},
     "typer": {"cli", "commands"},

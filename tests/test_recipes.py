@@ -10,6 +10,51 @@ from simcse_cli.recipes import read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
+# What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the released codes.
+A_1 = {"temperature": 0.05, "precision": "auto"}
+RECIPES = {
+    "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", A_1 | {"batch_size": 64, "lr": 3e-5}),
+    "simcse-unsup-bert-large": ("simcse-unsup", "bert-large", A_1 | {"batch_size": 64, "lr": 1e-5}),
+    "simcse-unsup-roberta-base": ("simcse-unsup", "roberta-base", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-unsup-roberta-large": ("simcse-unsup", "roberta-large", A_1 | {"batch_size": 512, "lr": 3e-5}),
+    "simcse-sup-bert-base": ("simcse-sup", "bert-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
+    "simcse-sup-bert-large": ("simcse-sup", "bert-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-sup-roberta-base": ("simcse-sup", "roberta-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
+    "simcse-sup-roberta-large": ("simcse-sup", "roberta-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-mlm": ("simcse-unsup", "bert-base", {"options": {"mlm_weight": 0.1}}),
+    "next-sentence": ("next-sentence", "bert-base", {"options": {"window": 1}}),
+    "next-3-sentences": ("next-sentence", "bert-base", {"options": {"window": 3}}),
+    "quick-thoughts": ("quick-thoughts", "bert-base", {}),
+    "sbert-nli": ("sbert", "bert-base", {}),
+    "ct": ("ct", "bert-base", {"max_steps": 5000, "options": {"n_negatives": 7}}),
+    "is-bert": ("is-bert", "bert-base", {}),
+    "declutr-small": (
+        "declutr",
+        "distilroberta",
+        {
+            "epochs": 3,
+            "options": {"n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "mlm_weight": 1.0},
+        },
+    ),
+    "barlow-twins": (
+        "barlow-twins",
+        "bert-base",
+        {"eval_every": 60, "options": {"projector_dim": 8192, "redundancy_weight": 0.0051}},
+    ),
+    "vicreg": (
+        "vicreg",
+        "bert-base",
+        {
+            "eval_every": 60,
+            "options": {
+                "projector_dim": 8192,
+                "invariance_weight": 25.0,
+                "variance_weight": 25.0,
+                "covariance_weight": 1.0,
+            },
+        },
+    ),
+}
 SMALL = {"projector_dim": 16, "max_span": 16, "min_span": 4}
 
 
@@ -24,6 +69,14 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
     check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     build_objective(config.objective, encoder, {}, small(config.options))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_has_the_published_settings(name):
+    objective, model, more = RECIPES[name]
+    flags = {"objective": objective, "model": model} | more
+    expected = resolve_config(flags=flags, objective_defaults=objective_defaults())
+    assert resolve_config(recipe=name, objective_defaults=objective_defaults()) == expected
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

@@ -37,19 +37,24 @@ class Gather(StrEnum):
 
 
 class OptimizerName(StrEnum):
-    """Update rule."""
+    """Update rule: adamw-uncorrected leaves out the bias correction, rmsprop is TensorFlow's."""
 
     ADAMW = "adamw"
+    ADAMW_UNCORRECTED = "adamw-uncorrected"
     ADAM = "adam"
     RMSPROP = "rmsprop"
 
 
 class Schedule(StrEnum):
-    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension."""
+    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension.
+
+    The slanted triangle rises from 1/32 of the rate and falls back to it.
+    """
 
     LINEAR = "linear"
     CONSTANT = "constant"
     TENSION = "tension"
+    SLANTED_TRIANGULAR = "slanted-triangular"
 
 
 class DropoutMode(StrEnum):

@@ -137,9 +137,11 @@ class TrainConfig:
     max_steps: int | None = setting(None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1)
     warmup: float = setting(0.0, "Share of the steps with rising rate.", group=_OPTIMISER)
     weight_decay: float = setting(0.0, "Decoupled weight decay.", group=_OPTIMISER)
-    max_grad_norm: float = setting(1.0, "Gradient norm is clipped here.", group=_OPTIMISER, above=0)
-    optimizer: OptimizerName = setting(OptimizerName.ADAMW, "Update rule.", hidden=True)
-    schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", hidden=True)
+    max_grad_norm: float = setting(
+        1.0, "Gradient norm is clipped here; 0: not at all.", group=_OPTIMISER, min=0
+    )
+    optimizer: OptimizerName = setting(OptimizerName.ADAMW, "Update rule.", group=_OPTIMISER)
+    schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", group=_OPTIMISER)
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
     bucket_batches: int = setting(1, "Sort by length within this many batches.", group=_OPTIMISER, min=1)
     eval_every: int = setting(125, "Steps between dev evaluations.", group=_RUN, min=1)

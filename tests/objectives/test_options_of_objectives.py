@@ -1,11 +1,14 @@
 """Options of objectives: their types, what they change, and which combinations are refused and why."""
 
+import inspect
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from cases import DOCUMENTS, LONG_DOCUMENTS, PAIRS, SINGLES, TRIPLETS, batch_of, build
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from helpers import SENTENCES
 from simcse_cli.choices import DropoutMode, HeadUse, Pooler, Similarity
@@ -14,9 +17,12 @@ from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.info_nce import info_nce
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.padding import pad
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
-from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
+from simcse_cli.recipes import resolve_config
 from simcse_cli.training.setup import check_settings
 
 
@@ -161,6 +167,45 @@ def test_mlm_term_is_the_weighted_mean_over_masked_tokens(tiny_model_dir):
     assert term == pytest.approx(0.5 * sum(losses) / len(losses), rel=1e-4)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_mlm_decoder_is_a_matrix_of_its_own_unless_tied(tiny_model_dir, tied):
+    objective, data = build("simcse-unsup", tiny_model_dir, mlm_weight=0.5, mlm_tied=tied)
+    embeddings = objective.encoder.backbone.get_input_embeddings().weight
+    decoder = objective.mlm.head.head.predictions.decoder.weight
+    assert (decoder is embeddings) == tied
+    assert torch.equal(decoder, embeddings)
+    torch.stack(list(objective(batch_of(objective, data))[0].values())).sum().backward()
+    torch.optim.SGD(objective.parameters(), lr=1.0).step()
+    assert torch.equal(decoder, embeddings) == tied
+
+
+def test_mlm_head_of_a_checkpoint_is_loaded_whole(tmp_path, tiny_model_dir):
+    """Transform, bias and decoder are those of the checkpoint, and the loss that of transformers' own model."""
+    config = BertConfig.from_pretrained(tiny_model_dir, tie_word_embeddings=False)
+    torch.manual_seed(1)
+    model = BertForMaskedLM(config).eval()
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(tmp_path)
+    encoder = load_encoder(tmp_path, pooler="avg", device="cpu")
+    objective = build_objective(Name.SIMCSE_UNSUP, encoder, {}, {"mlm_weight": 0.1})
+    assert objective.warnings == []
+    own = objective.mlm.head.head.state_dict()
+    for name, value in model.cls.state_dict().items():
+        assert torch.equal(own[name], value), name
+    objective.eval()
+    batch = batch_of(objective, SINGLES)
+    masked, labels = (pad(rows, fill, torch.device("cpu"))[0] for rows, fill in (
+        (batch.rows[16:], 0), (batch.extra["mlm_labels"], -100)))  # fmt: skip
+    expected = model(masked, attention_mask=(masked != 0).long(), labels=labels).loss
+    torch.testing.assert_close(objective(batch)[0]["mlm"], 0.1 * expected)
+
+
+def test_declutr_trains_the_word_embeddings_as_decoder(tiny_model_dir):
+    objective, _ = build("declutr", tiny_model_dir)
+    embeddings = objective.encoder.backbone.get_input_embeddings().weight
+    assert objective.mlm.head.head.predictions.decoder.weight is embeddings
+
+
 def test_mlm_term_says_that_a_checkpoint_has_no_head(tiny_model_dir):
     objective, _ = build("simcse-unsup", tiny_model_dir, mlm_weight=0.1)
     assert "has no masked-LM head" in objective.warnings[0]
@@ -195,18 +240,46 @@ def test_declutr_says_how_long_documents_must_be(tiny_encoder):
     assert "--set max_span=" in caught.value.hint
 
 
-def test_declutr_rows_are_spans_of_the_document_and_fit_the_encoder(tiny_encoder):
-    objective = build_objective(
-        Name.DECLUTR, tiny_encoder, {}, {"max_span": 24, "min_span": 4, "mlm_weight": 0}
-    )
+def byte_level_bpe():
+    """Return a small tokenizer of the kind that RoBERTa has: a word keeps the space before it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<mask>"]
+    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "mask_token": "<mask>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def test_declutr_tokenises_running_text(tiny_encoder):
+    tiny_encoder.tokenizer = byte_level_bpe()
+    options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
     documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    texts = [" " + " ".join(document) for document in LONG_DOCUMENTS.documents]
+    assert "street. The president" in texts[0]
+    encode = tiny_encoder.tokenizer.backend_tokenizer.encode
+    assert documents == [encode(text, add_special_tokens=False).ids for text in texts]
+
     batch = objective.collate(documents[:2], np.random.default_rng(0))
     assert (batch.n_examples, len(batch.rows)) == (4, 12)
+    views = [text for view in zip(*batch.texts, strict=True) for text in view]
+    assert batch.rows == [encode(text).ids[: tiny_encoder.max_length] for text in views]
+    for group, spans in zip((0, 0, 1, 1), batch.texts, strict=True):
+        assert all(span in texts[group] for span in spans)
+
+
+def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):
+    options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    batch = objective.collate(documents, np.random.default_rng(0))
     for i, row in enumerate(batch.rows):
-        document = documents[(i % 4) // 2]
+        document = documents[i % batch.n_examples // 2]
         starts = range(len(document) - len(row) + 3)
         assert any(document[start : start + len(row) - 2] == row[1:-1] for start in starts)
-        assert len(row) <= tiny_encoder.max_length
+        assert 4 <= len(row) - 2 < 24
 
 
 def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder):
@@ -223,9 +296,80 @@ def test_contrastive_tension_batches_hold_one_positive_to_k_negatives(tiny_encod
     assert len(examples) == 4 * len(SENTENCES)
     batch = objective.collate([examples[i] for i in range(8)], np.random.default_rng(0))
     assert batch.extra["is_positive"].tolist() == [True, False, False, False] * 2
-    assert all((a == b) == positive for (a, b), positive in zip(batch.texts, [1, 0, 0, 0] * 2, strict=True))
+    assert all(batch.texts[i][0] == batch.texts[i][1] for i in (0, 4))
 
 
-def test_every_objective_states_what_it_changes_of_the_defaults():
-    for name in Name:
-        assert set(OBJECTIVES[name].defaults) <= set(TrainConfig.__dataclass_fields__)
+# The settings of the originals; docs/objectives.md gives the sources.
+COMMON = {
+    "batch_size": 64, "lr": 3e-5, "epochs": 1.0, "max_length": 32, "warmup": 0.0, "weight_decay": 0.0,
+    "max_grad_norm": 1.0, "optimizer": "adamw", "schedule": "linear", "adam_eps": 1e-8, "eval_every": 125,
+    "pooler": "cls", "head": "train-only", "dropout": None, "dropout_mode": "independent", "augment": None,
+    "similarity": "cosine", "hard_negative_alpha": 1.0, "gather": "true", "seed": 42, "bucket_batches": 1,
+    "max_steps": None, "micro_batch_size": None, "patience": None, "dev_metric": "spearman", "options": {},
+}  # fmt: skip
+AVERAGED = {"pooler": "avg", "head": "none"}
+PROJECTED = {"batch_size": 256, "epochs": 2.0, "head": "none"}
+DEFAULTS = {
+    Name.SIMCSE_UNSUP: {},
+    Name.SIMCSE_SUP: {"epochs": 3.0, "lr": 5e-5, "head": "kept"},
+    Name.NEXT_SENTENCE: {},
+    Name.QUICK_THOUGHTS: AVERAGED | {"batch_size": 400, "max_grad_norm": 5.0, "optimizer": "adam"},
+    Name.SBERT: AVERAGED | {"batch_size": 16, "lr": 2e-5, "max_length": 128, "warmup": 0.1},
+    Name.CT: AVERAGED | {
+        "batch_size": 16, "lr": 1e-5, "max_length": 75, "dropout_mode": "none", "optimizer": "rmsprop",
+        "schedule": "tension", "max_grad_norm": 0.0, "eval_every": 500,
+    },
+    Name.IS_BERT: AVERAGED | {
+        "batch_size": 32, "lr": 2e-6, "max_length": 128, "warmup": 0.1, "weight_decay": 0.01,
+        "optimizer": "adamw-uncorrected", "adam_eps": 1e-7, "eval_every": 1000,
+    },
+    Name.DECLUTR: AVERAGED | {
+        "batch_size": 16, "lr": 5e-5, "max_length": 512, "warmup": 0.1, "weight_decay": 0.1,
+        "optimizer": "adamw-uncorrected", "adam_eps": 1e-6, "schedule": "slanted-triangular",
+    },
+    Name.BARLOW_TWINS: PROJECTED,
+    Name.VICREG: PROJECTED,
+}  # fmt: skip
+OPTIONS = {
+    Name.SIMCSE_UNSUP: {"temperature": 0.05, "mlm_probability": 0.15, "mlm_weight": 0.0, "mlm_tied": False},
+    Name.SIMCSE_SUP: {"temperature": 0.05, "hard_negative_alpha": 1.0, "symmetric": False},
+    Name.NEXT_SENTENCE: {"window": 1, "temperature": 0.05},
+    Name.QUICK_THOUGHTS: {"max_length": 32},
+    Name.SBERT: {"max_length": 128},
+    Name.CT: {"n_negatives": 7, "max_length": 75},
+    Name.IS_BERT: {"n_channels": 256, "max_length": 128},
+    Name.DECLUTR: {
+        "n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "temperature": 0.05,
+        "mlm_weight": 1.0, "mlm_probability": 0.15,
+    },
+    Name.BARLOW_TWINS: {"projector_dim": 8192, "redundancy_weight": 0.0051},
+    Name.VICREG: {
+        "projector_dim": 8192, "invariance_weight": 25.0, "variance_weight": 25.0, "covariance_weight": 1.0
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(Name))
+def test_defaults_are_those_of_the_original(name):
+    config = resolve_config(flags={"objective": name}, objective_defaults=objective_defaults())
+    found = {setting: config.to_dict()[setting] for setting in COMMON}
+    assert found == COMMON | DEFAULTS[name]
+    assert config.effective_temperature == 0.05
+    signatures = [inspect.signature(cls.__init__).parameters for cls in OBJECTIVES[name].__mro__[:-1]]
+    options = {n: p.default for s in reversed(signatures) for n, p in s.items() if p.kind is p.KEYWORD_ONLY}
+    assert options == options | OPTIONS[name]
+
+
+def test_flag_beats_environment_beats_recipe_beats_the_default_of_the_objective(tmp_path, monkeypatch):
+    (tmp_path / "recipe.yaml").write_text("objective: ct\nmax_grad_norm: 2\nlr: 0.5\nschedule: constant\n")
+
+    def resolved(**flags):
+        given = {"recipe": str(tmp_path / "recipe.yaml"), "flags": flags}
+        config = resolve_config(**given, objective_defaults=objective_defaults())
+        return config.optimizer, config.max_grad_norm, config.lr, config.schedule
+
+    assert resolved() == ("rmsprop", 2, 0.5, "constant")
+    monkeypatch.setenv("SIMCSE_MAX_GRAD_NORM", "3")
+    monkeypatch.setenv("SIMCSE_LR", "0.25")
+    assert resolved() == ("rmsprop", 3, 0.25, "constant")
+    assert resolved(lr=0.125, schedule="tension", optimizer="adam") == ("adam", 3, 0.125, "tension")

@@ -1,6 +1,8 @@
+from collections import Counter
+
 import numpy as np
 import pytest
-from scipy.stats import chisquare, kstest
+from scipy.stats import beta, chisquare
 
 from simcse_cli.objectives.ct import sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
@@ -41,22 +43,23 @@ def test_sample_next_draws_evenly_within_the_document():
 def test_sample_tension_pairs_groups_one_positive_with_k_negatives():
     left, right, is_positive = sample_tension_pairs(9, n_negatives=7, generator=np.random.default_rng(0))
     groups = [side.reshape(9, 8) for side in (left, right, is_positive)]
-    own = groups[0][:, 0]
-    assert sorted(own) == list(range(9))
-    assert (groups[1][:, 0] == own).all()
+    assert (groups[0][:, 0] == groups[1][:, 0]).all()
     assert (groups[2] == ([True] + [False] * 7)).all()
-    for side in groups[:2]:
-        assert (side[:, 1:] != own[:, None]).all()
+    default = sample_tension_pairs(9, generator=np.random.default_rng(0))
+    assert all((one == other).all() for one, other in zip(default, (left, right, is_positive), strict=True))
 
 
-def test_sample_tension_pairs_draws_negatives_evenly_and_independently():
+def test_sample_tension_pairs_draws_positives_and_both_sides_of_negatives_independently():
     generator = np.random.default_rng(0)
-    tables = np.zeros((4, 4))
+    triples = np.zeros((4, 4, 4))
+    n_distinct = []
     for _ in range(3000):
-        left, right, is_positive = sample_tension_pairs(5, n_negatives=1, generator=generator)
-        own = left[is_positive]
-        np.add.at(tables, tuple((side[~is_positive] - own - 1) % 5 for side in (left, right)), 1)
-    assert chisquare(tables.ravel()).pvalue > 0.001
+        left, right, is_positive = sample_tension_pairs(4, n_negatives=1, generator=generator)
+        n_distinct.append(len(set(left[is_positive])))
+        np.add.at(triples, (left[is_positive], left[~is_positive], right[~is_positive]), 1)
+    assert chisquare(triples.ravel()).pvalue > 0.001
+    # Four draws with replacement from four sentences: 4!/4^4 of the epochs have each of them once.
+    assert abs(np.mean(np.array(n_distinct) == 4) - 24 / 256) < 0.02
 
 
 def test_sample_tension_pairs_needs_two_sentences():
@@ -64,52 +67,106 @@ def test_sample_tension_pairs_needs_two_sentences():
         sample_tension_pairs(1, generator=np.random.default_rng(0))
 
 
+def length_probabilities(a, b, sampler):
+    """Return P(length) of ``floor(beta * (max - min) + min)``, from the distribution function of beta."""
+    width = sampler.max_length - sampler.min_length
+    edges = beta.cdf(np.arange(width + 1) / width, a, b)
+    return dict(zip(range(sampler.min_length, sampler.max_length), np.diff(edges), strict=True))
+
+
+def block_probabilities(blocks, n_left):
+    """Return P(blocks of the anchors, in order), by the rule of the original: a chosen block takes its neighbours
+    in the list with it; with few blocks for the anchors that are left, the first or the last is chosen."""
+    if n_left == 0:
+        return {(): 1.0}
+    ends = len(blocks) // n_left < n_left
+    choices = [0, len(blocks) - 1] if ends else range(len(blocks))
+    found = Counter()
+    for i in choices:
+        rest = blocks[: max(0, i - 1)] + blocks[i + 2 :]
+        for later, share in block_probabilities(rest, n_left - 1).items():
+            found[(blocks[i], *later)] += share / len(choices)
+    return found
+
+
+def assert_follows(observed, expected):
+    """Compare counts with expected ones by chi-square; rare outcomes count as one."""
+    assert set(observed) <= set(expected)
+    rare = {outcome for outcome, share in expected.items() if share < 5}
+    counts = [[table.get(o, 0) for o in expected if o not in rare] for table in (observed, expected)]
+    if sum(expected[o] for o in rare) >= 5:
+        for row, table in zip(counts, (observed, expected), strict=True):
+            row.append(sum(table.get(o, 0) for o in rare))
+    elif rare:
+        scale = sum(counts[0]) / sum(counts[1])
+        counts[1] = [share * scale for share in counts[1]]
+    assert chisquare(*counts, sum_check=False).pvalue > 0.001
+
+
 class TestSpanSampler:
-    sampler = SpanSampler(min_length=8, max_length=32)
+    """Spans against the exact distributions of the definitions (Giorgi et al. 2021 and their code)."""
 
-    def groups(self, n_tokens: int, times: int):
+    sampler = SpanSampler(min_length=3, max_length=8)
+
+    def groups(self, n_tokens: int, times: int, sampler=sampler):
         generator = np.random.default_rng(0)
-        return [self.sampler.sample(n_tokens, generator) for _ in range(times)]
+        return [sampler.sample(n_tokens, generator) for _ in range(times)]
 
-    @pytest.mark.parametrize("n_tokens", [128, 129, 500])
-    def test_sample_stays_inside_the_document_and_its_lengths(self, n_tokens):
-        for group in self.groups(n_tokens, 300):
-            assert len(group) == 2
+    def test_the_defaults_are_those_of_the_original(self):
+        assert SpanSampler() == SpanSampler(n_anchors=2, n_positives=2, min_length=32, max_length=512)
+        assert SpanSampler().min_document == 2048
+
+    @pytest.mark.parametrize(
+        ("n_anchors", "n_tokens"), [(1, 16), (2, 32), (2, 47), (2, 80), (3, 48), (4, 77)]
+    )
+    def test_blocks_follow_the_rule_of_neighbours_and_ends(self, n_anchors, n_tokens):
+        sampler = SpanSampler(n_anchors, 1, 3, 8)
+        times = 4000
+        observed = Counter(
+            tuple(anchor.start // 8 for anchor, _ in group) for group in self.groups(n_tokens, times, sampler)
+        )
+        expected = block_probabilities(list(range(n_tokens // 8)), n_anchors)
+        assert_follows(observed, {blocks: times * share for blocks, share in expected.items()})
+
+    def test_anchors_lie_anywhere_inside_their_block(self):
+        anchors = [anchor for group in self.groups(43, 4000) for anchor, _ in group]
+        observed = Counter((a.stop - a.start, a.start % 8) for a in anchors)
+        expected = {
+            (length, start): len(anchors) * share / (8 - length + 1)
+            for length, share in length_probabilities(4, 2, self.sampler).items()
+            for start in range(8 - length + 1)
+        }
+        assert_follows(observed, expected)
+
+    def test_positives_start_anywhere_around_their_anchor_that_the_document_allows(self):
+        observed, expected = Counter(), Counter()
+        lengths = length_probabilities(2, 4, self.sampler)
+        for group in self.groups(34, 4000):
             for anchor, positives in group:
                 assert len(positives) == 2
-                for span in (anchor, *positives):
-                    assert 0 <= span.start < span.stop <= n_tokens
-                    assert 8 <= span.stop - span.start < 32
+                observed.update((p.stop - p.start, p.start) for p in positives)
+                for length, share in lengths.items():
+                    starts = [
+                        start
+                        for start in range(34 - length + 1)
+                        if anchor.start - length <= start <= anchor.stop
+                    ]
+                    expected.update(
+                        {(length, start): len(positives) * share / len(starts) for start in starts}
+                    )
+        assert_follows(observed, expected)
 
-    def test_sample_positives_touch_or_overlap_their_anchor(self):
-        for group in self.groups(200, 300):
+    def test_no_anchor_crosses_a_block_at_the_original_lengths(self):
+        for group in self.groups(2048, 200, SpanSampler()):
             for anchor, positives in group:
+                assert anchor.start // 512 == (anchor.stop - 1) // 512
                 for positive in positives:
-                    assert positive.start <= anchor.stop
-                    assert positive.stop >= anchor.start
-
-    def test_sample_anchors_start_in_blocks_that_are_no_neighbours(self):
-        for first, second in self.groups(320, 300):
-            assert abs(first[0].start // 32 - second[0].start // 32) > 1
-
-    def test_sample_lengths_follow_their_beta_distributions(self):
-        groups = [pair for group in self.groups(2000, 2000) for pair in group]
-        anchors = np.array([anchor.stop - anchor.start for anchor, _ in groups])
-        positives = np.array([span.stop - span.start for _, spans in groups for span in spans])
-        jitter = np.random.default_rng(1)
-        for lengths, (a, b) in ((anchors, (4, 2)), (positives, (2, 4))):
-            fractions = (lengths + jitter.random(len(lengths)) - 8) / 24
-            assert kstest(fractions, "beta", args=(a, b)).statistic < 0.03
-
-    def test_sample_with_many_anchors_reuses_neighbours_only_when_it_must(self):
-        sampler = SpanSampler(n_anchors=3, min_length=4, max_length=8)
-        generator = np.random.default_rng(0)
-        for _ in range(100):
-            assert len(sampler.sample(sampler.min_document, generator)) == 3
+                    assert 0 <= positive.start < positive.stop <= 2048
 
     def test_sample_refuses_a_short_document(self):
-        with pytest.raises(ValueError, match="127 tokens: need at least 128"):
-            self.sampler.sample(127, np.random.default_rng(0))
+        self.sampler.sample(32, np.random.default_rng(0))
+        with pytest.raises(ValueError, match="31 tokens: need at least 32"):
+            self.sampler.sample(31, np.random.default_rng(0))
 
 
 def masked(rows, seed=0):

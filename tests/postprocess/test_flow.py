@@ -112,6 +112,16 @@ def test_flow_with_one_seed_gives_one_result():
     np.testing.assert_array_equal(first, second)
 
 
+def test_flow_starts_from_the_first_sides_of_the_first_batch():
+    pairs = curved(64).reshape(32, 2, 16)
+    pairs[:, 1] += 100
+    flow = BertFlow(learning_rate=1e-12).fit(pairs)
+    first = flow.flow_.levels[0][0].norm
+    np.testing.assert_allclose(first.bias.detach(), -pairs[:, 0].mean(axis=0), rtol=1e-5)
+    scale = np.exp(3 * first.log_scale.detach().numpy())
+    np.testing.assert_allclose(scale, 1 / pairs[:, 0].std(axis=0), rtol=1e-4)
+
+
 def test_flow_counts_a_pair_as_one_example():
     assert len(BertFlow().fit(curved(128).reshape(64, 2, 16)).losses_) == 2
     assert len(BertFlow().fit(curved(128)).losses_) == 4

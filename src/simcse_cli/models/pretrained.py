@@ -116,16 +116,20 @@ def blank_pooler(config: Any) -> nn.Module | None:
 
 
 class MlmHead(nn.Module):
-    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``, tied to the encoder's input embedding.
+    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``.
+
+    Its output matrix is the encoder's input embedding, or starts as a copy of it.
 
     Raises:
         ValueError: an architecture with more than one module after its encoder.
     """
 
-    def __init__(self, config: Any, embeddings: nn.Embedding) -> None:
+    def __init__(self, config: Any, embeddings: nn.Embedding, *, tied: bool) -> None:
         super().__init__()
+        self.tied = tied
         self.head = _after_encoder(_transformers().AutoModelForMaskedLM.from_config(config))
-        self.head.get_submodule(_decoder_path(self.head)).weight = embeddings.weight
+        own = nn.Parameter(embeddings.weight.detach().clone())
+        self.head.get_submodule(_decoder_path(self.head)).weight = embeddings.weight if tied else own
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(tokens)  # type: ignore[no-any-return]
@@ -139,8 +143,9 @@ class MlmHead(nn.Module):
         prefix = next(name for name, module in model.named_children() if module is head)
         if any(key.startswith(f"{prefix}.") and "decoder" not in key for key in info["missing_keys"]):
             return False
-        decoder = f"{_decoder_path(self.head)}.weight"
-        state = {name: value for name, value in head.state_dict().items() if name != decoder}
+        state = head.state_dict()
+        if self.tied:  # the checkpoint's matrix would replace the encoder's embedding
+            del state[f"{_decoder_path(self.head)}.weight"]
         self.head.load_state_dict(state, strict=False)
         return True
 

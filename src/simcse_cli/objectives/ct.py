@@ -35,8 +35,8 @@ class TensionPairs(Sequence[TensionExample]):
 class ContrastiveTension(TwoEncoders):
     """Identical sentences against pairs of random ones, seven of these for each; raw dot products.
 
-    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp, a learning rate
-    that falls in steps.
+    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp without clipping, a
+    learning rate that falls in steps.
 
     Args:
         max_length: sub-words per sentence.
@@ -49,8 +49,10 @@ class ContrastiveTension(TwoEncoders):
     defaults: ClassVar[Mapping[str, Any]] = {
         "batch_size": 16,
         "dropout_mode": "none",
+        "eval_every": 500,
         "head": "none",
         "lr": 1e-5,
+        "max_grad_norm": 0.0,
         "max_length": 75,
         "optimizer": "rmsprop",
         "pooler": "avg",
@@ -67,7 +69,7 @@ class ContrastiveTension(TwoEncoders):
         self.n_negatives = n_negatives
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
-        """Return the pairs of an epoch: each distinct sentence of the file is once the positive one."""
+        """Return the pairs of an epoch: as many positives as the file has distinct sentences."""
         sentences = list(dict.fromkeys(row[0] for row in data.rows))
         return TensionPairs(sentences, self.n_negatives, generator)
 
@@ -87,19 +89,17 @@ def sample_tension_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Return an epoch of Contrastive Tension: left indices, right indices, which pairs are positive.
 
-    Source: Carlsson et al. 2021, as in their code. Each sentence s gives a group of ``1 + n_negatives``
-    consecutive rows: (s, s), then pairs of two independently drawn sentences, neither of them s. The groups
-    come shuffled.
+    Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives`` consecutive rows:
+    (s, s) with s drawn with replacement, then pairs of two sentences, each drawn independently of all else: s and
+    equal ones are among them.
 
     Raises:
         ValueError: fewer than 2 sentences, which leaves nothing to draw.
     """
     if n_sentences < 2:
         raise ValueError(f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs")
-    own = generator.permutation(n_sentences)
-    drawn = generator.integers(0, n_sentences - 1, size=(2, n_sentences, n_negatives))
-    drawn += drawn >= own[:, None]  # skip over the group's own sentence
-    left, right = (np.concatenate([own[:, None], side], axis=1) for side in drawn)
+    left, right = generator.integers(0, n_sentences, size=(2, n_sentences, 1 + n_negatives))
+    right[:, 0] = left[:, 0]
     is_positive = np.zeros(left.shape, dtype=bool)
     is_positive[:, 0] = True
     return left.ravel(), right.ravel(), is_positive.ravel()

@@ -1,5 +1,6 @@
 """DeCLUTR: spans of a document that lie near each other, against spans from everywhere else."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ class SpanSampler:
         n_anchors: of a document.
         n_positives: of an anchor.
         min_length: shortest span in tokens.
-        max_length: end of span lengths in tokens (exclusive), and length of the blocks that anchors start in.
+        max_length: end of span lengths in tokens (exclusive), and length of the blocks that hold an anchor each.
     """
 
     n_anchors: int = 2
@@ -54,37 +55,40 @@ class SpanSampler:
     def sample(self, n_tokens: int, generator: np.random.Generator) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor starts
-        anywhere in a randomly chosen block; that block and its neighbours are closed to the next anchor while
-        others are left. A positive starts anywhere from its own length before the anchor to the anchor's end,
-        moved into the document: it overlaps the anchor, touches it or lies inside.
+        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor lies anywhere
+        inside a randomly chosen block; that block and its neighbours are closed to later anchors. Where few
+        blocks are left, it takes the first or the last of them. A positive starts anywhere from its own length
+        before the anchor to the anchor's end, as far as the document allows: it overlaps the anchor, touches it
+        or lies inside.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.
         """
         if n_tokens < self.min_document:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
-        blocks = list(range(n_tokens // self.max_length))
+        blocks = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        for _ in range(self.n_anchors):
-            block = blocks[int(generator.integers(len(blocks)))]
-            rest = [other for other in blocks if other != block]
-            blocks = [other for other in rest if abs(other - block) > 1] or rest
-            anchor = self._anchor(block, n_tokens, generator)
+        for n_left in range(self.n_anchors, 0, -1):
+            if len(blocks) // n_left < n_left:
+                chosen = int(generator.choice([0, len(blocks) - 1]))
+            else:
+                chosen = int(generator.integers(len(blocks)))
+            anchor = self._anchor(blocks[chosen], generator)
+            del blocks[max(0, chosen - 1) : chosen + 2]
             positives = [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)]
             groups.append((anchor, positives))
         return groups
 
-    def _anchor(self, block: int, n_tokens: int, generator: np.random.Generator) -> Span:
+    def _anchor(self, block_start: int, generator: np.random.Generator) -> Span:
         length = self._length(4, 2, generator)
-        start = block * self.max_length + int(generator.integers(self.max_length))
-        start = min(start, n_tokens - length)
+        last = block_start + self.max_length - length
+        start = int(generator.integers(block_start, last, endpoint=True))
         return Span(start, start + length)
 
     def _positive(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> Span:
         length = self._length(2, 4, generator)
-        start = int(generator.integers(anchor.start - length, anchor.stop + 1))
-        start = max(0, min(start, n_tokens - length))
+        first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
+        start = int(generator.integers(first, last, endpoint=True))
         return Span(start, start + length)
 
 
@@ -110,7 +114,9 @@ class Declutr(Objective):
         "head": "none",
         "lr": 5e-5,
         "max_length": 512,
+        "optimizer": "adamw-uncorrected",
         "pooler": "avg",
+        "schedule": "slanted-triangular",
         "warmup": 0.1,
         "weight_decay": 0.1,
     }
@@ -135,22 +141,20 @@ class Declutr(Objective):
             )
         self.temperature = temperature
         self.sampler = SpanSampler(n_anchors, n_positives, min_span, max_span)
-        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, self.warnings)
-        frame = encoder.tokenize([""])[0]
-        self._prefix, self._suffix = frame[: len(frame) // 2], frame[len(frame) // 2 :]
+        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, tied=True, warnings=self.warnings)
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TokenIds]:
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
-            limit, n_special = self.sampler.min_document, len(self._prefix) + len(self._suffix)
-            tokens = [self._tokenize(document, n_special) for document in data.documents]
+            limit = self.sampler.min_document
+            tokens = self._tokenize(data.documents)
             self._documents = [ids for ids in tokens if len(ids) >= limit]
             if not self._documents:
-                longest = max(map(len, tokens), default=0)
+                longest, per_span = max(map(len, tokens), default=0), 2 * self.sampler.n_anchors
                 raise DataError(
                     f"{data.name}: the longest of {len(tokens)} documents has {longest} tokens, need {limit}",
-                    hint=f"use shorter spans, for example --set max_span={max(longest // 4, 8)}",
+                    hint=f"use shorter spans, for example --set max_span={max(longest // per_span, 8)}",
                 )
             if len(self._documents) < len(tokens):
                 n_short = len(tokens) - len(self._documents)
@@ -159,31 +163,31 @@ class Declutr(Objective):
                 )
         return self._documents
 
-    def _tokenize(self, document: Sequence[str], n_special: int) -> TokenIds:
-        """Return the sub-words of a document without special tokens, whatever its length."""
-        rows = self.encoder.tokenize(document)
-        first, last = len(self._prefix), n_special - len(self._prefix)
-        return [token for row in rows for token in row[first : len(row) - last]]
+    def _tokenize(self, documents: Sequence[Sequence[str]]) -> list[TokenIds]:
+        """Return the sub-words of each document as one running text, without special tokens.
 
-    def _row(self, document: TokenIds, span: Span) -> list[int]:
-        room = self.encoder.max_length - len(self._prefix) - len(self._suffix)
-        return [*self._prefix, *document[span.start : span.stop][:room], *self._suffix]
+        The text starts with a space, so that byte-level BPE treats its first word as any other.
+        """
+        texts = ["".join(f" {sentence}" for sentence in document) for document in documents]
+        encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
+        return encoded["input_ids"]  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""
-        groups = [(ids, group) for ids in examples for group in self.sampler.sample(len(ids), generator)]
-        anchors = [self._row(ids, anchor) for ids, (anchor, _) in groups]
-        positives = [
-            self._row(ids, spans[k]) for k in range(self.sampler.n_positives) for ids, (_, spans) in groups
+        groups = [
+            [self._text(ids, span) for span in (anchor, *positives)]
+            for ids in examples
+            for anchor, positives in self.sampler.sample(len(ids), generator)
         ]
-        rows = [*anchors, *positives]
-        texts = [str(self.encoder.tokenizer.decode(row, skip_special_tokens=True)) for row in rows]
-        views = [texts[start : start + len(groups)] for start in range(0, len(rows), len(groups))]
+        views = list(zip(*groups, strict=True))
+        rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)))
         extra: dict[str, Any] = {}
         if self.mlm is not None:
-            masked, extra["mlm_labels"] = self.mlm.mask(anchors, generator)
-            rows = [*masked, *positives]
-        return Batch(rows, len(groups), texts=list(zip(*views, strict=True)), extra=extra)
+            rows[: len(groups)], extra["mlm_labels"] = self.mlm.mask(rows[: len(groups)], generator)
+        return Batch(rows, len(groups), texts=list(map(tuple, groups)), extra=extra)
+
+    def _text(self, document: TokenIds, span: Span) -> str:
+        return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the embeddings of the spans and, of the masked anchors, the summed MLM loss of each."""

@@ -30,9 +30,11 @@ class IsBert(Objective):
     defaults: ClassVar[Mapping[str, Any]] = {
         "adam_eps": 1e-7,
         "batch_size": 32,
+        "eval_every": 1000,
         "head": "none",
         "lr": 2e-6,
         "max_length": 128,
+        "optimizer": "adamw-uncorrected",
         "pooler": "avg",
         "warmup": 0.1,
         "weight_decay": 0.01,

@@ -25,15 +25,16 @@ class MlmTerm(nn.Module):
     Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al. 2021.
 
     Args:
-        encoder: gives tokenizer, input embedding (tied to the output layer) and the checkpoint of the head.
+        encoder: gives tokenizer, input embedding and the checkpoint of the head.
         weight: of the term in the sum of losses.
         probability: share of the non-special tokens that are predicted.
+        tied: whether the input embedding is the matrix of the output layer too.
 
     Attributes:
         is_pretrained: whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
     """
 
-    def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float) -> None:
+    def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool) -> None:
         super().__init__()
         if not 0 < probability < 1:
             raise ConfigError(f"--set mlm_probability={probability}: need a number between 0 and 1")
@@ -49,7 +50,8 @@ class MlmTerm(nn.Module):
         self.special_ids = frozenset(tokenizer.all_special_ids)
         self.n_vocabulary = len(tokenizer)
         try:
-            self.head = MlmHead(encoder.config, encoder.backbone.get_input_embeddings())  # type: ignore[operator]
+            embeddings: nn.Embedding = encoder.backbone.get_input_embeddings()  # type: ignore[operator]
+            self.head = MlmHead(encoder.config, embeddings, tied=tied)
         except ValueError as error:
             raise ConfigError(f"--mlm-weight: {error}", hint="use a BERT or RoBERTa encoder") from error
         with quiet_transformers():
@@ -92,16 +94,16 @@ class MlmTerm(nn.Module):
 
 
 def mlm_term(
-    encoder: SentenceEncoder, weight: float, probability: float, warnings: list[str]
+    encoder: SentenceEncoder, weight: float, probability: float, *, tied: bool, warnings: list[str]
 ) -> MlmTerm | None:
     """Return the term, None for weight 0; adds a warning where the checkpoint has no masked-LM head."""
     if not weight > 0:
         return None
-    term = MlmTerm(encoder, weight=weight, probability=probability)
+    term = MlmTerm(encoder, weight=weight, probability=probability, tied=tied)
     if not term.is_pretrained:
         warnings.append(
-            f"{encoder.name} has no masked-LM head: the auxiliary term starts from a fresh one, "
-            "tied to the input embedding"
+            f"{encoder.name} has no masked-LM head: the auxiliary term starts from a fresh one "
+            "over the word embeddings"
         )
     return term
 

@@ -30,7 +30,13 @@ class QuickThoughts(TwoEncoders):
     reads = DataKind.DOCUMENTS
     ordered = True
     always_two = True
-    defaults: ClassVar[Mapping[str, Any]] = {"batch_size": 400, "head": "none", "pooler": "avg"}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 400,
+        "head": "none",
+        "max_grad_norm": 5.0,
+        "optimizer": "adam",
+        "pooler": "avg",
+    }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32, **settings: Any) -> None:
         super().__init__(encoder, **settings)

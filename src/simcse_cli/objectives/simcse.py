@@ -30,6 +30,8 @@ class SimcseUnsup(TextViews):
             them and the whole vector. Source: Kusupati et al. 2022.
         mlm_weight: of the auxiliary masked-LM term; 0 leaves it out. The paper's best is 0.1 (Table D.2).
         mlm_probability: share of tokens that the term predicts.
+        mlm_tied: use the word embeddings as the term's output matrix; the original code trains one of its own,
+            which starts from the same values.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
@@ -45,6 +47,7 @@ class SimcseUnsup(TextViews):
         matryoshka_dims: Sequence[int] = (),
         mlm_weight: float = 0.0,
         mlm_probability: float = 0.15,
+        mlm_tied: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(encoder, **settings)
@@ -54,7 +57,7 @@ class SimcseUnsup(TextViews):
         self.widths = matryoshka_widths(matryoshka_dims, training_width(encoder))
         if mlm_weight < 0:
             raise ConfigError(f"--mlm-weight {mlm_weight}: need 0 or more")
-        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, self.warnings)
+        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, tied=mlm_tied, warnings=self.warnings)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.choices import Postprocess
+from simcse_cli.optimizers import UncorrectedAdamW
 from simcse_cli.postprocess.base import FloatArray, PostProcessor, fit_matrix
 from simcse_cli.postprocess.flow_layers import MultiLevelFlow
 from simcse_cli.progress import Progress, SilentProgress
@@ -25,7 +26,8 @@ class BertFlow(PostProcessor):
 
     Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits per
     dimension, mean over the batch, summed over the two sides of a pair. Adam with decoupled weight decay
-    0.01, constant rate, gradient norm clipped at 1. Departure: Adam's moments are bias-corrected.
+    0.01 and without bias correction, constant rate, gradient norm clipped at 1. Actnorm starts from the first
+    sides of the first batch.
 
     Args:
         levels, depth, width: the configuration ``l3_d3_w32``.
@@ -70,12 +72,15 @@ class BertFlow(PostProcessor):
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
-        optimizer = torch.optim.AdamW(
+        optimizer = UncorrectedAdamW(
             self.flow_.parameters(), lr=self.learning_rate, eps=ADAM_EPSILON, weight_decay=WEIGHT_DECAY
         )
         n_steps = self.epochs * math.ceil(len(examples) / self.batch_size)
         with (progress or SilentProgress()).task("training the flow", total=n_steps) as task:
             for batch in self._batches(examples):
+                if not self.losses_:
+                    with torch.no_grad():  # actnorm starts from the first sides of the first batch
+                        self.flow_(batch[:: examples.shape[1]])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
                 (loss * examples.shape[1]).backward()  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
 """Optimizer and learning-rate schedule."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -7,9 +8,12 @@ from torch import Tensor, nn
 
 from simcse_cli.choices import OptimizerName, Schedule
 from simcse_cli.config import TrainConfig
+from simcse_cli.optimizers import UncorrectedAdamW
 
-# Contrastive Tension: share of the first learning rate from each step on (methods of Carlsson et al. 2021).
-TENSION_STEPS = ((0, 1.0), (500, 0.8), (1000, 0.6), (1500, 0.4), (2000, 0.2))
+# Contrastive Tension: share of the first learning rate from each 0-based step on (code of Carlsson et al. 2021,
+# where a rate holds up to and including its boundary).
+TENSION_STEPS = ((0, 1.0), (501, 0.8), (1001, 0.6), (1501, 0.4), (2001, 0.2))
+TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -21,41 +25,56 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, in its fused form where there is one."""
+    """Return the optimizer that the settings name, in its fused form where there is one.
+
+    RMSprop has the constants of TensorFlow: ``v = 0.9 v + 0.1 g^2;  w -= lr g / (sqrt(v) + 1e-7)``.
+    """
     groups = parameter_groups(module, config.weight_decay)
     match config.optimizer:
         case OptimizerName.ADAMW:
             return torch.optim.AdamW(groups, lr=config.lr, eps=config.adam_eps, fused=True)
+        case OptimizerName.ADAMW_UNCORRECTED:
+            return UncorrectedAdamW(groups, lr=config.lr, eps=config.adam_eps)
         case OptimizerName.ADAM:
             return torch.optim.Adam(groups, lr=config.lr, eps=config.adam_eps, fused=True)
         case OptimizerName.RMSPROP:
-            return torch.optim.RMSprop(groups, lr=config.lr)
+            return torch.optim.RMSprop(groups, lr=config.lr, alpha=0.9, eps=1e-7)
 
 
 def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) -> float:
     """Return the share of the peak learning rate at a 0-based step.
 
-    Linear: rises from 0 over ``warmup`` of the steps, then falls to reach 0 after the last one; without
-    warm-up the first step has the full rate and the last has ``1 / total_steps`` of it.
+    Linear: rises from 0 over ``warmup`` of the steps, rounded up, then falls to reach 0 after the last one;
+    without warm-up the first step has the full rate and the last has ``1 / total_steps`` of it. This is
+    ``get_linear_schedule_with_warmup`` of transformers, the length of the warm-up as its ``Trainer`` has it.
+
+    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): with p rising to 1 over ``warmup`` of the steps,
+    rounded down, and falling to 0 at the last one, ``(1 + 31 p) / 32``. AllenNLP counts steps from 1.
     """
-    warmup_steps = round(warmup * total_steps)
+    if schedule is Schedule.SLANTED_TRIANGULAR:
+        cut, step = int(total_steps * warmup), step + 1
+        share = step / cut if step < cut else 1 - (step - cut) / (total_steps - cut)
+        return (1 + share * (TRIANGLE_RATIO - 1)) / TRIANGLE_RATIO
+    warmup_steps = math.ceil(total_steps * warmup)
     if step < warmup_steps:
-        return (step + 1) / (warmup_steps + 1)
+        return step / warmup_steps
     if schedule is Schedule.CONSTANT:
         return 1.0
     if schedule is Schedule.TENSION:
         return next(factor for start, factor in reversed(TENSION_STEPS) if step >= start)
-    return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+    return (total_steps - step) / (total_steps - warmup_steps)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
     """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return the norm they had.
 
     What ``torch.nn.utils.clip_grad_norm_`` does, factor min(1, max_norm / (norm + 1e-6)), but a CPU leaves
-    gradients alone that the factor would leave as they are.
+    gradients alone that the factor would leave as they are. A ``max_norm`` of 0 clips nothing.
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if norm.device.type != "cpu" or not norm + 1e-6 <= max_norm:  # asking another device would make it wait
+    is_asked = max_norm > 0
+    # Asking another device than the CPU for the norm would make it wait.
+    if is_asked and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
