@@ -8,7 +8,7 @@ EXTRAS := demo,cpu-kernels,dev,mteb,faiss,search
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 
-.PHONY: demo test check format bench binary wheel docs clean help
+.PHONY: demo test soak check format bench binary wheel docs clean help
 
 help:            ## show the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  \1\t/'
@@ -24,6 +24,9 @@ demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, en
 
 test: $(STAMP)   ## all tests
 	$(BIN)/python -m pytest
+
+soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 with SEED=0
+	$(BIN)/python tests/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 check: $(STAMP)  ## format, lint, types, tests
 	$(BIN)/ruff format --check src tests benchmarks

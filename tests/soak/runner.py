@@ -1,0 +1,77 @@
+"""Takes cases of all parts in turn until the time is over, and prints how many runs went wrong in which way.
+
+A part is a function ``cases(bench, rng)`` that yields pairs of a name and a function; the function runs commands
+on the bench, looks at what they left, and reports what is wrong with ``bench.report``. A part may yield for ever;
+the same seed gives the same cases.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "NO_COLOR": "1",
+}
+for _name in [name for name in os.environ if name.startswith("SIMCSE_")]:
+    del os.environ[_name]
+
+from soak import faults, kills  # noqa: E402 - the environment comes first
+from soak.workbench import FAILURES, Workbench  # noqa: E402
+
+Cases = Callable[[Workbench, Random], Iterator[tuple[str, Callable[[], None]]]]
+
+PARTS: dict[str, Cases] = {"kills": kills.cases, "faults": faults.cases}
+
+
+def soak(
+    bench: Workbench, *, parts: list[str], seed: int, seconds: float, show: Callable[[str], None]
+) -> None:
+    """Run cases of the parts in turn; each part draws from a generator of its own."""
+    started = time.monotonic()
+    queues = {part: PARTS[part](bench, Random(f"{part} {seed}")) for part in parts}
+    while queues and time.monotonic() - started < seconds:
+        for part in list(queues):
+            case = next(queues[part], None)
+            if case is None:
+                del queues[part]
+                continue
+            name, run = case
+            before = len(bench.findings)
+            bench.n_cases[part] += 1
+            run()
+            bench.end_case()
+            for failure, message in bench.findings[before:]:
+                show(f"{part}: {name}: {failure}: {message}")
+            if time.monotonic() - started >= seconds:
+                break
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parts", default=",".join(PARTS), help="which, separated by commas")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        os.environ["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
+        bench = Workbench(Path(folder))
+        soak(
+            bench,
+            parts=options.parts.split(","),
+            seed=options.seed,
+            seconds=options.seconds,
+            show=lambda line: sys.stdout.write(line + "\n") and sys.stdout.flush(),
+        )
+    cases = ", ".join(f"{part} {count:,}" for part, count in bench.n_cases.items())
+    lines = [f"seed {options.seed}, {options.seconds:.0f} s", f"cases: {cases}", f"runs: {bench.n_runs:,}"]
+    lines += [f"{failure}: {bench.count(failure):,}" for failure in FAILURES]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if bench.findings else 0
