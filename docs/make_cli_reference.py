@@ -40,6 +40,8 @@ def command_section(command: Any, path: str, level: int) -> list[str]:
     lines = [f"{'#' * level} `{path}`", "", (command.help or "").strip(), ""]
     if hasattr(command, "commands"):
         for name, child in command.commands.items():
+            if child.hidden:  # another name of a command beside it
+                continue
             lines += command_section(child, f"{path} {name}", level + 1)
         return lines
     rows = [option_row(param) for param in command.params if param.name not in COMMON]

@@ -20,7 +20,8 @@ def _lines(command: Any, path: str) -> Iterator[str]:
     own = [param for param in command.params if param.opts[0] not in OF_TYPER]
     yield from sorted(f"{path} {_describe(param)}" for param in own)
     for name, child in sorted(getattr(command, "commands", {}).items()):
-        yield from _lines(child, f"{path} {name}")
+        if not child.hidden:
+            yield from _lines(child, f"{path} {name}")
 
 
 def _describe(param: Any) -> str:

@@ -236,5 +236,12 @@ class HardNegativeLabel(StrEnum):
     NONE = "none"
 
 
+class NegativePick(StrEnum):
+    """Which of the allowed texts become hard negatives."""
+
+    TOP = "top"
+    RANDOM = "random"
+
+
 STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")

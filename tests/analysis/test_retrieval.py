@@ -3,39 +3,9 @@ import pytest
 
 from simcse_cli.analysis.retrieval import (
     RetrievalScores,
-    nearest,
-    rank_rows,
     retrieval_figure,
     score_retrieval,
 )
-from simcse_cli.encoding.search_index import SearchIndex
-
-ANGLES = np.deg2rad([0, 10, 25, 40, 90])
-CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
-NAMES = ["east", "ten", "twenty-five", "forty", "north"]
-
-
-def test_nearest_orders_by_angle():
-    (found,) = nearest(SearchIndex.build(CIRCLE, NAMES), np.array([[2.0, 0.0]]), 3)
-    assert [neighbour.sentence for neighbour in found] == ["east", "ten", "twenty-five"]
-    assert found[1].cosine == pytest.approx(np.cos(np.deg2rad(10)), abs=1e-6)
-
-
-def test_nearest_leaves_out_excluded_rows_and_still_fills_k():
-    index = SearchIndex.build(CIRCLE, NAMES)
-    found = nearest(index, CIRCLE[:2], 2, [frozenset({0, 2}), frozenset()])
-    assert [[neighbour.row for neighbour in query] for query in found] == [[1, 3], [1, 0]]
-
-
-def test_nearest_returns_fewer_when_there_are_fewer():
-    (found,) = nearest(SearchIndex.build(CIRCLE[:2], NAMES[:2]), CIRCLE[:1], 5, [frozenset({0})])
-    assert [neighbour.row for neighbour in found] == [1]
-
-
-def test_rank_rows_fills_up_with_minus_one():
-    rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, [frozenset({3})])
-    assert rows.tolist() == [[0, 1, 2, 4, -1, -1, -1]]
-    assert scores[0, 4:].tolist() == [-np.inf] * 3
 
 
 def test_score_retrieval_of_a_worked_example():

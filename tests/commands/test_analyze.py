@@ -197,6 +197,16 @@ def test_retrieval_finds_the_nearest_by_brute_force(invoke, tiny_model_dir, tiny
     assert [each["sentence"] for each in found] == [SENTENCES[row] for row in order]
 
 
+def test_search_takes_the_corpus_and_queries_as_arguments(invoke, tiny_model_dir, corpus, tmp_path):
+    model = ("--model", tiny_model_dir, "--pooler", "avg", "-f", "csv")
+    asked = invoke("analyze", "search", corpus, "a cat", "two dogs", *model, "--save-index", tmp_path / "i")
+    assert asked.exit_code == 0, asked.stderr
+    flags = ("--corpus", corpus, "--query", "a cat", "--query", "two dogs")
+    assert asked.stdout == invoke("analyze", "retrieval", *flags, *model).stdout
+    again = invoke("analyze", "search", "a cat", "two dogs", "--index", tmp_path / "i", *model)
+    assert again.stdout == asked.stdout
+
+
 def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_models, corpus, tmp_path):
     qrels = tmp_path / "groups.tsv"
     qrels.write_text("".join(f"{row // 2}\t{sentence}\n" for row, sentence in enumerate(SENTENCES)))

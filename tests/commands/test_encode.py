@@ -1,3 +1,4 @@
+import csv
 import json
 
 import numpy as np
@@ -94,3 +95,40 @@ def test_settings_come_from_a_file_too(invoke, source, tiny_model_dir, tmp_path)
     outcome = invoke("encode", source, "-o", tmp_path / "w.npy", "--config", tmp_path / "c.yaml")
     assert outcome.exit_code == 1
     assert "did you mean normalize?" in outcome.stderr
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "-"])
+def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, name):
+    pairs = [(SENTENCES[0], SENTENCES[2]), (SENTENCES[3], SENTENCES[3]), (SENTENCES[4], SENTENCES[9])]
+    text = "".join(f"{a}\t{b}\n" for a, b in pairs)
+    if name.endswith("csv"):
+        text = "id,question1,question2\n" + "".join(f'{i},"{a}","{b}"\n' for i, (a, b) in enumerate(pairs))
+    (tmp_path / "pairs.tsv").write_text(text)
+    (tmp_path / "pairs.csv").write_text(text)
+    source = name if name == "-" else tmp_path / name
+    outcome = invoke("encode", source, "--pairs", "-m", tiny_model_dir, "--pooler", "avg", input=text)
+    assert outcome.exit_code == 0, outcome.stderr
+    rows = list(csv.DictReader(outcome.stdout.splitlines()))
+    assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
+    left, right = (plain_vectors(tiny_model_dir, "avg", side) for side in zip(*pairs, strict=True))
+    norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    expected = (left * right).sum(axis=1) / norms
+    assert [float(row["cosine"]) for row in rows] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_pairs_go_to_a_file_and_need_two_columns(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "t.csv").write_text("id,left,right\n1,a cat,a dog\n")
+    command = ("encode", tmp_path / "t.csv", "--pairs", "-m", tiny_model_dir, "-o", tmp_path / "o.jsonl")
+    refused = invoke(*command)
+    assert refused.exit_code == 1
+    assert "id, left, right" in refused.stderr
+    assert not (tmp_path / "o.jsonl").exists()
+    assert invoke(*command, "--column", "left,right").exit_code == 0
+    assert json.loads((tmp_path / "o.jsonl").read_text())["sentence2"] == "a dog"
+    assert invoke(*command, "--column", "left").exit_code == 2
+
+
+def test_vectors_need_a_file_or_stdout(invoke, source, tiny_model_dir):
+    outcome = invoke("encode", source, "-m", tiny_model_dir)
+    assert outcome.exit_code == 2
+    assert "--output" in outcome.stderr

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
-from simcse_cli.analysis.spaces import Encoder, Vectors, load_model
+from simcse_cli.analysis.spaces import Encoder, load_model
 from simcse_cli.analysis.views import View, check_outputs, label_sources
 from simcse_cli.choices import Pooler
 from simcse_cli.config import LoadOptions
-from simcse_cli.encoding.search_index import Rows, Scores, SearchIndex
+from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import STDIO, check_output
 from simcse_cli.models.precomputed import read_matrix
@@ -24,15 +24,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 
 EVALUATION_DEPTH = 100
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """One sentence found: its row in the index (from 0), its text and its cosine to the query."""
-
-    row: int
-    sentence: str
-    cosine: float
+_DEFAULT_MODEL = "minilm"
 
 
 @dataclass(frozen=True)
@@ -50,41 +42,6 @@ class RetrievalScores:
     @property
     def depth(self) -> int:
         return len(self.recall)
-
-
-def rank_rows(
-    index: SearchIndex, queries: Vectors, k: int, excluded: Sequence[RowSet] | None = None
-) -> tuple[Rows, Scores]:
-    """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
-
-    Where there are fewer than ``k``, the rest is row -1 with cosine -inf. Queries are ``(M, D)`` of any norm;
-    ``excluded`` are for each the rows that are no result (the query itself, when it is part of the index).
-    """
-    unwanted = excluded or [frozenset()] * len(queries)
-    found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
-    rows = np.full((len(queries), k), -1, dtype=np.int64)
-    scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
-    for query, (candidates, out) in enumerate(zip(found_rows, unwanted, strict=True)):
-        kept = (candidates >= 0) & ~np.isin(candidates, list(out))
-        size = min(k, int(kept.sum()))
-        rows[query, :size] = candidates[kept][:k]
-        scores[query, :size] = found_scores[query][kept][:k]
-    return rows, scores
-
-
-def nearest(
-    index: SearchIndex, queries: Vectors, k: int, excluded: Sequence[RowSet] | None = None
-) -> list[list[Neighbour]]:
-    """Return what :func:`rank_rows` finds as sentences; fewer than ``k`` where the index holds fewer."""
-    rows, scores = rank_rows(index, queries, k, excluded)
-    return [
-        [
-            Neighbour(row, index.sentences[row], min(1.0, score))
-            for row, score in zip(query_rows, query_scores, strict=True)
-            if row >= 0
-        ]
-        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
-    ]
 
 
 def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores:
@@ -155,6 +112,17 @@ class CorpusSearch:
         }
 
 
+def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
+    """Return the options completed by arguments: the corpus, where none is given yet, then queries."""
+    n_corpora = int(options.corpus is None and not options.index)
+    return replace(
+        options,
+        corpus=next(iter(words[:n_corpora]), options.corpus),
+        query=[*(options.query or []), *words[n_corpora:]],
+        model=options.model or ([] if options.index else [_DEFAULT_MODEL]),
+    )
+
+
 def open_search(
     options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
@@ -194,7 +162,9 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
     if n_sources > 1:
         raise UsageError("give one of --query, --queries and --sample", option="--query")
     if not n_sources and not options.interactive and options.save_index is None:
-        raise UsageError("need --query, --queries, --sample or --interactive", option="--query")
+        raise UsageError(
+            "need a query after the corpus, --queries, --sample or --interactive", option="--query"
+        )
     if embeddings and indexes:
         raise UsageError("give --index or --embeddings, not both", option="--index")
     if embeddings and len(models) != len(embeddings):
@@ -206,8 +176,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
         raise UsageError(
             f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)", option="--index"
         )
-    if not models and not indexes:
-        raise UsageError("need a model, or --index", option="--model")
     return label_sources(models or [str(path) for path in indexes], shown.label)
 
 

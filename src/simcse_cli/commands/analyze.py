@@ -81,14 +81,36 @@ def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
     show_view(lambda console: analyze_spaces("density", options, shown.label, console), shown)
 
 
+@app.command("search", hidden=True)
 @app.command("retrieval")
 @takes("options", RetrievalOptions)
 @takes("shown", ShowOptions)
-def retrieval_command(options: RetrievalOptions, shown: ShowOptions) -> None:
-    """Nearest sentences to queries (Table 8), and recall@k and MRR where judgements are given."""
-    from simcse_cli.analysis.retrieval import neighbour_tables, open_search, read_queries, retrieval_view
+def retrieval_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CORPUS] [QUERY]...", help="Sentences to search, then queries.", show_default=False
+        ),
+    ] = None,
+    *,
+    options: RetrievalOptions,
+    shown: ShowOptions,
+) -> None:
+    """Search: the nearest sentences to queries (Table 8), and recall@k and MRR where judgements are given.
 
-    console = get_console()
+    `simcse analyze search` is the same command. Without `--model` and `--index` the model is minilm.
+
+    simcse analyze search captions.txt "A dog runs on the beach."
+    """
+    from simcse_cli.analysis.retrieval import (
+        neighbour_tables,
+        open_search,
+        read_queries,
+        retrieval_view,
+        with_arguments,
+    )
+
+    console, options = get_console(), with_arguments(options, words or [])
     search = open_search(options, shown, console, force=shown.force)
     queries = read_queries(options, search.corpus)
     if queries.sentences:

@@ -21,16 +21,18 @@ def encode_command(
         str, typer.Argument(metavar="INPUT", help="One sentence a line, a table, or - for stdin.")
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--output", "-o", help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL."
         ),
-    ],
+    ] = None,
+    *,
     options: EncodeOptions,
 ) -> None:
     """Encode sentences: row i of the output is line i of the input.
 
-    Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests.
+    Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests. With
+    `--pairs` the input is a table of pairs, and the output is this table with cosines, on stdout by default.
     """
     from simcse_cli.encoding.encode_file import encode_file
 

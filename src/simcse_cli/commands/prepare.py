@@ -12,6 +12,7 @@ from simcse_cli.console import get_console
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
     DemoSizes,
+    HardNegativeOptions,
     LintOptions,
     NeighbourOptions,
     NliOptions,
@@ -75,12 +76,37 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     Finds the layout of QQP, MRPC, WikiAuto and ParaNMT by itself (rows marked as no paraphrase are left out),
     and reads any table with the columns anchor and positive or two columns without a header.
 
+    With `--paraphrases` it finds the pairs itself: texts of one corpus that a model puts near each other.
+
     simcse prepare pairs results_20130124.token --flickr30k -o pairs.csv --sample 200000
+
+    simcse prepare pairs sentences.txt --paraphrases --model minilm -o paraphrases.csv
     """
+    count_tokens = _token_counter(options.tokenizer)
+    if options.paraphrases:
+        from simcse_cli.prepare.mining import prepare_paraphrases
+
+        prepare_paraphrases(inputs, options, count_tokens=count_tokens, progress=get_console())
+        return
     from simcse_cli.prepare.pairs import prepare_pairs
 
-    count_tokens = _token_counter(options.tokenizer)
     prepare_pairs(inputs, options, count_tokens=count_tokens, progress=get_console())
+
+
+@prepare_app.command("hard-negatives")
+@takes("options", HardNegativeOptions)
+def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions) -> None:
+    """Find a hard negative for each pair with a model: a text near the anchor that is no known positive.
+
+    Searched are the positives of all pairs, `--corpus` files, or a saved index. Memory hardly grows with the
+    input, and `--resume` continues after a kill.
+
+    simcse prepare hard-negatives pairs.csv -o triplets.csv --model minilm --margin 0.1
+    """
+    from simcse_cli.prepare.mining import prepare_hard_negatives
+
+    count_tokens = _token_counter(options.tokenizer)
+    prepare_hard_negatives(inputs, options, count_tokens=count_tokens, progress=get_console())
 
 
 @prepare_app.command("neighbours")

@@ -1,20 +1,32 @@
 """Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import distributed
 
 from simcse_cli import __version__
-from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    guess_format,
+    iter_records,
+    iter_sentences,
+    resolve_columns,
+    source_name,
+)
+from simcse_cli.data.text import clean_text
+from simcse_cli.data.writers import open_rows
 from simcse_cli.encoding.formats import VectorType, json_line
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.search_index import SearchIndex, unit_rows
 from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream, windows
-from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.files import STDIO, check_output, sha256_file, write_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
@@ -24,17 +36,26 @@ from simcse_cli.processes import leave_group_at_exit, process_count, process_ran
 from simcse_cli.progress import Progress
 
 _WINDOW_OF_STDOUT = 256
+_PAIR_COLUMNS = ("sentence1", "sentence2")
 
 
 def encode_file(
     source: str,
-    output: Path,
+    output: Path | None,
     options: EncodeOptions,
     *,
     write: Callable[[str], None],
     progress: Progress,
 ) -> None:
-    """Encode the sentences of a file into another; ``-`` gives ``write`` JSON Lines as the input comes."""
+    """Encode the sentences of a file into another; ``-`` gives ``write`` JSON Lines as the input comes.
+
+    With ``options.pairs`` the output is a table of pairs with their cosines instead, on stdout if it is None.
+    """
+    if options.pairs:
+        _write_cosines(source, output or Path(STDIO), options, progress)
+        return
+    if output is None:
+        raise UsageError("need a file for the vectors, or - to print them", option="--output")
     if options.index is not None:
         _check_index(options.index, source, output, options)
     encoder = load_for_encoding(options.model, options, progress)
@@ -51,6 +72,40 @@ def encode_file(
         index = SearchIndex.build(read_matrix(output), sentences, info=info)  # in memory
         index.save(options.index, force=options.force)
         progress.info(f"wrote {options.index}")
+
+
+def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
+    """Write every pair of a table with the cosine of its texts, in the order of the input."""
+    for flag, is_given in (("--index", options.index), ("--resume", options.resume)):
+        if is_given:
+            raise UsageError("has no use with --pairs, which writes no vectors", option=flag)
+    names = options.column.split(",") if options.column else []
+    if options.column and len(names) != 2:
+        raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
+    with open_rows(output, (*_PAIR_COLUMNS, "cosine"), force=options.force) as write_row:
+        blocks = windows(_iter_pairs(source, names))
+        first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
+        if first is None:
+            raise DataError(f"{source_name(source)} has no rows")
+        encode, _ = _encode_function(load_for_encoding(options.model, options, progress), options)
+        with progress.task("pairs") as task:
+            for pairs in chain([first], blocks):
+                vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)
+                cosines = np.einsum("ij,ij->i", vectors[::2], vectors[1::2])
+                for pair, cosine in zip(pairs, cosines, strict=True):
+                    write_row((*pair, f"{cosine:.6f}"))
+                task.advance(len(pairs))
+
+
+def _iter_pairs(source: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield two texts of each row, by default those of usual names; text and stdin have a tab between them."""
+    fmt = guess_format(source)
+    fmt = FileFormat.TSV if fmt is FileFormat.TEXT else fmt
+    for number, record in iter_records(source, fmt=fmt, header=True if names else None):
+        if not names or any(name not in record for name in names):
+            place = f"{source_name(source)}, line {number}"
+            names = resolve_columns(record, names or POSITIONAL[:2], place)
+        yield clean_text(record[names[0]]), clean_text(record[names[1]])
 
 
 def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:

@@ -11,7 +11,10 @@ from simcse_cli.settings import setting
 class EncodeOptions(ModelOptions):
     """The model, what is done to its vectors, and how they are written."""
 
-    column: str | None = setting(None, "Column of a table; default: its text column.")
+    column: str | None = setting(
+        None, "Column of a table (with --pairs two, as A,B); default: the usual names."
+    )
+    pairs: bool = setting(False, "Rows are pairs: write them with their cosines.", "--pairs")
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")
     dtype: str = setting("float32", "float32, float16, int8 (cosine kept), binary (signs).")
     postprocess: Path | None = setting(

@@ -4,7 +4,8 @@ One file holds everything (safetensors layout, nothing executable in it): the se
 vectors, and either the unit vectors or the serialised FAISS index.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -180,6 +181,50 @@ class SearchIndex:
         searcher = FaissSearcher.from_tensors(tensors) if is_faiss else ExactSearcher(tensors["vectors"])
         sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
         return cls(sentences, searcher, info)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One sentence found: its row in the index (from 0), its text and its cosine to the query."""
+
+    row: int
+    sentence: str
+    cosine: float
+
+
+def rank_rows(
+    index: SearchIndex, queries: _Vectors, k: int, excluded: Sequence[Collection[int]] | None = None
+) -> tuple[Rows, Scores]:
+    """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
+
+    Where there are fewer than ``k``, the rest is row -1 with cosine -inf. Queries are ``(M, D)`` of any norm;
+    ``excluded`` are for each the rows that are no result (the query itself, when it is part of the index).
+    """
+    unwanted = excluded or [frozenset()] * len(queries)
+    found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
+    rows = np.full((len(queries), k), -1, dtype=np.int64)
+    scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    for query, (candidates, out) in enumerate(zip(found_rows, unwanted, strict=True)):
+        kept = (candidates >= 0) & ~np.isin(candidates, list(out))
+        size = min(k, int(kept.sum()))
+        rows[query, :size] = candidates[kept][:k]
+        scores[query, :size] = found_scores[query][kept][:k]
+    return rows, scores
+
+
+def nearest(
+    index: SearchIndex, queries: _Vectors, k: int, excluded: Sequence[Collection[int]] | None = None
+) -> list[list[Neighbour]]:
+    """Return what :func:`rank_rows` finds as sentences; fewer than ``k`` where the index holds fewer."""
+    rows, scores = rank_rows(index, queries, k, excluded)
+    return [
+        [
+            Neighbour(row, index.sentences[row], min(1.0, score))
+            for row, score in zip(query_rows, query_scores, strict=True)
+            if row >= 0
+        ]
+        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
+    ]
 
 
 def unit_rows(vectors: _Vectors, dtype: type[_Float]) -> NDArray[_Float]:

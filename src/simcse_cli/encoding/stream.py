@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import check_output, iter_lines, output_error, read_json, write_json
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
+_Item = TypeVar("_Item")
 WINDOW = 8192
 """Sentences encoded together: enough to sort by length, little enough to hold."""
 
@@ -48,9 +49,9 @@ class Shard:
     wait: Callable[[], None] = lambda: None
 
 
-def windows(sentences: Iterable[str], size: int = WINDOW) -> Iterator[list[str]]:
-    """Yield consecutive lists of up to ``size`` sentences."""
-    iterator = iter(sentences)
+def windows(items: Iterable[_Item], size: int = WINDOW) -> Iterator[list[_Item]]:
+    """Yield consecutive lists of up to ``size`` items."""
+    iterator = iter(items)
     while window := list(itertools.islice(iterator, size)):
         yield window
 

@@ -4,10 +4,12 @@ import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Dedup, HardNegativeLabel, PositiveLabel
+from simcse_cli.choices import Dedup, HardNegativeLabel, NegativePick, PositiveLabel
+from simcse_cli.config import ModelOptions
 from simcse_cli.errors import UsageError
 from simcse_cli.settings import setting
 
+_MINING = "Mining"
 MAX_DEMO_SIZE = 100_000
 """Up to this many of each kind the demo grammar has a new sentence left for every scene."""
 
@@ -82,12 +84,62 @@ class NliOptions(RowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairOptions(RowOptions):
+class MiningOptions(RowOptions, ModelOptions):
+    """The model that finds rows, and what becomes of a search that was interrupted."""
+
+    resume: bool = setting(False, "Continue an interrupted search.", "--resume", group=_MINING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardNegativeOptions(MiningOptions):
+    """Which of the texts near an anchor become its hard negatives."""
+
+    ranks: str = setting(
+        "10:100",
+        "Of the MAX nearest texts, leave out the first MIN that are allowed.",
+        "--range",
+        metavar="MIN:MAX",
+        group=_MINING,
+    )
+    margin: float | None = setting(
+        None,
+        "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio.",
+        group=_MINING,
+    )
+    ratio: float | None = setting(
+        None, "Largest negative cosine, as a share of the positive's.", min=0, max=1, group=_MINING
+    )
+    min_score: float | None = setting(None, "Least cosine of a negative.", group=_MINING)
+    max_score: float | None = setting(None, "Largest cosine of a negative.", group=_MINING)
+    per_anchor: int = setting(1, "Negatives of an anchor; each makes a row.", min=1, group=_MINING)
+    pick: NegativePick = setting(
+        NegativePick.TOP, "Which of the allowed: the nearest, or drawn at random.", group=_MINING
+    )
+    corpus: list[str] | None = setting(
+        None, "More texts to find negatives in, beside the positives; repeat for more.", group=_MINING
+    )
+    index: Path | None = setting(
+        None, "Find them in this index instead (`simcse encode --index`, or FAISS).", group=_MINING
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(MiningOptions):
     """Pairs from paraphrase and caption corpora."""
+
+    paraphrases: bool = setting(
+        False, "Input is one corpus: mine the pairs of nearest texts with --model.", group=_MINING
+    )
+    top_k: int = setting(100, "Nearest texts looked at for each text.", "--top-k", min=1, group=_MINING)
+    max_pairs: int = setting(500_000, "Keep so many pairs, the nearest.", min=1, group=_MINING)
+    min_score: float = setting(0.8, "Least cosine of a mined pair.", group=_MINING)
+    max_score: float | None = setting(None, "Largest cosine of a mined pair.", group=_MINING)
 
     flickr30k: bool = setting(False, "Captions: every two captions of an image are a pair.")
     parallel: bool = setting(False, "Two text files: line i of one belongs to line i of the other.")
-    columns: str | None = setting(None, "Columns to pair, where they are not found.", metavar="A,B")
+    columns: str | None = setting(
+        None, "Columns to pair, where they are not found; with --paraphrases the one of texts.", metavar="A,B"
+    )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
 
 

@@ -1,0 +1,166 @@
+"""The toolkit in Python: a model that encodes, compares and searches sentences (``docs/python.md``)."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.choices import Device, Pooler, Precision, SearchBackend
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, unit_rows
+from simcse_cli.errors import DataError
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.progress import SilentProgress
+
+Texts = str | Sequence[str]
+Vectors = NDArray[np.floating[Any]]
+
+
+class Embedder:
+    """A sentence encoder, ready to use; :meth:`load` makes one.
+
+    Texts are given one by one or as a sequence: one text gives the result for it alone, without the axis of the
+    sequence. An empty text is encoded as the special tokens of the model.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, *, batch_tokens: int | None = None) -> None:
+        self._encoder, self._batch_tokens = encoder, batch_tokens
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path = "minilm",
+        *,
+        pooler: Pooler | str | None = None,
+        force_pooler: bool = False,
+        device: Device | str = Device.AUTO,
+        precision: Precision | str = Precision.FP32,
+        batch_tokens: int | None = None,
+    ) -> Self:
+        """Return a model.
+
+        Args:
+            model: run folder, Hugging Face or sentence-transformers folder, Hub name or alias.
+            pooler: how token states become a vector; default is what the model records.
+            force_pooler: use ``pooler`` although the model records another or lacks its weights.
+            device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+            precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
+            batch_tokens: tokens per forward pass; default is tuned to the machine.
+
+        Raises:
+            CheckpointError: the model is not found, broken, or refuses the pooler.
+            ConfigError: device or precision is not available.
+
+        Example:
+            >>> from simcse_cli import load
+            >>> encoder = load("minilm")
+            >>> float(encoder.similarity("A man plays a guitar.", "Someone makes music."))
+        """
+        encoder = load_encoder(
+            model,
+            pooler=pooler,
+            force_pooler=force_pooler,
+            device=device,
+            precision=precision,
+            encode_only=True,
+            progress=_PythonWarnings(),
+        )
+        return cls(encoder, batch_tokens=batch_tokens)
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self._encoder.dim
+
+    @property
+    def pooler(self) -> Pooler:
+        """How token states become a vector."""
+        return self._encoder.pooler
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that determines the vectors: equal digests give equal vectors."""
+        return self._encoder.digest
+
+    def encode(
+        self, texts: Texts, *, normalize: bool = False, max_length: int | None = None
+    ) -> NDArray[np.float32]:
+        """Return vectors, ``(N, D)`` float32, or ``(D,)`` for one text.
+
+        Args:
+            texts: one or any number.
+            normalize: scale vectors to length 1.
+            max_length: cut texts after so many sub-words; at most, and by default, the model's own limit.
+        """
+        vectors = self._encoder.encode(
+            [texts] if isinstance(texts, str) else texts,
+            batch_tokens=self._batch_tokens,
+            max_length=max_length,
+            normalize=normalize,
+            progress=_PythonWarnings(),
+        )
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
+        """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
+
+        Either side is texts or vectors of any length. One text or vector has no axis, so that two of them give
+        a number, ``()``.
+        """
+        left, right = (side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b))
+        cosines = unit_rows(np.atleast_2d(left), np.float32) @ unit_rows(np.atleast_2d(right), np.float32).T
+        return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
+
+    def index(
+        self, corpus: Sequence[str], *, backend: SearchBackend | str = SearchBackend.EXACT
+    ) -> SearchIndex:
+        """Return an index over texts, to search several times or to keep: ``index.save(path)``.
+
+        ``backend`` is ``exact`` or ``faiss``. Files written by ``simcse encode --index`` are read by
+        ``SearchIndex.load``.
+        """
+        encoder = self._encoder
+        info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
+        return SearchIndex.build(self.encode(corpus), corpus, backend=SearchBackend(backend), info=info)
+
+    @overload  # a str is a sequence of str too: the first signature wins
+    def search(  # type: ignore[overload-overlap]
+        self, queries: str, corpus: Sequence[str] | SearchIndex, k: int = 10
+    ) -> list[Neighbour]: ...
+
+    @overload
+    def search(
+        self, queries: Sequence[str], corpus: Sequence[str] | SearchIndex, k: int = 10
+    ) -> list[list[Neighbour]]: ...
+
+    def search(
+        self, queries: Texts, corpus: Sequence[str] | SearchIndex, k: int = 10
+    ) -> list[Neighbour] | list[list[Neighbour]]:
+        """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
+
+        Args:
+            queries: one text (the result is its list) or several (a list for each).
+            corpus: texts, or an index of this model over them.
+            k: how many, if there are so many.
+
+        Raises:
+            DataError: the index was made by another model.
+        """
+        index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
+        if index.info.get("digest") not in (None, self.digest):
+            raise DataError(
+                f"the index was made by another model than {self._encoder.name} ({index.info.get('model')})",
+                hint="search it with the model that made it, or build it again",
+            )
+        found = nearest(index, self.encode([queries] if isinstance(queries, str) else queries), k)
+        return found[0] if isinstance(queries, str) else found
+
+
+class _PythonWarnings(SilentProgress):
+    """Says what is probably wrong as Python programs do."""
+
+    def warn(self, message: str) -> None:
+        warnings.warn(message, stacklevel=4)

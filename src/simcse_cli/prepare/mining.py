@@ -1,0 +1,509 @@
+"""``prepare hard-negatives`` and ``prepare pairs --paraphrases``: rows that a model finds by search.
+
+Texts and vectors lie in a folder beside the output, with the result of every block of queries, so that a search
+that was interrupted goes on where it was. In memory are a few numbers a text, and a block.
+"""
+
+import random
+import shutil
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.choices import NegativePick
+from simcse_cli.data.manifest import describe_file
+from simcse_cli.data.readers import POSITIONAL, iter_sentences
+from simcse_cli.data.text import clean_text, match_key
+from simcse_cli.data.writers import Row, output_format
+from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
+from simcse_cli.encoding.stream import encode_stream
+from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.files import STDIO, atomic_path, check_output, read_json, write_json
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.prepare.filters import digest_keys
+from simcse_cli.prepare.lint import CountTokens
+from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
+from simcse_cli.prepare.pairs import pair_rows
+from simcse_cli.prepare.rows import write_rows
+from simcse_cli.progress import Progress
+
+BLOCK = 1024
+"""Texts that are searched for together; what is done of a search is kept block by block."""
+DEFAULT_MARGIN = 0.05
+
+Digests = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+
+def prepare_hard_negatives(
+    inputs: Sequence[str],
+    options: HardNegativeOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write each pair of the inputs with the hard negatives of its anchor, a row each.
+
+    Raises:
+        UsageError: an impossible ``--range``, or stdin, which cannot be read twice.
+        DataError: the index was made by another model; an interrupted search had other settings.
+    """
+    limits = _Limits.of(options)
+    settings: dict[str, Any] = {
+        "model": options.model,
+        "range": options.ranks,
+        "margin": limits.margin,
+        "ratio": options.ratio,
+        "min_score": options.min_score,
+        "max_score": options.max_score,
+        "per_anchor": options.per_anchor,
+        "pick": options.pick,
+        "corpus": options.corpus,
+        "index": None if options.index is None else str(options.index),
+    }
+    sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
+    counts = NegativeCounts()
+
+    def mine(encoder: SentenceEncoder, work: Path) -> Iterator[Row]:
+        return _negative_rows(inputs, options, limits, encoder, work, counts, progress)
+
+    _mine(
+        "hard-negatives", sources, POSITIONAL, options, settings, mine, counts,
+        count_tokens=count_tokens, progress=progress,
+    )  # fmt: skip
+
+
+def prepare_paraphrases(
+    inputs: Sequence[str],
+    options: PairOptions,
+    *,
+    count_tokens: CountTokens | None = None,
+    progress: Progress,
+) -> None:
+    """Write the pairs of texts of one corpus that are nearest to each other, nearest first.
+
+    Raises:
+        UsageError: stdin, which cannot be read twice.
+        DataError: an interrupted search had other settings.
+    """
+    settings = {
+        "model": options.model,
+        "paraphrases": True,
+        "columns": options.columns,
+        "top_k": options.top_k,
+        "max_pairs": options.max_pairs,
+        "min_score": options.min_score,
+        "max_score": options.max_score,
+    }
+    counts = ParaphraseCounts()
+
+    def mine(encoder: SentenceEncoder, work: Path) -> Iterator[Row]:
+        return _paraphrase_rows(inputs, options, encoder, work, counts, progress)
+
+    _mine(
+        "pairs", inputs, POSITIONAL[:2], options, settings, mine, counts,
+        count_tokens=count_tokens, progress=progress,
+    )  # fmt: skip
+
+
+@dataclass
+class NegativeCounts:
+    """What was searched and found; cosines are means over pairs and over rows."""
+
+    n_pairs: int = 0
+    n_anchors: int = 0
+    n_texts: int = 0
+    n_short_of_negatives: int = 0
+    positive_cosine: float | None = None
+    negative_cosine: float | None = None
+
+    def summary(self) -> str:
+        text = f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
+        if self.positive_cosine is not None and self.negative_cosine is not None:
+            text += f"; mean cosine {self.positive_cosine:.3f} of positives, {self.negative_cosine:.3f} of negatives"
+        if self.n_short_of_negatives:
+            text += f"; {self.n_short_of_negatives:,} pairs found fewer negatives than asked for"
+        return text
+
+
+@dataclass
+class ParaphraseCounts:
+    """How many different texts were searched, and the cosines of the first and the last pair."""
+
+    n_texts: int = 0
+    highest_cosine: float | None = None
+    lowest_cosine: float | None = None
+
+    def summary(self) -> str:
+        found = f"{self.n_texts:,} different texts searched"
+        if self.lowest_cosine is None:
+            return found
+        return f"{found}; cosines from {self.highest_cosine:.3f} down to {self.lowest_cosine:.3f}"
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Which of the texts near an anchor may be its negatives.
+
+    Source: the options of ``mine_hard_negatives`` in sentence-transformers, whose results these are: of the
+    ``last`` nearest texts that are no known positive, those too near (or too far) are dropped, and the ``first``
+    nearest of the rest are skipped. With several positives the farthest one counts.
+    """
+
+    first: int
+    last: int
+    margin: float | None
+    ratio: float | None
+    min_score: float | None
+    max_score: float | None
+
+    @classmethod
+    def of(cls, options: HardNegativeOptions) -> "_Limits":
+        try:
+            first, last = (int(part) for part in options.ranks.split(":"))
+        except ValueError:
+            raise UsageError(f"{options.ranks!r}: need two ranks, as in 10:100", option="--range") from None
+        if not 0 <= first < last or options.per_anchor > last - first:
+            raise UsageError(
+                f"{options.ranks}: need 0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between",
+                option="--range",
+            )
+        margin = DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
+        return cls(first, last, margin, options.ratio, options.min_score, options.max_score)
+
+    def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
+        """Return which cosines a negative may have where the farthest positive has ``positive``."""
+        allowed = np.isfinite(scores)
+        if self.margin is not None:
+            allowed &= scores + self.margin <= positive
+        if self.ratio is not None:
+            allowed &= scores <= positive - abs(positive) * (1 - self.ratio)
+        if self.max_score is not None:
+            allowed &= scores <= self.max_score
+        if self.min_score is not None:
+            allowed &= scores >= self.min_score
+        return allowed
+
+
+def _mine(
+    kind: str,
+    sources: Sequence[str],
+    columns: Sequence[str],
+    options: MiningOptions,
+    settings: dict[str, Any],
+    mine: Callable[[SentenceEncoder, Path], Iterator[Row]],
+    counts: NegativeCounts | ParaphraseCounts,
+    *,
+    count_tokens: CountTokens | None,
+    progress: Progress,
+) -> None:
+    """Check the output, load the model, mine in the folder beside the output, write the rows, drop the folder."""
+    if STDIO in sources or str(options.output) == STDIO:
+        raise UsageError(
+            "mining reads its input several times and keeps what is done beside its output: need files",
+            option="--output" if str(options.output) == STDIO else "INPUT",
+        )
+    output_format(check_output(options.output, force=options.force), columns)
+    work = options.output.with_name(f"{options.output.name}.mining")
+    if work.exists() and not (options.resume or options.force):
+        raise OutputError(
+            f"{work} is left from an interrupted search",
+            hint="continue it with --resume, or drop it with --force",
+        )
+    encoder = load_for_encoding(options.model, options, progress)
+    facts = {
+        **settings,
+        "model_digest": encoder.digest,
+        "seed": options.seed,
+        "block": BLOCK,
+        "inputs": [describe_file(source) for source in sources],
+    }
+    _open_work(work, facts, resume=options.resume)
+    write_rows(
+        kind,
+        mine(encoder, work),
+        columns,
+        options,
+        inputs=sources,
+        settings=settings | {"model_digest": encoder.digest},
+        corpus=counts,
+        count_tokens=count_tokens,
+        progress=progress,
+    )
+    shutil.rmtree(work)
+
+
+def _open_work(work: Path, facts: dict[str, Any], *, resume: bool) -> None:
+    """Make the folder of a search; one that is continued must have the same facts."""
+    record = work / "search.json"
+    if resume and record.is_file():
+        before = read_json(record)
+        for key, value in facts.items():
+            if before.get(key) != value:
+                raise DataError(
+                    f"{record}: the interrupted search has {key} {before.get(key)!r}, now it is {value!r}",
+                    hint="repeat the command that was interrupted, or start again with --force",
+                )
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    write_json(record, facts)
+
+
+@dataclass
+class _Texts:
+    """Texts of a search, each once: lines of a file with where they start, vectors of length 1 on disk, keys.
+
+    ``keys`` are the digests of the match keys: texts with the same one are equal but for case, spacing and
+    punctuation.
+    """
+
+    path: Path
+    starts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
+    units: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        with self.path.open(encoding="utf-8", newline="\n") as lines:
+            yield from (line.removesuffix("\n") for line in lines)
+
+    def write(self, texts: Iterable[str]) -> "_Texts":
+        with self.path.open("wb") as stream:
+            for text in texts:
+                stream.write(f"{text}\n".encode())
+                self.starts.append(stream.tell())
+        return self
+
+    def encode(self, encoder: SentenceEncoder, batch_tokens: int | None, progress: Progress) -> "_Texts":
+        """Encode the texts, or what an interrupted run has left of them."""
+        output = self.path.with_suffix(".npy")
+        if not output.exists():
+            encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True)
+            encode_stream(
+                encode, self, output, dim=encoder.dim, resume=True, total=len(self), progress=progress
+            )
+        self.units = np.load(output, mmap_mode="r")
+        return self
+
+    def read(self, rows: Iterable[int]) -> list[str]:
+        with self.path.open("rb") as stream:
+            texts = []
+            for row in rows:
+                stream.seek(self.starts[row])
+                texts.append(stream.read(self.starts[row + 1] - self.starts[row] - 1).decode())
+        return texts
+
+
+def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
+    """Return which entries are the first of their value, and the number of each value by first occurrence.
+
+    Example:
+        >>> _number(np.array([7, 5, 7], np.uint64))
+        (array([ True,  True, False]), array([0, 1, 0]))
+    """
+    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    is_first = np.zeros(len(digests), dtype=bool)
+    is_first[first] = True
+    return is_first, np.argsort(np.argsort(first))[inverse]
+
+
+def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
+    """Return digests of the texts and of their match keys."""
+    exact, keys = array("Q"), array("Q")
+    for text in texts:
+        exact.append(digest_keys([text]))
+        keys.append(digest_keys([match_key(text)]))
+    return np.frombuffer(exact, np.uint64), np.frombuffer(keys, np.uint64)
+
+
+def _blocks(
+    work: Path, n_rows: int, search: Callable[[slice], NDArray[Any]], progress: Progress
+) -> Iterator[NDArray[Any]]:
+    """Yield what is found for each block of rows; a block that is in the folder is not searched again."""
+    with progress.task("searching", n_rows) as task:
+        for start in range(0, n_rows, BLOCK):
+            path = work / f"found-{start}.npy"
+            if not path.exists():
+                with atomic_path(path) as temporary, temporary.open("wb") as stream:
+                    np.save(stream, search(slice(start, start + BLOCK)))
+            yield np.load(path)
+            task.advance(min(BLOCK, n_rows - start))
+
+
+def _negative_rows(
+    inputs: Sequence[str],
+    options: HardNegativeOptions,
+    limits: _Limits,
+    encoder: SentenceEncoder,
+    work: Path,
+    counts: NegativeCounts,
+    progress: Progress,
+) -> Iterator[Row]:
+    """Mine the negatives and return the rows, in the order of the pairs."""
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for anchor, positive in pair_rows(inputs, encoding=options.encoding):
+            row = clean_text(anchor), clean_text(positive)
+            if all(row):
+                yield row
+
+    def candidates() -> Iterator[str]:
+        more = (iter_sentences(source, encoding=options.encoding) for source in options.corpus or [])
+        others = (clean_text(text) for text in chain.from_iterable(more))
+        return chain((positive for _, positive in pairs()), filter(None, others))
+
+    anchor_digests, anchor_keys = _digests(anchor for anchor, _ in pairs())
+    text_digests, text_keys = _digests(candidates())
+    if not len(anchor_digests):
+        raise DataError(f"{', '.join(inputs)}: no pair of texts", hint="need the columns anchor and positive")
+    is_new_anchor, anchor_rows = _number(anchor_digests)
+    is_new_text, text_rows = _number(text_digests)
+    positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
+    known = _Known(anchor_keys, positive_keys)
+    texts = _Texts(work / "texts.txt").write(compress(candidates(), is_new_text))
+    anchors = _Texts(work / "anchors.txt").write(compress((anchor for anchor, _ in pairs()), is_new_anchor))
+    texts.encode(encoder, options.batch_tokens, progress)
+    anchors.encode(encoder, options.batch_tokens, progress)
+    index, pool_keys = None, text_keys[is_new_text]
+    if options.index is not None:
+        index = _load_index(options.index, encoder)
+        pool_keys = _digests(map(clean_text, index.sentences))[1]
+    searcher = ExactSearcher(texts.units) if index is None else index
+    by_anchor = np.argsort(anchor_rows, kind="stable")
+    starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
+    keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
+    form = np.dtype(
+        [("rows", "<i8", options.per_anchor), ("scores", "<f4", options.per_anchor), ("positive", "<f4")]
+    )
+
+    def search(block: slice) -> NDArray[Any]:
+        units, numbers = anchors.units[block], range(*block.indices(len(anchors)))
+        excluded = [known.of(keys[number]) for number in numbers]
+        n_excluded = (
+            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
+            for each in excluded
+        )
+        depth = limits.last + max(int(n.sum()) for n in n_excluded)
+        scores, rows = searcher.search(units, depth)
+        found = np.zeros(len(numbers), form)
+        found["rows"] = -1
+        for i, number in enumerate(numbers):
+            positives = positive_rows[by_anchor[starts[number] : starts[number + 1]]]
+            found["positive"][i] = positive = float((texts.units[positives] @ units[i]).min())
+            is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
+            others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
+            allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
+            chosen = _pick(allowed, options, int(keys[number]))
+            found["rows"][i, : len(chosen)] = others[chosen]
+            found["scores"][i, : len(chosen)] = cosines[chosen]
+        return found
+
+    found = np.concatenate(list(_blocks(work, len(anchors), search, progress)))
+    counts.n_pairs, counts.n_anchors, counts.n_texts = len(anchor_rows), len(anchors), len(pool_keys)
+    has = found["rows"][anchor_rows] >= 0
+    counts.n_short_of_negatives = int((~has.all(axis=1)).sum())
+    if has.any():
+        counts.positive_cosine = float(found["positive"][anchor_rows].mean())
+        counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
+
+    def rows() -> Iterator[Row]:
+        for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=True):
+            chosen = [row for row in found["rows"][number].tolist() if row >= 0]
+            negatives = texts.read(chosen) if index is None else [index.sentences[row] for row in chosen]
+            yield from ((anchor, positive, negative) for negative in negatives)
+
+    return rows()
+
+
+def _pick(allowed: Numbers, options: HardNegativeOptions, key: int) -> Numbers:
+    """Return the chosen places in the ranking; a draw depends on the seed and the anchor alone."""
+    if options.pick is NegativePick.TOP or len(allowed) <= options.per_anchor:
+        return allowed[: options.per_anchor]
+    drawn = random.Random(f"{options.seed}/{key}").sample(range(len(allowed)), options.per_anchor)
+    return allowed[sorted(drawn)]
+
+
+class _Known:
+    """Which keys are no negatives of a text: its own, and its partners' in any pair, whichever side it stands on."""
+
+    def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
+        left = np.concatenate([anchor_keys, positive_keys])
+        order = np.argsort(left, kind="stable")
+        self._left = left[order]
+        self._right = np.concatenate([positive_keys, anchor_keys])[order]
+
+    def of(self, key: np.uint64) -> Digests:
+        start, end = np.searchsorted(self._left, key), np.searchsorted(self._left, key, "right")
+        return np.unique(np.append(self._right[start:end], key))
+
+
+def _load_index(path: Path, encoder: SentenceEncoder) -> SearchIndex:
+    index = SearchIndex.load(path)
+    if index.info.get("digest") not in (None, encoder.digest):
+        raise DataError(
+            f"{path} was made by another model or pooler ({index.info.get('model')}) than {encoder.name}",
+            hint="name the model that made it with --model",
+        )
+    return index
+
+
+_FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
+
+
+def _paraphrase_rows(
+    inputs: Sequence[str],
+    options: PairOptions,
+    encoder: SentenceEncoder,
+    work: Path,
+    counts: ParaphraseCounts,
+    progress: Progress,
+) -> Iterator[Row]:
+    """Mine the pairs and return them, nearest first; texts equal but for case, spacing and punctuation count once."""
+
+    def every() -> Iterator[str]:
+        read = partial(iter_sentences, column=options.columns, encoding=options.encoding)
+        return filter(None, (clean_text(text) for text in chain.from_iterable(map(read, inputs))))
+
+    is_new, _ = _number(_digests(every())[1])
+    texts = _Texts(work / "texts.txt").write(compress(every(), is_new))
+    counts.n_texts = len(texts)
+    if not len(texts):
+        raise DataError(f"{', '.join(inputs)}: no text")
+    searcher = ExactSearcher(texts.encode(encoder, options.batch_tokens, progress).units)
+    best = np.empty(0, _FOUND_PAIR)
+
+    def search(block: slice) -> NDArray[Any]:
+        scores, rows = searcher.search(texts.units[block], options.top_k + 1)
+        own = np.arange(*block.indices(len(texts)))[:, None]
+        is_pair = (rows != own) & (scores >= options.min_score)
+        is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
+        if options.max_score is not None:
+            is_pair &= scores <= options.max_score
+        if len(best) == options.max_pairs:
+            is_pair &= scores > best["score"][-1]
+        found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
+        found["left"], found["right"] = np.minimum(rows, own)[is_pair], np.maximum(rows, own)[is_pair]
+        found["score"] = scores[is_pair]
+        return found
+
+    for found in _blocks(work, len(texts), search, progress):
+        merged = np.concatenate([best, found])
+        _, first = np.unique(merged["left"] * len(texts) + merged["right"], return_index=True)
+        merged = merged[first]
+        order = np.lexsort((merged["right"], merged["left"], -merged["score"]))
+        best = merged[order[: options.max_pairs]]
+    if len(best):
+        counts.highest_cosine, counts.lowest_cosine = (float(best["score"][at]) for at in (0, -1))
+    return (
+        tuple(texts.read(pair)) for pair in zip(best["left"].tolist(), best["right"].tolist(), strict=True)
+    )

@@ -1,0 +1,256 @@
+import csv
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from helpers import SENTENCES, build_tiny_model
+from simcse_cli.choices import SearchBackend
+from simcse_cli.data.text import match_key
+from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.export import save_encoder
+from simcse_cli.prepare import mining
+
+WORDS = sorted({word.strip(".,?") for sentence in SENTENCES for word in sentence.split()})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Return a tiny model that sentence-transformers reads too."""
+    folder = tmp_path_factory.mktemp("mining")
+    encoder = load_encoder(build_tiny_model(folder / "plain"), pooler="avg", device="cpu")
+    save_encoder(encoder, folder / "model")
+    return folder / "model"
+
+
+@pytest.fixture
+def pairs():
+    """Return 60 pairs of random words, some anchors with two positives; no text stands on both sides."""
+    rng = np.random.default_rng(5)
+    texts = [f"{' '.join(rng.choice(WORDS, 5))} {i}" for i in range(110)]
+    anchors = texts[:50]
+    return [(anchors[i % 50], text) for i, text in enumerate(texts[50:])]
+
+
+def write_pairs(path, rows, header=("anchor", "positive")):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def read_written(path):
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [tuple(row) for row in csv.reader(stream)][1:]
+
+
+def mined_by_sentence_transformers(model, pairs, **options):
+    datasets = pytest.importorskip("datasets")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        st = pytest.importorskip("sentence_transformers")
+        from sentence_transformers.util import mine_hard_negatives
+
+        rows = datasets.Dataset.from_list([{"anchor": a, "positive": p} for a, p in pairs])
+        found = mine_hard_negatives(
+            rows, st.SentenceTransformer(str(model), device="cpu"), verbose=False, **options
+        )
+    return [(row["anchor"], row["positive"], row["negative"]) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (["--range", "0:5", "--margin", -2], {"range_max": 5, "num_negatives": 1}),
+        (
+            ["--range", "3:9", "--margin", -2, "--per-anchor", 2],
+            {"range_min": 3, "range_max": 9, "num_negatives": 2},
+        ),
+        (
+            ["--range", "0:60", "--margin", 0.05],
+            {"range_max": 60, "absolute_margin": 0.05, "num_negatives": 1},
+        ),
+        (["--range", "2:60"], {"range_min": 2, "range_max": 60, "absolute_margin": 0.05, "num_negatives": 1}),
+        (["--range", "0:60", "--ratio", 0.9], {"range_max": 60, "relative_margin": 0.1, "num_negatives": 1}),
+        (
+            ["--range", "1:60", "--margin", -2, "--max-score", 0.9, "--min-score", 0.6, "--per-anchor", 3],
+            {"range_min": 1, "range_max": 60, "max_score": 0.9, "min_score": 0.6, "num_negatives": 3},
+        ),
+    ],
+)
+def test_hard_negatives_are_those_of_sentence_transformers(invoke, model, pairs, tmp_path, flags, options):
+    source = write_pairs(tmp_path / "pairs.csv", pairs)
+    result = invoke("prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags)
+    assert result.exit_code == 0, result.stderr
+    expected = mined_by_sentence_transformers(model, pairs, **options)
+    assert sorted(read_written(tmp_path / "t.csv")) == sorted(expected)
+
+
+def test_known_positives_and_equal_texts_are_never_negatives(invoke, model, tmp_path):
+    cat, dog = "The cat sleeps.", "A dog runs."
+    rows = [
+        (cat, "The cat is sleeping."),
+        (cat, "A cat naps."),
+        ("A feline rests.", cat),
+        (dog, "the CAT sleeps"),
+    ]
+    rows += [(dog, "a cat naps !"), ("Rain falls.", "A feline rests.")]
+    source = write_pairs(tmp_path / "pairs.csv", rows)
+    flags = ("--range", "0:50", "--margin", -2, "--per-anchor", 6)
+    result = invoke("prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags)
+    assert result.exit_code == 0, result.stderr
+    found = {}
+    for anchor, _, negative in read_written(tmp_path / "t.csv"):
+        found.setdefault(anchor, set()).add(match_key(negative))
+    assert not {match_key(text) for _, text in rows[:2]} & found.get(cat, set())
+    assert match_key(cat) not in found.get(cat, set())
+    assert match_key("A feline rests.") not in found.get(cat, set())  # it has the cat as a positive
+    assert found[dog] == {match_key("The cat is sleeping."), match_key("A feline rests.")}
+    assert "fewer negatives" in result.stderr
+
+
+def test_random_negatives_depend_on_seed_and_anchor_alone(invoke, model, pairs, tmp_path):
+    def mine(rows, name, *flags):
+        source = write_pairs(tmp_path / f"{name}.csv", rows)
+        output = tmp_path / f"{name}.out.csv"
+        command = ("prepare", "hard-negatives", source, "-o", output, "-m", model, "--range", "0:20")
+        assert invoke(*command, "--margin", -2, "--pick", "random", *flags).exit_code == 0
+        return {(a, p): n for a, p, n in read_written(output)}
+
+    first = mine(pairs, "first")
+    assert first == mine(pairs[::-1], "turned")
+    assert first != mine(pairs, "other", "--seed", 7)
+    assert len(set(first.values())) > 10
+
+
+def test_more_texts_and_an_index_are_searched(invoke, model, pairs, tmp_path):
+    source = write_pairs(tmp_path / "pairs.csv", pairs)
+    (tmp_path / "more.txt").write_text("\n".join(SENTENCES) + "\n\n")
+    command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "--margin", -2)
+    texts = list(dict.fromkeys([*(p for _, p in pairs), *SENTENCES]))
+    encoder = load_encoder(model, device="cpu")
+    info = {"digest": encoder.digest}
+    for backend in SearchBackend:
+        if backend is SearchBackend.FAISS:
+            pytest.importorskip("faiss")
+        index = SearchIndex.build(encoder.encode(texts), texts, backend=backend, factory="Flat", info=info)
+        index.save(tmp_path / f"{backend}.index")
+        result = invoke(*command, "-o", tmp_path / f"{backend}.csv", "--index", tmp_path / f"{backend}.index")
+        assert result.exit_code == 0, result.stderr
+    assert invoke(*command, "-o", tmp_path / "c.csv", "--corpus", tmp_path / "more.txt").exit_code == 0
+    whole = read_written(tmp_path / "c.csv")
+    assert whole == read_written(tmp_path / "exact.csv") == read_written(tmp_path / "faiss.csv")
+    assert any(negative in SENTENCES for _, _, negative in whole)
+    other = invoke(*command, "-o", tmp_path / "d.csv", "--index", tmp_path / "exact.index", "--pooler",
+                   "cls_before_pooler", "--force-pooler")  # fmt: skip
+    assert other.exit_code == 1
+    assert "another model" in other.stderr
+
+
+def stop_after(monkeypatch, n_searches):
+    """Let the search stop as if killed after so many blocks; return the list of the blocks searched."""
+    searched, whole = [], ExactSearcher.search
+
+    def search(self, queries, k):
+        if len(searched) == n_searches:
+            raise KeyboardInterrupt
+        searched.append(len(queries))
+        return whole(self, queries, k)
+
+    monkeypatch.setattr(ExactSearcher, "search", search)
+    return searched
+
+
+@pytest.mark.parametrize("kind", ["hard-negatives", "pairs"])
+def test_an_interrupted_search_continues_with_the_same_bytes(
+    invoke, model, pairs, tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr(mining, "BLOCK", 9)
+    source = write_pairs(tmp_path / "pairs.csv", pairs)
+    flags = ("--range", "0:9") if kind == "hard-negatives" else ("--paraphrases", "--min-score", 0.5)
+    flags = (*flags, "--columns", "positive") if kind == "pairs" else flags
+    command = ("prepare", kind, source, "-m", model, *flags, "-o")
+    assert invoke(*command, tmp_path / "whole.csv").exit_code == 0
+    n_blocks = 6 if kind == "hard-negatives" else 7
+    with monkeypatch.context() as patch:
+        assert len(stop_after(patch, 3)) == 0
+        assert invoke(*command, tmp_path / "part.csv").exit_code == 130
+    assert not (tmp_path / "part.csv").exists()
+    refused = invoke(*command, tmp_path / "part.csv")
+    assert refused.exit_code == 1
+    assert "--resume" in refused.stderr
+    changed = invoke(*command, tmp_path / "part.csv", "--resume", "--max-score", 0.99)
+    assert changed.exit_code == 1
+    assert "max_score" in changed.stderr
+    with monkeypatch.context() as patch:
+        searched = stop_after(patch, 100)
+        result = invoke(*command, tmp_path / "part.csv", "--resume")
+        assert result.exit_code == 0, result.stderr
+        assert len(searched) == n_blocks - 3
+    assert (tmp_path / "part.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if "mining" in path.name] == []
+
+
+@pytest.mark.parametrize(("top_k", "max_pairs"), [(100, 10_000), (3, 10_000), (5, 40)])
+def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tmp_path, top_k, max_pairs):
+    texts = [text for _, text in pairs]
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, texts[3].upper(), ""]) + "\n")
+    result = invoke(
+        *("prepare", "pairs", tmp_path / "texts.txt", "--paraphrases", "-m", model, "--min-score", -1),
+        *("--top-k", top_k, "--max-pairs", max_pairs, "-o", tmp_path / "p.csv"),
+    )
+    assert result.exit_code == 0, result.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        st = pytest.importorskip("sentence_transformers")
+        from sentence_transformers.util import paraphrase_mining
+
+        peer = st.SentenceTransformer(str(model), device="cpu")
+        found = paraphrase_mining(peer, texts, top_k=top_k, max_pairs=max_pairs)
+    expected = [(texts[i], texts[j]) for _, i, j in found]
+    written = read_written(tmp_path / "p.csv")
+    assert sorted(written) == sorted(expected)
+    units = load_encoder(model, device="cpu").encode([t for row in written for t in row], normalize=True)
+    cosines = (units[::2] * units[1::2]).sum(axis=1)
+    assert (np.diff(cosines) <= 1e-6).all()
+
+
+def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(text for _, text in pairs))
+    result = invoke(
+        *("prepare", "pairs", tmp_path / "texts.txt", "--paraphrases", "-m", model, "-o", tmp_path / "p.csv"),
+        *("--min-score", 0.85, "--max-score", 0.95),
+    )
+    assert result.exit_code == 0, result.stderr
+    rows = read_written(tmp_path / "p.csv")
+    units = load_encoder(model, device="cpu").encode([t for row in rows for t in row], normalize=True)
+    cosines = (units[::2] * units[1::2]).sum(axis=1)
+    assert cosines.min() >= 0.85 - 1e-5
+    assert cosines.max() <= 0.95 + 1e-5
+    corpus = json.loads((tmp_path / "p.csv.manifest.json").read_text())["corpus"]
+    assert corpus["n_texts"] == 60
+    assert corpus["lowest_cosine"] == pytest.approx(cosines.min(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["PAIRS", "-o", "o.csv", "--range", "10"], 2, "--range"),
+        (["PAIRS", "-o", "o.csv", "--range", "5:6", "--per-anchor", 2], 2, "--per-anchor 2"),
+        (["-", "-o", "o.csv"], 2, "several times"),
+        (["PAIRS", "-o", "-"], 2, "several times"),
+        (["PAIRS", "-o", "o.txt"], 1, "plain text cannot hold"),
+        (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "no row is left"),
+    ],
+)
+def test_requests_that_cannot_work_say_so(
+    invoke, model, pairs, tmp_path, monkeypatch, arguments, code, message
+):
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "PAIRS.csv", pairs)
+    filled = ["PAIRS.csv" if each == "PAIRS" else each for each in arguments]
+    result = invoke("prepare", "hard-negatives", *filled, "-m", model)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert not (tmp_path / "o.csv").exists()

@@ -1,0 +1,98 @@
+"""The public Python interface: `load` and what it returns."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simcse_cli
+from helpers import SENTENCES, plain_vectors
+from simcse_cli.api import Embedder
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.errors import CheckpointError, DataError
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
+
+
+@pytest.fixture
+def embedder(tiny_model_dir):
+    return simcse_cli.load(tiny_model_dir, pooler="avg", device="cpu")
+
+
+def test_encode_equals_one_sentence_at_a_time(embedder, tiny_model_dir):
+    expected = plain_vectors(tiny_model_dir, "avg", SENTENCES)
+    vectors = embedder.encode(SENTENCES)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    np.testing.assert_array_equal(embedder.encode(SENTENCES[3]), embedder.encode([SENTENCES[3]])[0])
+    assert vectors.shape == (len(SENTENCES), embedder.dim)
+    np.testing.assert_allclose(
+        np.linalg.norm(embedder.encode(SENTENCES, normalize=True), axis=1), 1, atol=1e-6
+    )
+
+
+def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
+    vectors = plain_vectors(tiny_model_dir, "avg", SENTENCES[:5])
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = units[:2] @ units[2:].T
+    np.testing.assert_allclose(embedder.similarity(SENTENCES[:2], SENTENCES[2:5]), expected, atol=1e-5)
+    np.testing.assert_allclose(embedder.similarity(vectors[:2], vectors[2:]), expected, atol=1e-6)
+    np.testing.assert_allclose(embedder.similarity(SENTENCES[0], SENTENCES[2:5]), expected[0], atol=1e-5)
+    assert float(embedder.similarity(SENTENCES[1], SENTENCES[4])) == pytest.approx(expected[1, 2], abs=1e-5)
+    assert float(embedder.similarity("same", "same")) <= 1
+
+
+@pytest.mark.parametrize("backend", ["exact", "faiss"])
+def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path, backend):
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    cosines = embedder.similarity(SENTENCES[0], SENTENCES)
+    order = np.argsort(-cosines, kind="stable")[:4].tolist()
+    found = embedder.search(SENTENCES[0], SENTENCES, k=4)
+    assert [each.row for each in found] == order
+    assert [each.sentence for each in found] == [SENTENCES[row] for row in order]
+    assert [each.cosine for each in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
+    embedder.index(SENTENCES, backend=backend).save(tmp_path / "some.index")
+    index = SearchIndex.load(tmp_path / "some.index")
+    assert [[each.row for each in one] for one in embedder.search(SENTENCES[:1], index, k=4)] == [order]
+
+
+def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
+    other = simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
+    with pytest.raises(DataError, match="another model"):
+        embedder.search("A man", other.index(SENTENCES))
+
+
+def test_load_passes_on_what_is_wrong(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        simcse_cli.load(tmp_path)
+
+
+def test_the_package_is_light_until_something_is_loaded():
+    code = (
+        "import sys, simcse_cli\n"
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert callable(simcse_cli.load)\n"
+        "try:\n    simcse_cli.nothing\nexcept AttributeError as error:\n    assert 'nothing' in str(error)\n"
+        "else:\n    raise SystemExit('found')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_page_lists_what_is_public():
+    methods = {name for name in vars(Embedder) if not name.startswith("_")}
+    listed = set(re.findall(r"^\| `(?:encoder\.)?(\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == methods | set(simcse_cli.__all__) | {"Neighbour", "SearchIndex", "SimcseError"}
+
+
+def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("captions.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    load = simcse_cli.load
+    monkeypatch.setattr(Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu"))
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(ast.parse(block), str(PAGE), "exec"), {"print": lambda *_: None})
