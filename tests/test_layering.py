@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
     {"choices", "errors", "processes", "progress"},
+    {"schema"},
     {"devices", "files", "metrics", "optimizers", "report", "settings"},
     {"config", "data", "losses", "postprocess", "runs", "predictions"},
     {"kernels", "recipes"},
@@ -70,7 +71,7 @@ ROOMS = {
     },
     "transformers": {"augment", "models"},
     "typer": {"cli", "commands"},
-    "yaml": {"comparison", "recipes"},
+    "yaml": {"recipes"},
 }
 EXTRAS = ("faiss", "llvmlite", "mteb", "numba", "optuna", "sentence_transformers", "sklearn")
 # Import name -> distribution, where dashes and underscores do not make them the same.

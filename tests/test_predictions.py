@@ -45,9 +45,9 @@ def test_predictions_come_back_as_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "line 1: not a JSON object"),
+        ("{", "line 1: not valid JSON"),
         ('{"task": "MR", "index": 0}', "line 1: no gold, predicted; a line has all of task, index"),
-        ((EXAMPLE % 0).replace("1", '"yes"'), "index, gold, predicted need to be numbers"),
+        ((EXAMPLE % 0).replace("1", '"yes"'), "line 1: gold: .yes., need a whole number"),
         (EXAMPLE % 1, "MR: indices are not 0 to 0"),
     ],
 )
@@ -97,10 +97,10 @@ def test_pair_scores_are_sorted_by_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "line 1: not a JSON object"),
+        ("{", "line 1: not valid JSON"),
         ('{"task": "STS12", "index": 0}', "line 1: no subset, gold, cosine"),
         ("[]", "line 1: no task"),
-        ((PAIR % 0).replace("1.5", '"high"'), "need to be numbers"),
+        ((PAIR % 0).replace("1.5", '"high"'), "line 1: gold: .high., need a finite number"),
         (PAIR % 1, "STS12 a: indices are not 0 to 0"),
         (f"{PAIR % 0}\n{PAIR % 0}", "indices are not 0 to 1"),
     ],

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli import __version__
-from simcse_cli.console import configure_console, get_console
+from simcse_cli.console import configure_console, get_console, printable
 from simcse_cli.errors import SimcseError, UsageError
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
@@ -91,7 +91,7 @@ def _with_usage_errors(callback: Callable[..., None]) -> Callable[..., None]:
         try:
             callback(*args, **values)
         except UsageError as error:
-            raise typer.BadParameter(error.message, param_hint=error.option) from None
+            raise typer.BadParameter(printable(error.message), param_hint=error.option) from None
 
     return run
 

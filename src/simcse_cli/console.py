@@ -6,6 +6,7 @@ On a terminal progress is a live bar and tables are drawn; elsewhere both become
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 PLAIN_INTERVAL_S = 15.0
+# Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return a text that a terminal shows and does not obey: control characters as Python writes them."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _literal(text: str) -> str:
+    """Return a text that Rich shows as it is where it reads markup."""
+    from rich.markup import escape
+
+    return escape(printable(text))
 
 
 class _PlainTask:
@@ -59,14 +74,14 @@ class _LiveTask:
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
         self._bar = bar
         self._fields: dict[str, str] = {}
-        self._id = bar.add_task(description, total=total, values="")
+        self._id = bar.add_task(_literal(description), total=total, values="")
 
     def advance(self, amount: float = 1) -> None:
         self._bar.advance(self._id, amount)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._fields |= fields
-        values = "  ".join(f"{name} [bold]{value}[/]" for name, value in self._fields.items())
+        values = "  ".join(f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items())
         if total is not None:
             self._bar.update(self._id, total=total)
         self._bar.update(self._id, values=values)
@@ -97,7 +112,7 @@ class Console:
         from rich.text import Text
 
         text = Text(prefix, style=style)
-        text.append(message, style="" if prefix else style)
+        text.append(printable(message), style="" if prefix else style)
         self._stderr().print(text, soft_wrap=True)
 
     def info(self, message: str) -> None:
@@ -202,17 +217,20 @@ class Console:
 
         terminal = RichConsole(highlight=False)
         if not terminal.is_terminal:
-            self.print_data("\n".join(to_text(report) for report in reports))
+            self.print_data(printable("\n".join(to_text(report) for report in reports)))
             return
         for report in reports:
-            table = Table(title=report.title, title_justify="left", title_style="bold", header_style="bold")
+            title = Text(printable(report.title), style="bold")
+            table = Table(title=title, title_justify="left", header_style="bold")
             for column in report.columns:
-                table.add_column(Text(column.heading), justify="left" if column.kind == "text" else "right")
+                table.add_column(
+                    Text(printable(column.heading)), justify="left" if column.kind == "text" else "right"
+                )
             for row in report.cells():
-                table.add_row(*(Text(cell) for cell in row))
+                table.add_row(*(Text(printable(cell)) for cell in row))
             terminal.print(table)
             for note in report.notes:
-                terminal.print(Text(note, style="dim"))
+                terminal.print(Text(printable(note), style="dim"))
 
     def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
         """Show texts beside their changed versions, in colour; off a terminal as ``[-old-]{+new+}``."""
@@ -227,15 +245,17 @@ class Console:
                 f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
                 for row in rows
             )
-            terminal.print(Text("\n\n".join(lines)), soft_wrap=True)
+            terminal.print(Text(printable("\n\n".join(lines))), soft_wrap=True)
             return
         label = TableColumn(max_width=14)
         table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)
         for row in rows:
-            before = [Text(words, "red strike" if changed else "") for words, changed in row.before]
-            after = [Text(words, "bold green" if changed else "") for words, changed in row.after]
+            before = [
+                Text(printable(words), "red strike" if changed else "") for words, changed in row.before
+            ]
+            after = [Text(printable(words), "bold green" if changed else "") for words, changed in row.after]
             gap = Text(row.separator)
-            table.add_row(Text(row.label), gap.join(before), gap.join(after))
+            table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))
         terminal.print(table)
 
     def emit(

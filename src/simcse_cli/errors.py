@@ -13,6 +13,8 @@
     └── MissingExtraError   an optional dependency is not installed
 """
 
+import re
+
 
 class SimcseError(Exception):
     """An error with a message (place, found, needed) and a hint (the command or flag that helps)."""
@@ -71,7 +73,7 @@ class MissingExtraError(SimcseError):
         )
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the first line of a foreign error's message, or its type where it has none."""
-    lines = str(error).strip().splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__

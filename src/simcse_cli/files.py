@@ -16,13 +16,15 @@ import shutil
 import socket
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from simcse_cli.errors import DataError, OutputError, SimcseError
+from simcse_cli.errors import DataError, OutputError, SimcseError, reason_of
+from simcse_cli.schema import parse_json
 
 STDIO = "-"
 LONGEST_NAME = 215
@@ -321,18 +323,29 @@ def write_json(target: Path | str, value: Any, *, force: bool = True) -> None:
         stream.write("\n")
 
 
-def read_json(path: Path | str) -> Any:
-    """Return the JSON value of a file; DataError where it is missing or is not JSON."""
+def read_json(path: Path | str, *, hint: str | None = None) -> Any:
+    """Return the JSON value of a file; DataError where it cannot be read or is not JSON."""
+    return parse_json(read_text(path, hint=hint), str(path), hint=hint)
+
+
+def read_text(path: Path | str, *, hint: str | None = None) -> str:
+    """Return a small text file as a whole; DataError where it is missing, a folder, empty or not UTF-8."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        return require_file(path, hint=hint).read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from error
+        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text") from error
+        raise DataError(f"{path}: not UTF-8 text", hint=hint) from error
+
+
+def iter_json_lines(
+    source: Path | str, *, encoding: str = "utf-8", lenient: bool = False, hint: str | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number and value of each line of JSON Lines that is not blank; see ``parse_json``."""
+    name = "standard input" if str(source) == STDIO else str(source)
+    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+        if line.strip():
+            yield number, parse_json(line, name, line=number, lenient=lenient, hint=hint)
 
 
 class Inputs:
@@ -422,5 +435,5 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             yield from _decoded_lines(stream, str(path), encoding)
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {reason_of(error)}") from error

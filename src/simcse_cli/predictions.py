@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.errors import DataError
-from simcse_cli.files import atomic_text, iter_lines
+from simcse_cli.files import atomic_text, iter_json_lines
+from simcse_cli.schema import checked
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,12 @@ class _FileFormat:
     dtype: type[np.generic]  # of gold and value
     suite: str  # whose evaluation writes the file
 
+    @property
+    def hint(self) -> str:
+        return f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
+
     def error(self, problem: str) -> DataError:
-        return DataError(
-            problem, hint=f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
-        )
+        return DataError(problem, hint=self.hint)
 
     def write(
         self,
@@ -138,7 +141,7 @@ class _FileFormat:
         for record in self._records(source):
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
         for names, records in rows.items():
-            records.sort(key=lambda record: float(record["index"]))
+            records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
                 place = f"{source}, {' '.join(map(str, names))}"
                 raise self.error(f"{place}: indices are not 0 to {len(records) - 1}, each once")
@@ -153,20 +156,18 @@ class _FileFormat:
             yield names, gold, values, (left, right)
 
     def _records(self, source: Path | str) -> Iterator[dict[str, Any]]:
-        numbers = ("index", "gold", self.value)
-        required = (*self.groups, *numbers)
-        for number, line in enumerate(iter_lines(source), start=1):
+        value: Any = int if issubclass(self.dtype, np.integer) else float
+        required = dict.fromkeys(self.groups, str) | {"index": int, "gold": value, self.value: value}
+        kinds = required | {"left": str, "right": str}
+        for number, record in iter_json_lines(source, hint=self.hint):
             place = f"{source}, line {number}"
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise self.error(f"{place}: not a JSON object ({error.msg})") from error
             missing = [key for key in required if not isinstance(record, dict) or key not in record]
             if missing:
                 raise self.error(f"{place}: no {', '.join(missing)}; a line has all of {', '.join(required)}")
-            if not all(isinstance(record[key], int | float) for key in numbers):
-                raise self.error(f"{place}: {', '.join(numbers)} need to be numbers")
-            yield record
+            yield {
+                key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
+                for key, each in record.items()
+            }
 
 
 _PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")

@@ -15,7 +15,9 @@ import yaml
 
 from simcse_cli.choices import DevSuite, ObjectiveName
 from simcse_cli.config import DATA_VARIABLE, TrainConfig
-from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.errors import ConfigError, DataError, UsageError, reason_of
+from simcse_cli.files import read_text
+from simcse_cli.schema import check_depth
 from simcse_cli.settings import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
@@ -47,21 +49,49 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
             )
         text = shipped.read_text(encoding="utf-8")
     else:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from error
+        text = read_text(path)
+    values = parse_yaml(text, name)
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`")
     return values
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Return the value of a YAML text: plain data, not nested in itself, no more of it than the text is long.
+
+    Raises:
+        ConfigError: it is not YAML; names the line.
+    """
+    try:
+        value = yaml.safe_load(text)
+        check_depth(value, place)
+        if _size(value, {}) > 10 * len(text) + 10:
+            raise ValueError("its aliases repeat so much that it would not fit in memory")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or reason_of(error)
+        raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # 5,000 digits, the 31st of June, ...
+        raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
+    except DataError as error:
+        raise ConfigError(error.message) from error
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """Return the number of values in a value of acceptable depth, those behind an alias counted each time."""
+    if id(value) not in known:
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
 
 
 def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, Any]:
@@ -75,7 +105,7 @@ def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, Any]:
         key, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{item!r}; need KEY=VALUE", option=option)
-        values[key.strip().replace("-", "_")] = yaml.safe_load(value)
+        values[key.strip().replace("-", "_")] = parse_yaml(value, f"{option} {item}")
     return values
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from simcse_cli import __version__
 from simcse_cli.choices import DevSuite
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import OutputError
 from simcse_cli.files import atomic_text, output_error, read_json, write_json
 from simcse_cli.metrics import DEV_SUFFIX, label
+from simcse_cli.schema import checked
 
 STATE_PREFIX = "step-"
 """Of the folders in ``checkpoint/``, one for each state."""
@@ -82,16 +83,14 @@ class RunRecord:
 def read_run_record(run_dir: Path | str) -> RunRecord:
     """Return the record of a run folder; DataError where there is none or it is unreadable."""
     path = Path(run_dir) / "run.json"
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DataError(f"{path} is no run record", hint="give a run folder of `simcse train`")
+    hint = "give a run folder of `simcse train`"
+    values = checked(read_json(path, hint=hint), dict[str, Any], f"{path} is no run record", hint=hint)
     values.pop("format", None)
-    try:
-        return RunRecord(**values)
-    except TypeError as error:
-        raise DataError(
-            f"{path} is no run record ({error})", hint="give a run folder of `simcse train`"
-        ) from error
+    record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
+    for name, kind in (("dev_tasks", list[str]), ("dev_files", dict[str, str]), ("dev_suite", str)):
+        if name in record.data:
+            checked(record.data[name], kind, f"{path}: data.{name}", hint=hint)
+    return record
 
 
 def kept_states(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -58,6 +59,8 @@ def check_ranges(values: Any) -> None:
         if value is None:
             continue
         place = f"{flag(type(values), name)} {value}"
+        if isinstance(value, float) and not isfinite(value):
+            raise ConfigError(f"{place}: need a finite number")
         if own.min is not None and value < own.min:
             raise ConfigError(f"{place}: need at least {own.min:g}")
         if own.above is not None and not value > own.above:
@@ -105,17 +108,21 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     try:
         if issubclass(kind, StrEnum):
             return kind(str(value))
-        if isinstance(value, bool) or (kind is dict and not isinstance(value, dict)):
+        if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
+            raise ValueError(value)
+        if kind is str and isinstance(value, list):
+            raise ValueError(value)
+        if kind in (int, float) and not isfinite(float(value)):
             raise ValueError(value)
         if kind is int and float(value) != int(float(value)):
             raise ValueError(value)
         return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         choices = list(kind) if issubclass(kind, StrEnum) else []
-        near = get_close_matches(str(value), choices, n=1)
+        near = get_close_matches(str(value)[:80], choices, n=1)
         needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"
         raise ConfigError(
-            f"{place}: {name} {value!r}, need {'one of ' + ', '.join(choices) if choices else needed}",
+            f"{place}: {name} {repr(value)[:80]}, need {'one of ' + ', '.join(choices) if choices else needed}",
             hint=f"did you mean {near[0]}?" if near else None,
         ) from None
 

@@ -13,6 +13,7 @@ from simcse_cli.analysis.geometry import (
 )
 from simcse_cli.analysis.spaces import PairSet, Space
 from simcse_cli.data.senteval import StsSubset
+from simcse_cli.errors import DataError
 
 SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
@@ -113,7 +114,7 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
 
 
 def test_describe_geometry_without_positives_is_refused():
-    with pytest.raises(ValueError, match="above 4"):
+    with pytest.raises(DataError, match="above 4"):
         describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
 
 

@@ -42,7 +42,7 @@ def test_score_is_taken_on_the_last_pairs():
     ("text", "message"),
     [
         ("sentence1,sentence2\na,b\n", "need a rating"),
-        ("sentence1,sentence2,score\na,b,high\n", "line 2: rating 'high' is not a number"),
+        ("sentence1,sentence2,score\na,b,high\n", "line 2: rating 'high' is not a finite number"),
     ],
 )
 def test_rated_file_names_what_is_wrong(tmp_path, text, message):

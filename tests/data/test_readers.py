@@ -117,7 +117,7 @@ def test_read_rows_refuses_a_header_alone(tmp_path):
         ("a.csv", "1,2,3,3\n", "line 1: need a header with a different name"),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
         ("a.jsonl", '{"text": "a"}\n7\n', "line 2: a JSON int, need an object"),
-        ("a.parquet", "not parquet", "not a readable parquet file"),
+        ("a.parquet", "not parquet", "need a parquet file"),
     ],
 )
 def test_iter_records_names_file_and_line_of_what_is_wrong(tmp_path, name, content, message):
@@ -189,5 +189,5 @@ def test_iter_records_reads_a_saved_dataset(tmp_path):
 
 
 def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded():
-    with pytest.raises(DataError, match="hf://nobody/nothing cannot be loaded"):
+    with pytest.raises(DataError, match="hf://nobody/nothing cannot be read"):
         list(iter_records("hf://nobody/nothing"))

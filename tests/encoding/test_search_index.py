@@ -111,7 +111,7 @@ def test_save_keeps_an_existing_file(vectors, texts, tmp_path):
 
 def test_load_refuses_a_file_that_is_no_index(tmp_path):
     (tmp_path / "notes.txt").write_text("hello, this is just some text")
-    with pytest.raises(DataError, match="not a search index"):
+    with pytest.raises(DataError, match="need a search index"):
         SearchIndex.load(tmp_path / "notes.txt")
 
 

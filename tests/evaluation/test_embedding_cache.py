@@ -56,7 +56,7 @@ def test_damaged_entry_is_computed_again_and_replaced(tmp_path, content):
     encode = CountingEncoder()
     cache = EvaluationCache(tmp_path, "m")
     cache.embed("CR", ["a"], encode)
-    (entry,) = tmp_path.rglob("*.npy")
+    (entry,) = tmp_path.rglob("*.npz")
     entry.write_bytes(content)
     assert cache.embed("CR", ["a"], encode).tolist() == [[1, 1]]
     cache.embed("CR", ["a"], encode)

@@ -63,7 +63,7 @@ def test_missing_encoder_weights_are_refused(tiny_model_dir):
 
 def test_corrupt_weights_are_named(tiny_model_dir):
     (tiny_model_dir / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0not json at all!")
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="cannot be read"):
         load_encoder(tiny_model_dir, device="cpu")
 
 

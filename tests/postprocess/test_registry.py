@@ -73,7 +73,7 @@ def test_load_names_a_missing_file(tmp_path):
 def test_load_refuses_another_file(content, tmp_path):
     path = tmp_path / "p.safetensors"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="not a saved post-processor") as caught:
+    with pytest.raises(CheckpointError, match="need a saved post-processor") as caught:
         registry.load(path)
     assert "--save-postprocess" in (caught.value.hint or "")
 
@@ -82,7 +82,7 @@ def test_load_refuses_a_truncated_file(tmp_path):
     path = tmp_path / "p.safetensors"
     registry.save(fitted(Postprocess.FLOW), path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match="not a saved post-processor"):
+    with pytest.raises(CheckpointError, match="need a saved post-processor"):
         registry.load(path)
 
 

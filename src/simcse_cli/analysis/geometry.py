@@ -23,6 +23,7 @@ from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.analysis.views import View
 from simcse_cli.encoding.search_index import unit_rows
+from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
 
 POSITIVE_ABOVE = 4.0
@@ -125,11 +126,14 @@ def describe_geometry(space: Space) -> dict[str, Any]:
     4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default: the paper does not say.
 
     Raises:
-        ValueError: no pair is rated above 4.
+        DataError: no pair is rated above 4.
     """
     positive = space.data.pairs.gold > POSITIVE_ABOVE
     if not positive.any():
-        raise ValueError(f"no pair is rated above {POSITIVE_ABOVE:g}, need at least one positive pair")
+        raise DataError(
+            f"{space.data.name}: no pair is rated above {POSITIVE_ABOVE:g}, alignment needs a positive pair",
+            hint="give pairs rated from 0 to 5, as those of STS-B",
+        )
     everything = np.concatenate([space.left, space.right])
     spectrum = spectrum_of(space)
     return {

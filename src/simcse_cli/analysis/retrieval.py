@@ -20,8 +20,10 @@ from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, neare
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import STDIO, check_output
 from simcse_cli.models.precomputed import read_matrix
+from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
+from simcse_cli.schema import checked
 
 EVALUATION_DEPTH = 100
 _DEFAULT_MODEL = "minilm"
@@ -194,11 +196,18 @@ def _load_index(
 ) -> tuple[Encoder, SearchIndex]:
     """Return a saved index with its model, read with the pooler that it names."""
     index = SearchIndex.load(path)
-    model = model or index.info.get("model")
     if not model:
-        raise DataError(f"{path} does not say which model made it", hint="name it with --model")
+        model = index.info.get("model")
+        if not model:
+            raise DataError(f"{path} does not say which model made it", hint="name it with --model")
+        if not is_local(model):
+            raise DataError(
+                f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
+                hint=f"if you trust it: --model {model}",
+            )
     if options.pooler is None and index.info.get("pooler"):
-        options = replace(options, pooler=Pooler(index.info["pooler"]), force_pooler=True)
+        pooler = checked(index.info["pooler"], Pooler, f"{path}: pooler")
+        options = replace(options, pooler=pooler, force_pooler=True)
     encoder = load_model(model, label, options, progress)
     if index.info.get("digest") not in (None, encoder.digest):
         progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")

@@ -20,6 +20,7 @@ from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.precomputed import PrecomputedVectors
 from simcse_cli.progress import Progress
+from simcse_cli.schema import parse_number
 
 Vectors = NDArray[np.floating[Any]]
 RATING_NAMES = ("score", "rating", "gold", "similarity", "label")
@@ -112,10 +113,7 @@ def _rating(record: Record, place: str) -> float:
             f"{place}: the columns are {', '.join(record)}, need a rating",
             hint=f"name the column of ratings one of {', '.join(RATING_NAMES)}",
         )
-    try:
-        return float(record[name])
-    except ValueError:
-        raise DataError(f"{place}: rating {record[name]!r} is not a number") from None
+    return parse_number(record[name], place, "rating")
 
 
 @dataclass(eq=False)

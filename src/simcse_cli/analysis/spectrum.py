@@ -11,6 +11,7 @@ from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_styl
 from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
 from simcse_cli.analysis.views import View
 from simcse_cli.encoding.search_index import unit_rows
+from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
@@ -49,6 +50,11 @@ def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool 
 def spectrum_of(space: Space) -> Spectrum:
     """Return the spectrum of all sentences of a space, prepared as its settings say."""
     vectors = np.concatenate([space.left, space.right])
+    if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
+        raise DataError(
+            f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they have no directions",
+            hint="look at them: simcse encode FILE -o VECTORS.npy",
+        )
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
 
 

@@ -1,6 +1,5 @@
 """`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,9 @@ from simcse_cli.analysis.plots import (
 )
 from simcse_cli.analysis.views import View, label_sources
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files import iter_lines
+from simcse_cli.files import iter_json_lines
 from simcse_cli.report import Column, Report
+from simcse_cli.schema import checked
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": "black", "linewidth": 0.7}
@@ -76,15 +76,15 @@ def read_trace(run: Path | str, name: str) -> Trace:
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint)
     by_step: dict[int, tuple[float, float, float]] = {}
-    for line_no, line in enumerate(iter_lines(path), start=1):
-        values = _parse(line, path, line_no)
+    for line_no, line in iter_json_lines(path):
+        place = f"{path}, line {line_no}"
+        values = checked(line, dict[str, Any], place)
         if values.get("alignment") is not None and values.get("uniformity") is not None:
-            dev = values.get("dev_score")
-            by_step[int(values["step"])] = (
-                float(values["alignment"]),
-                float(values["uniformity"]),
-                np.nan if dev is None else float(dev),
+            names = {"step": int, "alignment": float, "uniformity": float, "dev_score": float | None}
+            step, along, across, dev = (
+                checked(values.get(name), kind, f"{place}: {name}") for name, kind in names.items()
             )
+            by_step[step] = (along, across, np.nan if dev is None else dev)
     if len(by_step) < 2:
         raise DataError(
             f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2", hint=hint
@@ -92,16 +92,6 @@ def read_trace(run: Path | str, name: str) -> Trace:
     steps = np.array(sorted(by_step), dtype=np.int64)
     columns = np.array([by_step[step] for step in steps.tolist()]).T
     return Trace(name, steps, columns[0], columns[1], columns[2])
-
-
-def _parse(line: str, path: Path, line_no: int) -> dict[str, Any]:
-    try:
-        values = json.loads(line) if line.strip() else {}
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {line_no}: not valid JSON ({error.msg})") from error
-    if not isinstance(values, dict):
-        raise DataError(f"{path}, line {line_no}: need one JSON object")
-    return values
 
 
 def is_pareto_optimal(points: Floats) -> NDArray[np.bool_]:

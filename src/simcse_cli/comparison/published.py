@@ -7,17 +7,18 @@ not the mean of their cells. ``docs/compare.md`` describes the format; users may
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files import read_text
 from simcse_cli.metrics import MTEB_PREFIX, is_score
+from simcse_cli.recipes import parse_yaml
+from simcse_cli.schema import checked
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
 _PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
@@ -210,50 +211,28 @@ def origins() -> Mapping[str, str]:
 
 
 def _shipped(name: str) -> Any:
-    return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return parse_yaml((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), name)
 
 
 def _read_own(path: Path) -> PublishedTable:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a YAML file ({error})") from error
-    return _build(content, str(path))
+    return _build(parse_yaml(read_text(path, hint=_FORMAT_HINT), str(path)), str(path))
 
 
 def _build(content: Any, place: str) -> PublishedTable:
     missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
-    source = str(content["source"])
-    try:
-        table = PublishedTable(
-            **{
-                **content,
-                "source": sources().get(source, Source(short=source, citation=source)),
-                "columns": tuple(content["columns"]),
-                "rows": tuple(_row(row) for row in content["rows"]),
-                "measures": tuple(content.get("measures", ())),
-                "corrections": tuple(MisreadCell(**item) for item in content.get("corrections", ())),
-                "average_exceptions": tuple(
-                    AverageException(**item) for item in content.get("average_exceptions", ())
-                ),
-                "notes": tuple(content.get("notes", ())),
-            }
-        )
-        for row in table.rows:
-            if len(row.values) != len(table.columns):
-                raise ValueError(f"row {row.name!r} has {len(row.values)} values, need {len(table.columns)}")
-    except (TypeError, KeyError, ValueError) as error:
-        raise DataError(f"{place}: {error}", hint=_FORMAT_HINT) from error
+    named = str(content["source"])
+    source = asdict(sources().get(named, Source(short=named, citation=named)))
+    table: PublishedTable = checked({**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT)
+    for row in table.rows:
+        for what, cells in (("values", row.values), ("measures", row.measures or table.columns)):
+            if len(cells) != len(table.columns):
+                raise DataError(
+                    f"{place}: row {row.name!r} has {len(cells)} {what}, need {len(table.columns)}",
+                    hint=_FORMAT_HINT,
+                )
     return table
-
-
-def _row(content: dict[str, Any]) -> TableRow:
-    lists = {"values": tuple(content["values"]), "measures": tuple(content.get("measures", ()))}
-    return TableRow(**{**content, **lists})
 
 
 def _plain(text: str) -> str:

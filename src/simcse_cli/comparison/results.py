@@ -9,6 +9,7 @@ from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.errors import DataError
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
+from simcse_cli.schema import checked
 
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 _WRITE_ONE = "write one with `simcse eval sts --model NAME -o result.json`"
@@ -39,34 +40,43 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
     if content.get("analysis") != "geometry":
         return [_read_suite(content, label, source, view)]
     shared = {"suite": "geometry", "geometry data": content.get("data")}
-    models = [shared | row for row in content.get("models", ())]
+    rows = checked(content.get("models"), list[dict[str, Any]], f"{source}: models", hint=_WRITE_ONE)
+    models = [shared | row for row in rows]
     labels = [label] if len(models) == 1 else [f"{label}: {row.get('model')}" for row in models]
     return [_read_suite(row, name, source, view) for row, name in zip(models, labels, strict=True)]
 
 
 def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry:
     suite = result.get("suite", result.get("analysis"))
-    if suite not in _READERS:
+    if suite not in list(_READERS):
         raise DataError(f"{source}: holds {suite}, need one of {', '.join(_READERS)}", hint=_WRITE_ONE)
     try:
         if suite == "sts" and view != AS_ASKED:
             result = _viewed(result, view)
-        scores = {name: float(value) for name, value in _READERS[suite](result) if value is not None}
-        intervals = {name: (ends["low"], ends["high"]) for name, ends in _intervals(result) if name in scores}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{source}: not a whole {suite} result ({error!r})") from error
-    return Entry(
-        label,
-        EntryKind.RESULT,
-        source,
-        scores,
-        _settings(result),
-        intervals=intervals if view == AS_ASKED else {},
-        pair_scores=_find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
-        predictions=_find_saved(result, source, "predictions", "predictions")
-        if suite == "transfer"
-        else None,
-    )
+        scores = {
+            name: checked(value, float, f"{source}: {name}")
+            for name, value in _READERS[suite](result)
+            if value is not None
+        }
+        intervals = {
+            name: checked([ends["low"], ends["high"]], tuple[float, ...], f"{source}: {name}")
+            for name, ends in _intervals(result)
+            if name in scores
+        }
+        return Entry(
+            label,
+            EntryKind.RESULT,
+            source,
+            scores,
+            _settings(result),
+            intervals=intervals if view == AS_ASKED else {},
+            pair_scores=_find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
+            predictions=_find_saved(result, source, "predictions", "predictions")
+            if suite == "transfer"
+            else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise DataError(f"{source}: not a whole {suite} result ({error!r})", hint=_WRITE_ONE) from error
 
 
 def _viewed(result: Result, view: StsView) -> Result:

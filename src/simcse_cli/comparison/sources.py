@@ -1,6 +1,5 @@
 """Finds what the user named: a run folder, a folder of runs, a result file, or standard input."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,15 @@ from simcse_cli.choices import Aggregation, DevSuite
 from simcse_cli.comparison.entries import Entry, EntryKind, merge_parts
 from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_lines, read_json
+from simcse_cli.files import STDIO, iter_json_lines, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
 from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.schema import checked, parse_json
 
 RUN_FILE = "run.json"
+_MEASURED: dict[str, Any] = {"alignment": float | None, "uniformity": float | None}
+_MEASURED["dev_tasks"] = dict[str, float | None]
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 
 
@@ -49,14 +51,8 @@ def _split_label(item: str) -> tuple[str | None, str]:
 
 
 def _read_stdin() -> Any:
-    text = "\n".join(iter_lines(STDIO))
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"standard input, line {error.lineno}: not valid JSON ({error.msg})",
-            hint="pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`",
-        ) from error
+    hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
+    return parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
 
 
 def _read_run(folder: Path, label: str, view: StsView) -> Entry:
@@ -113,9 +109,12 @@ def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
     """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
     if not metrics.is_file():
         return {}
-    for line in map(json.loads, iter_lines(metrics)):
-        if line.get("step") == step and line.get("dev_score") is not None:
-            return dict(line)
+    for number, line in iter_json_lines(metrics):
+        place = f"{metrics}, line {number}"
+        values = checked(line, dict[str, Any], place)
+        if values.get("step") == step and values.get("dev_score") is not None:
+            measured = {key: each for key, each in values.items() if key in _MEASURED}
+            return {key: checked(each, _MEASURED[key], f"{place}: {key}") for key, each in measured.items()}
     return {}
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_lines, require_file
+from simcse_cli.files import STDIO, iter_json_lines, iter_lines, require_file
+from simcse_cli.schema import foreign_format
 
 InputPath = Path | str
 Record = dict[str, str]
@@ -212,7 +213,7 @@ def _sentence_column(record: Record, column: str | None, place: str) -> str:
 
 
 def _text_of(value: Any) -> str:
-    if value is None:
+    if value is None or (isinstance(value, float) and value != value):  # NaN: missing, in tables of numbers
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -228,14 +229,8 @@ def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
 def _jsonl_records(source: InputPath, encoding: str) -> Iterator[tuple[int, Record]]:
     """Yield the objects of JSON Lines; a list or string is a row without column names."""
     name = source_name(source)
-    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            hint = "one JSON object per line is needed; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
-            raise DataError(f"{name}, line {number}: not valid JSON ({error.msg})", hint=hint) from error
+    hint = "one JSON object per line is needed; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
+    for number, value in iter_json_lines(source, encoding=encoding, lenient=True, hint=hint):
         if isinstance(value, str):
             value = [value]
         if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
@@ -249,16 +244,12 @@ def _jsonl_records(source: InputPath, encoding: str) -> Iterator[tuple[int, Reco
 
 
 def _parquet_rows(source: InputPath) -> Iterator[dict[str, Any]]:
-    from pyarrow import ArrowException  # half a second that other formats need not pay
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import ParquetFile  # half a second that other formats need not pay
 
     path = require_file(source)
-    try:
-        with ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=4096):
-                yield from batch.to_pylist()
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from error
+    with foreign_format(path, "a parquet file"), ParquetFile(path) as table:
+        for batch in table.iter_batches(batch_size=4096):
+            yield from batch.to_pylist()
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
@@ -279,15 +270,12 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
     import datasets  # two seconds that other formats need not pay
 
     name, config, split = parse_hub_source(source)
-    try:
+    with foreign_format(source, "a dataset", hint=_HUB_HINT):
         if (Path(name) / "state.json").exists() or (Path(name) / "dataset_dict.json").exists():
             saved = datasets.load_from_disk(name)
             yield from saved[split] if isinstance(saved, datasets.DatasetDict) else saved
         else:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)
-    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(f"{source} cannot be loaded: {reason}", hint=_HUB_HINT) from error
 
 
 def _csv_cells(source: InputPath, encoding: str) -> Iterator[tuple[int, list[str]]]:

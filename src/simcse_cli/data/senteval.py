@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines
+from simcse_cli.schema import parse_number
 
 Split = Literal["train", "dev", "test", "all"]
 
@@ -111,10 +112,7 @@ def single_spaced(text: str) -> str:
 
 
 def _parse_gold(text: str, path: Path, line_no: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"{path}, line {line_no}: {text!r} is not a gold score", hint=CHECK_HINT) from None
+    return parse_number(text, f"{path}, line {line_no}", "gold score", hint=CHECK_HINT)
 
 
 def _subset(pairs: Iterator[tuple[str, str, float]], path: Path) -> StsSubset:

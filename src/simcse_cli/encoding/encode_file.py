@@ -29,7 +29,7 @@ from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream,
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.files import STDIO, check_output, sha256_file, write_json
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encoder import SentenceEncoder, check_vectors
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
@@ -138,7 +138,10 @@ def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[
             normalize=options.normalize and fitted is None,
             progress=progress,
         )
-        return vectors if fitted is None else fitted.apply(vectors, normalize=options.normalize)
+        if fitted is not None:
+            vectors = fitted.apply(vectors, normalize=options.normalize)
+            check_vectors(vectors, sentences, str(options.postprocess))
+        return vectors
 
     return encode, encoder.dim if fitted is None else fitted.processor.n_features_out
 

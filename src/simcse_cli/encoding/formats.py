@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, DataError
 
 HEADER_BYTES = 256
 """Room kept before the rows, so that the header, which holds their number, can be written last."""
@@ -79,7 +79,13 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
         case VectorType.BINARY:
             return np.packbits(vectors > 0, axis=1)
         case _:
-            return vectors.astype(STORED[kind], copy=False)
+            with np.errstate(over="ignore"):
+                stored = vectors.astype(STORED[kind], copy=False)
+            if not np.isfinite(stored).all():
+                raise DataError(
+                    f"a component is too large for {kind}", hint="store them with --dtype float32"
+                )
+            return stored
 
 
 def finish_file(

@@ -6,6 +6,7 @@ vectors, and either the unit vectors or the serialised FAISS index.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, MissingExtraError
 from simcse_cli.files import atomic_path, require_file
+from simcse_cli.schema import foreign_format
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
@@ -34,6 +36,11 @@ class ExactSearcher:
 
     def __init__(self, units: Scores) -> None:
         self._units = units
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of vectors and their width."""
+        return self._units.shape[0], self._units.shape[1]
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
@@ -91,7 +98,12 @@ class FaissSearcher:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the index in a file; its bytes have been compared with their digest before."""
         return cls(_import_faiss().deserialize_index(tensors["faiss"]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._index.ntotal, self._index.d
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return what FAISS finds; places it leaves empty have score -inf and row -1."""
@@ -143,7 +155,17 @@ class SearchIndex:
         return cls(sentences, searcher, info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
-        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
+        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``.
+
+        Raises:
+            DataError: the queries are of another width.
+        """
+        width = self._searcher.shape[1]
+        if queries.shape[1] != width:
+            raise DataError(
+                f"the queries have {queries.shape[1]} dimensions, the vectors that are searched {width}",
+                hint="search with the model that made the vectors: --model",
+            )
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
@@ -155,8 +177,9 @@ class SearchIndex:
             "text": np.frombuffer(b"".join(encoded) or b"\n", dtype=np.uint8),
             "text_ends": np.cumsum([len(text) for text in encoded], dtype=np.int64),
         }
+        digest = {"faiss_sha256": _digest(tensors["faiss"])} if "faiss" in tensors else {}
         with atomic_path(path, force=force) as temporary:
-            save_file(tensors, temporary, metadata=self.info | {"format": FORMAT})
+            save_file(tensors, temporary, metadata=self.info | digest | {"format": FORMAT})
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -166,20 +189,29 @@ class SearchIndex:
             DataError: the file is missing or is no index.
             MissingExtraError: it holds a FAISS index and FAISS is not installed.
         """
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
-        path = require_file(path, hint="write one with `simcse encode FILE -o VECTORS.npy --index FILE`")
-        try:
+        hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
+        path = require_file(path, hint=hint)
+        with foreign_format(path, "a search index", hint=hint):
             with safe_open(path, framework="np") as stream:
                 info = stream.metadata() or {}
                 tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise DataError(f"{path} is not a search index ({error})") from error
-        if info.pop("format", None) != FORMAT:
-            raise DataError(f"{path} is a safetensors file but not a search index ({FORMAT})")
-        is_faiss = "faiss" in tensors
-        searcher = FaissSearcher.from_tensors(tensors) if is_faiss else ExactSearcher(tensors["vectors"])
-        sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
+            if info.pop("format", None) != FORMAT:
+                raise ValueError(f"a safetensors file that is not {FORMAT}")
+            sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
+            if "faiss" in tensors:
+                # FAISS trusts what it reads: only bytes that are as they were written come before it.
+                if info.pop("faiss_sha256", None) != _digest(tensors["faiss"]):
+                    raise ValueError("the FAISS index in it has changed since it was written")
+                searcher: ExactSearcher | FaissSearcher = FaissSearcher.from_tensors(tensors)
+            else:
+                units = tensors["vectors"]
+                if units.ndim != 2 or units.dtype != np.float32 or not np.isfinite(units).all():
+                    raise ValueError("its vectors are not finite float32 values")
+                searcher = ExactSearcher(units)
+            if searcher.shape[0] != len(sentences) or not sentences:
+                raise ValueError(f"{searcher.shape[0]:,} vectors for {len(sentences):,} sentences")
         return cls(sentences, searcher, info)
 
 
@@ -232,13 +264,18 @@ def unit_rows(vectors: _Vectors, dtype: type[_Float]) -> NDArray[_Float]:
 
     Raises:
         ValueError: the array is not two-dimensional.
+        DataError: a value is not finite, or too large to be squared.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
     units = np.empty(vectors.shape, dtype=dtype)
     for start in range(0, len(vectors), CORPUS_BLOCK):
-        block = vectors[start : start + CORPUS_BLOCK].astype(dtype)
-        norms = np.linalg.norm(block, axis=1, keepdims=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = vectors[start : start + CORPUS_BLOCK].astype(dtype)
+            norms = np.linalg.norm(block, axis=1, keepdims=True)
+        if not np.isfinite(norms).all():
+            row = start + int(np.isfinite(norms[:, 0]).argmin())
+            raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
         norms[norms == 0] = 1
         np.divide(block, norms, out=units[start : start + CORPUS_BLOCK])
     return units
@@ -252,9 +289,15 @@ def _largest(scores: Scores, k: int) -> Rows:
     return columns
 
 
+def _digest(array: NDArray[Any]) -> str:
+    return sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
 def _split_text(text: bytes, ends: NDArray[np.int64]) -> Iterator[str]:
     start = 0
     for end in ends.tolist():
+        if not start <= end <= len(text):
+            raise ValueError("its sentences do not follow each other")
         yield text[start:end].decode()
         start = end
 

@@ -24,14 +24,19 @@ def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floa
 
 
 def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
-    """Return Pearson's correlation in [-1, 1], or None where a side is constant or has fewer than two values."""
+    """Return Pearson's correlation in [-1, 1].
+
+    None where a side is constant, has fewer than two values, or values whose squares are not finite.
+    """
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} and {len(b)} values: need as many on each side")
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    a, b = a - a.mean(), b - b.mean()
-    return float(np.clip(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)), -1.0, 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        a, b = a - a.mean(), b - b.mean()
+        value = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+    return float(np.clip(value, -1.0, 1.0)) if np.isfinite(value) else None
 
 
 def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:

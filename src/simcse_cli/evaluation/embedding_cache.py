@@ -8,16 +8,19 @@ changed file or setting never meets an old entry.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import atomic_path, read_json, write_json
-from simcse_cli.progress import Progress
+from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.schema import checked, foreign_format
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
@@ -66,47 +69,77 @@ def digest_of(*parts: Any) -> str:
     return state.hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class _KeptResult:
+    result: dict[str, Any]
+    digest: str
+
+
 class EvaluationCache:
     """Vectors and results of one encoder.
+
+    An entry carries a checksum; one that cannot be read is computed again and replaced. A cache that cannot be
+    written is said once and gone without.
 
     Args:
         folder: the cache; None keeps nothing.
         encoder_key: text that changes whenever the vectors of a sentence do.
         keep_vectors: off where there are too many encoders to keep more than their results.
+        progress: gets a warning where nothing can be written.
     """
 
-    def __init__(self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        encoder_key: str,
+        *,
+        keep_vectors: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
         self._folder = None if folder is None else folder / digest_of(encoder_key)
         self._keep_vectors = keep_vectors
+        self._progress = progress or SilentProgress()
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
-        """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once.
-
-        An entry that cannot be read is computed again and replaced.
-        """
+        """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once."""
         distinct = list(dict.fromkeys(sentences))
         position = {sentence: i for i, sentence in enumerate(distinct)}
-        path = self._path(f"{name}-{digest_of(distinct)}.npy")
+        path = self._path(f"{name}-{digest_of(distinct)}.npz")
         vectors = _load_vectors(path, len(distinct))
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
             if path is not None and self._keep_vectors:
-                with atomic_path(path, force=True) as temporary, temporary.open("wb") as stream:
-                    np.save(stream, vectors)
+                with (
+                    self._going_on(),
+                    atomic_path(path, force=True) as temporary,
+                    temporary.open("wb") as stream,
+                ):
+                    np.savez(stream, vectors=vectors)
         return vectors[[position[sentence] for sentence in sentences]]
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         try:
-            result = read_json(path) if path is not None and path.is_file() else None
+            kept = None if path is None else checked(read_json(path), _KeptResult, str(path))
         except DataError:
             return None
-        return result if isinstance(result, dict) else None
+        return kept.result if kept is not None and kept.digest == digest_of(kept.result) else None
 
     def save_result(self, name: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         if path is not None:
-            write_json(path, dict(result))
+            with self._going_on():
+                write_json(path, asdict(_KeptResult(dict(result), digest_of(dict(result)))))
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        try:
+            yield
+        except OutputError as error:
+            self._progress.warn(
+                f"going on without the cache: {error.message} (choose another with --cache-dir)"
+            )
+            self._folder = None
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / name
@@ -116,7 +149,9 @@ def _load_vectors(path: Path | None, n_rows: int) -> NDArray[np.float32] | None:
     if path is None or not path.is_file():
         return None
     try:
-        vectors = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        with foreign_format(path, "kept vectors"), np.load(path, allow_pickle=False) as archive:
+            vectors = archive["vectors"]  # zip files carry a checksum of what is in them
+    except DataError:
         return None
-    return vectors if vectors.ndim == 2 and len(vectors) == n_rows else None
+    is_whole = vectors.ndim == 2 and vectors.dtype == np.float32 and len(vectors) == n_rows
+    return vectors if is_whole and np.isfinite(vectors).all() else None

@@ -1,9 +1,13 @@
 """The encoder that is judged: a model, word vectors, or a file of vectors."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simcse_cli.choices import Precision
 from simcse_cli.errors import UsageError
@@ -11,7 +15,7 @@ from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encoder import SentenceEncoder, check_vectors
 from simcse_cli.models.precomputed import PrecomputedVectors
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
@@ -55,12 +59,18 @@ class OpenEncoder:
     def then(self, fitted: FittedPostProcessor, label: str) -> "OpenEncoder":
         """Return the encoder followed by a post-processor that was fitted on its vectors."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
+
+        def encode(sentences: Sequence[str]) -> NDArray[np.float32]:
+            vectors = fitted.apply(self.encode(sentences))
+            check_vectors(vectors, sentences, label)
+            return vectors
+
         return replace(
             self,
             name=f"{self.name} + {label}",
             digest=sha256(f"{self.digest}/{fitted.digest}".encode()).hexdigest(),
             dim=fitted.processor.n_features_out,
-            encode=lambda sentences: fitted.apply(self.encode(sentences)),
+            encode=encode,
             postprocess=fitted.describe(),
         )
 

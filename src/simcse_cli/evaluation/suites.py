@@ -113,7 +113,7 @@ def eval_sts(
         folder = cache_folder(options.cache_dir, options.cache, progress)
 
         def score(opened: OpenEncoder) -> dict[str, Any]:
-            cache = EvaluationCache(folder, opened.cache_key)
+            cache = EvaluationCache(folder, opened.cache_key, progress=progress)
             kept = cache.load_result("sts", key)
             if kept is None:
                 kept = run(opened.encode, tasks).to_json()
@@ -170,7 +170,9 @@ def eval_transfer(
             tasks=tasks,
             protocol=options.protocol,
             probe=options.probe,
-            cache=EvaluationCache(folder, opened.cache_key, keep_vectors=not options.checkpoints),
+            cache=EvaluationCache(
+                folder, opened.cache_key, keep_vectors=not options.checkpoints, progress=progress
+            ),
             progress=progress,
         )
 

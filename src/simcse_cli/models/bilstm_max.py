@@ -1,6 +1,5 @@
 """InferSent, a BiLSTM over word vectors with max pooling; nothing in a pickled checkpoint is executed."""
 
-import pickle
 from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -10,15 +9,15 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from simcse_cli.errors import CheckpointError, reason_of
+from simcse_cli.errors import CheckpointError
 from simcse_cli.files import require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.schema import foreign_format
 
 Version = Literal[1, 2]
 
@@ -108,16 +107,16 @@ class BiLstmMax:
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read safely ({reason_of(error)})", hint=_CHECKPOINT_HINT
-        ) from error
+    with foreign_format(path, "weights alone", error=CheckpointError, hint=_CHECKPOINT_HINT):
+        state = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no state dict", hint=_CHECKPOINT_HINT)
+    if not all(tensor.isfinite().all() for tensor in state.values()):
+        raise CheckpointError(f"{path} holds weights that are not finite", hint=_CHECKPOINT_HINT)
     return state
 
 

@@ -18,6 +18,7 @@ from simcse_cli.models.pretrained import load_backbone, load_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.schema import foreign_format
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
@@ -30,7 +31,7 @@ def detach_pooler(backbone: nn.Module) -> nn.Module | None:
 
 
 def _load_head(
-    folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str]
+    folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str], width: int
 ) -> MlpHead | None:
     """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
     if record.head_folder is not None:
@@ -42,21 +43,27 @@ def _load_head(
             tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
     if "weight" not in tensors:
         return None
-    out_dim, in_dim = tensors["weight"].shape
-    head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
-    head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
+    with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
+        out_dim, in_dim = tensors["weight"].shape
+        if in_dim != width:
+            raise ValueError(f"its head takes vectors of width {in_dim}")
+        head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
+        head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
     return head
 
 
-def _load_cnn(folder: Path) -> TokenCnn:
+def _load_cnn(folder: Path, width: int) -> TokenCnn:
     """Return the convolutions saved in a folder; their weights give their sizes."""
     weights = read_tensors(folder, "convs.")
-    shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
-    if not shapes:
+    if not weights:
         raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
-    n_channels, dim, _ = shapes[0]
-    cnn = TokenCnn(dim, n_channels, tuple(size for _, _, size in shapes))
-    cnn.convolutions.load_state_dict(weights)
+    with foreign_format(folder, f"convolutions over states of width {width}", error=CheckpointError):
+        shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
+        n_channels, dim, _ = shapes[0]
+        if dim != width:
+            raise ValueError(f"its convolutions are over states of width {dim}")
+        cnn = TokenCnn(dim, n_channels, tuple(size for _, _, size in shapes))
+        cnn.convolutions.load_state_dict(weights)
     return cnn
 
 
@@ -131,9 +138,12 @@ def load_encoder(
     chosen = _choose_pooler(
         str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
     )
-    head = None
+    head, token_cnn, width = None, None, backbone.config.hidden_size
+    if record.cnn_folder is not None:
+        token_cnn = _load_cnn(folder / record.cnn_folder, width)
+        width = token_cnn.dim
     if POOLERS[chosen].has_head or (record.pooler is chosen and record.head_use is HeadUse.KEPT):
-        head = _load_head(folder, record, own_pooler, missing)
+        head = _load_head(folder, record, own_pooler, missing, width)
         if head is None:
             if not force_pooler:
                 raise CheckpointError(
@@ -152,12 +162,22 @@ def load_encoder(
         max_length=_max_length(backbone.config, record),
         name=str(name),
     )
-    if record.cnn_folder is not None:
-        encoder.token_cnn = _load_cnn(folder / record.cnn_folder)
+    encoder.token_cnn = token_cnn
+    _check_finite(encoder, folder)
     encoder.to(target).eval()
     if dtype is not torch.float32:
         encoder.compute_in(dtype)
     return encoder
+
+
+def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
+    for name, weight in encoder.named_parameters():
+        # A sum is twice as fast; it may overflow where every value is finite.
+        if not (weight.sum().isfinite() or weight.isfinite().all()):
+            raise CheckpointError(
+                f"{folder}: the weights {name} are not finite",
+                hint="its training has diverged or the file is damaged: copy or download it again",
+            )
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> SentenceEncoder:

@@ -1,6 +1,7 @@
 """One encoder for training and inference: transformer, pooler, optional head."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.choices import HeadUse, Pooler
+from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
     PackedBackbone,
@@ -22,8 +24,22 @@ from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.thread_pool import map_on_cores
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.schema import foreign_format
 
 DEFAULT_BATCH_TOKENS = 2048
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], name: str) -> None:
+    """Raise CheckpointError where a vector ``(N, D)`` is not finite: names the first sentence that has one."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        first = int(finite.argmin())
+        raise CheckpointError(
+            f"{name}: the vectors of {int((~finite).sum()):,} of {len(finite):,} sentences are not finite, "
+            f"first that of {sentences[first][:80]!r}",
+            hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
+        )
 
 
 class SentenceEncoder(nn.Module):
@@ -107,9 +123,10 @@ class SentenceEncoder(nn.Module):
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=all_layers, **inputs
         )
         last: Tensor = output.last_hidden_state
-        if self.token_cnn is not None:
-            return (self.token_cnn(last, attention_mask),)
-        return (*output.hidden_states[:-1], last) if all_layers else (last,)
+        states = (*output.hidden_states[:-1], last) if all_layers else (last,)
+        if next(self.backbone.parameters()).dtype in (torch.bfloat16, torch.float16):
+            states = tuple(state.float() for state in states)  # what follows the transformer is in float32
+        return states if self.token_cnn is None else (self.token_cnn(states[-1], attention_mask),)
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout and a train-only head on or off."""
@@ -166,10 +183,25 @@ class SentenceEncoder(nn.Module):
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
         limit = min(max_length or self.max_length, self.max_length)
         fast = self._tokenizer_cut_at(limit)
-        if fast is None:
-            encoded = self.tokenizer(list(sentences), truncation=True, max_length=limit)
-            return encoded["input_ids"]  # type: ignore[no-any-return]
-        return [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
+        for sentence in sentences:
+            if not sentence.isascii() and _SURROGATE.search(sentence):
+                raise DataError(
+                    f"{sentence[:80]!r} holds half of a character (a lone surrogate), need text",
+                    hint="clean the file with `simcse prepare sentences FILE -o CLEAN.txt`",
+                )
+        with foreign_format(self.name, "a tokenizer that can cut every sentence", error=CheckpointError):
+            if fast is None:
+                rows = self.tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
+            else:
+                rows = [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
+        rows = [row or [self.pad_id] for row in rows]
+        n_known, largest = int(self.config.vocab_size), max(map(max, rows), default=0)
+        if largest >= n_known:
+            raise CheckpointError(
+                f"{self.name}: its tokenizer gives the sub-word {largest:,}, its weights know {n_known:,}",
+                hint="tokenizer and weights are of different models: copy or download it again",
+            )
+        return rows
 
     def _tokenizer_cut_at(self, limit: int) -> Tokenizer | None:
         """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
@@ -184,7 +216,10 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token (0 for a tokenizer without one; padding is masked anyway)."""
+        """Id of the padding token (0 for a tokenizer without one; padding is masked anyway).
+
+        It also stands for an empty sentence where the tokenizer adds no special tokens.
+        """
         return int(self.tokenizer.pad_token_id or 0)
 
     def encode(
@@ -194,6 +229,7 @@ class SentenceEncoder(nn.Module):
         batch_tokens: int | None = None,
         max_length: int | None = None,
         normalize: bool = False,
+        check_finite: bool = True,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         """Return one vector a sentence, in evaluation mode and without gradient.
@@ -205,10 +241,14 @@ class SentenceEncoder(nn.Module):
             batch_tokens: tokens in one forward pass, padding included where there is any.
             max_length: most sub-words, at most the model's own limit.
             normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
+            check_finite: off for a model in training, whose vectors are judged by who asks for them.
             progress: shown per sentence.
 
         Returns:
             ``(N, D)`` float32; row i belongs to ``sentences[i]``.
+
+        Raises:
+            CheckpointError: a vector is not finite; names the first sentence that has one.
         """
         progress = progress or SilentProgress()
         positions: dict[str, int] = {}
@@ -226,6 +266,8 @@ class SentenceEncoder(nn.Module):
                     task.advance(len(batch))
         finally:
             self.train(was_training)
+        if check_finite:
+            check_vectors(distinct, list(positions), self.name)
         if normalize or self.normalize:
             norms = np.linalg.norm(distinct, axis=1, keepdims=True)
             distinct /= np.where(norms > 0, norms, 1)

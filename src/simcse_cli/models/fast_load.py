@@ -8,13 +8,14 @@ what is wrong with a folder.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.packed import packed_backbone
 from simcse_cli.models.packed.architectures import layer_names
+from simcse_cli.schema import foreign_format
 
 # Architectures, each with what stands before the names of its tensors in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
@@ -94,18 +96,20 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     if the file holds it.
     """
     config = _json_object(folder / "config.json")
-    if config.get("model_type") not in _PREFIXES or not (folder / "model.safetensors").is_file():
+    if config.get("model_type") not in list(_PREFIXES) or not (folder / "model.safetensors").is_file():
         return None
     if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
         return None
     if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
         return None
     try:
+        if config["hidden_size"] % config["num_attention_heads"]:
+            return None
         tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
         prefix = _PREFIXES[config["model_type"]]  # of models with a further head
         below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
         backbone = _assemble(SimpleNamespace(**config), below or tensors)
-    except (CheckpointError, KeyError, ValueError, TypeError):  # corrupt, incomplete, or not the plain model
+    except Exception:  # corrupt, incomplete, or not the plain model: transformers says what it is
         return None
     packed = packed_backbone(backbone)
     return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
@@ -115,17 +119,19 @@ def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     """Return a folder's tensors below ``prefix``, from safetensors files or legacy ones (weights-only loader)."""
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as stream:
-                names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
-                found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
-        except SafetensorError as error:
-            raise CheckpointError(f"{path} is corrupt ({error})", hint="copy or download it again") from error
+        with _weights(path), safe_open(path, "pt") as stream:
+            names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
+            found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
     if not found:
         for path in sorted(folder.glob("pytorch_model*.bin")):
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+            with _weights(path):
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
     return found
+
+
+def _weights(path: Path) -> AbstractContextManager[None]:
+    return foreign_format(path, "weights", error=CheckpointError, hint="copy or download it again")
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -202,16 +208,22 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     the tokenizer anew from tokenizer_config.json, so there both files must say the same.
     """
     settings, content = (_json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
-    if not _special_tokens_agree(settings, content):
-        return None
     kind = settings.get("tokenizer_class")
-    if kind not in _VERBATIM_CLASSES and not (kind in _BERT_CLASSES and _is_plain_bert(settings, content)):
+    try:
+        with foreign_format(folder, "a tokenizer"):
+            if not _special_tokens_agree(settings, content):
+                return None
+            if kind not in _VERBATIM_CLASSES and not (
+                kind in _BERT_CLASSES and _is_plain_bert(settings, content)
+            ):
+                return None
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            tokenizer.no_padding()
+            tokenizer.no_truncation()
+            pad = _text(settings.get("pad_token"))
+            return PlainTokenizer(tokenizer, None if pad is None else tokenizer.token_to_id(pad))
+    except DataError:  # damaged: transformers says how
         return None
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    pad = _text(settings.get("pad_token"))
-    return PlainTokenizer(tokenizer, None if pad is None else tokenizer.token_to_id(pad))
 
 
 def _text(token: Any) -> str | None:

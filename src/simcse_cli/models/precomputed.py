@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress
+from simcse_cli.schema import foreign_format
 
 _FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
 _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
@@ -40,17 +41,15 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
+    with foreign_format(path, "an array", hint=_FORMATS_HINT):
         match path.suffix:
             case ".npy":
-                return {path.name: np.load(path, mmap_mode="r", allow_pickle=False)}
+                return {path.name: open_memmap(path, mode="r")}
             case ".npz":
                 with np.load(path, allow_pickle=False) as archive:
                     return dict(archive)
             case ".safetensors":
                 return load_file(path)
-    except (OSError, ValueError, EOFError, SafetensorError) as error:
-        raise DataError(f"{path} cannot be read ({error})", hint=_FORMATS_HINT) from error
     raise DataError(f"{path}: unknown ending {path.suffix or '(none)'}", hint=_FORMATS_HINT)
 
 

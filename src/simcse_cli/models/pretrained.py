@@ -5,6 +5,7 @@ on first use, here and nowhere else in the package of models.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError, reason_of
+from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files import read_json
+from simcse_cli.schema import checked, foreign_format, inside
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -26,6 +29,20 @@ _DROPOUT_KEYS = (
     "mlp_dropout",
     "activation_dropout",
 )
+
+# How files are read: no code of theirs is run, nothing is fetched, and the attention is one that transformers brings
+# (a name in config.json would be looked up on the Hub).
+FROM_FOLDER: dict[str, Any] = {
+    "trust_remote_code": False,
+    "local_files_only": True,
+    "attn_implementation": None,
+}
+_MOST_LAYERS = 1_000
+_LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
+_ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
+_WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
+_LARGEST_SURPLUS = 100_000_000
+_TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
 def _transformers() -> ModuleType:
@@ -59,26 +76,25 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     Raises:
         CheckpointError: it cannot be loaded.
     """
-    try:
-        config = _transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    check_folder(folder)
+    with _model_files(folder, "a model"), quiet_transformers():
+        config = _transformers().AutoConfig.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+        if config.is_encoder_decoder:
+            raise CheckpointError(
+                f"{folder}: {config.model_type} has an encoder and a decoder, need an encoder alone",
+                hint=_TAKE_AN_ENCODER,
+            )
         if dropout is not None:
             for key in _DROPOUT_KEYS:
                 if isinstance(getattr(config, key, None), float | int):
                     setattr(config, key, dropout)
-        with quiet_transformers():
-            backbone, info = _transformers().AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-            )
-    except Exception as error:  # transformers, safetensors and torch raise many types for a broken file
-        raise CheckpointError(
-            f"{folder}: the model cannot be loaded ({reason_of(error)})",
-            hint="the files may be incomplete or corrupt: copy or download them again",
-        ) from error
+        backbone, info = _transformers().AutoModel.from_pretrained(
+            folder, config=config, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
+        )
+    if backbone.main_input_name != "input_ids" or not isinstance(getattr(config, "hidden_size", None), int):
+        raise CheckpointError(f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER)
     if info.get("mismatched_keys"):
         raise CheckpointError(
             f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
@@ -86,15 +102,53 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     return backbone, set(info["missing_keys"])
 
 
+def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
+    hint = "the files may be incomplete or corrupt: copy or download them again"
+    return foreign_format(folder, what, error=CheckpointError, hint=hint)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a model folder that reaches outside itself, or asks for sizes that its weights cannot have.
+
+    Raises:
+        CheckpointError: a shard outside the folder, a configuration that is no object, more than 1,000 layers, or
+            tables far larger than all weights together.
+    """
+    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
+    try:
+        for path in folder.glob("*.index.json"):
+            index = checked(read_json(path), dict[str, Any], str(path))
+            for name in checked(index.get("weight_map"), dict[str, str], f"{path}: weight_map").values():
+                inside(str(path), name)
+        path = folder / "config.json"
+        _check_sizes(checked(read_json(path), dict[str, Any], str(path)), path, n_bytes)
+    except DataError as error:
+        raise CheckpointError(error.message, hint="copy or download the model again") from error
+
+
+def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
+    width = next((value for key in _WIDTHS if type(value := config.get(key)) is int), 1)
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _check_sizes(value, path, n_bytes)
+        elif type(value) is int and (
+            (_LAYERS.search(key) and value > _MOST_LAYERS)
+            or (_ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS)
+            or (key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS)
+        ):
+            raise CheckpointError(
+                f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
+                hint="do not use this model, or copy it again: loading it would fill the memory",
+            )
+
+
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
-    try:
-        with quiet_transformers():
-            return _transformers().AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True
-            )
-    except Exception as error:  # as above
-        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({reason_of(error)})") from error
+    with _model_files(folder, "a tokenizer"), quiet_transformers():
+        return _transformers().AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
@@ -134,10 +188,10 @@ class MlmHead(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(tokens)  # type: ignore[no-any-return]
 
-    def load_pretrained(self, name_or_path: str) -> bool:
+    def load_pretrained(self, folder: str) -> bool:
         """Copy the pre-trained head of a checkpoint; return whether it has one."""
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
-            name_or_path, output_loading_info=True
+            folder, output_loading_info=True, **FROM_FOLDER
         )
         head = _after_encoder(model)
         prefix = next(name for name, module in model.named_children() if module is head)

@@ -1,7 +1,7 @@
 """What a model folder says of its pooler: our own record, sentence-transformers modules, SimCSE checkpoints."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.poolers import POOLERS, Reduction
+from simcse_cli.schema import checked, inside
 
 RECORD_FILE = "simcse.json"
 
@@ -50,11 +51,14 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     """
     try:
         if (folder / RECORD_FILE).is_file():
-            return _own_record(read_json(folder / RECORD_FILE), folder)
+            return _own_record(folder)
         if (folder / "modules.json").is_file():
             return _sentence_transformers_record(folder)
-    except (DataError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder}: the record of the pooler is unreadable ({error})") from error
+    except DataError as error:
+        raise CheckpointError(
+            f"{folder}: the record of the pooler is unreadable ({error})",
+            hint="the files may be incomplete or corrupt: copy or download them again",
+        ) from error
     lowered = f"{name}/{folder}".lower()
     if "unsup-simcse" in lowered:
         return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)")
@@ -63,37 +67,50 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     return ModelRecord(None)
 
 
-def _own_record(values: dict[str, Any], folder: Path) -> ModelRecord:
-    return ModelRecord(
-        pooler=Pooler(values["pooler"]),
-        head_use=HeadUse(values["head_use"]),
-        head_folder=values["head_folder"],
-        head_tanh=values["head_tanh"],
-        normalize=values["normalize"],
-        max_length=values["max_length"],
-        cnn_folder=values.get("cnn_folder"),
-        origin=str(folder / RECORD_FILE),
-    )
+def _own_record(folder: Path) -> ModelRecord:
+    path = folder / RECORD_FILE
+    known = {each.name for each in fields(ModelRecord)} - {"origin"}
+    values = {key: value for key, value in _object(path).items() if key in known}
+    record: ModelRecord = checked(values, ModelRecord, str(path))
+    for part in (record.head_folder, record.cnn_folder):
+        inside(str(path), part or "")
+    return replace(record, max_length=_length(record.max_length, path), origin=str(path))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file."""
+    values: dict[str, Any] = checked(read_json(path), dict[str, Any], str(path))
+    return values
+
+
+def _length(value: Any, path: Path) -> int | None:
+    """Return the most sub-words a sentence may have: two special ones and one at least."""
+    length: int | None = checked(value, int | None, f"{path}: the length of a sentence")
+    if length is not None and length < 3:
+        raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
+    return length
 
 
 def _sentence_transformers_record(folder: Path) -> ModelRecord:
     reduction: Reduction | None = None
     found: dict[str, Any] = {}
-    for module in read_json(folder / "modules.json"):
-        kind = module["type"].rsplit(".", 1)[-1]
-        path = folder / module["path"]
+    listed = folder / "modules.json"
+    for module in checked(read_json(listed), list[dict[str, Any]], str(listed)):
+        kind = checked(module.get("type"), str, f"{listed}: type").rsplit(".", 1)[-1]
+        part = inside(str(listed), checked(module.get("path"), str, f"{listed}: path"))
+        path = folder / part
         match kind:
             case "Transformer":
                 settings = path / "sentence_bert_config.json"
                 found["max_length"] = (
-                    read_json(settings).get("max_seq_length") if settings.is_file() else None
+                    _length(_object(settings).get("max_seq_length"), settings) if settings.is_file() else None
                 )
             case "Pooling":
-                reduction = _reduction_of(read_json(path / "config.json"), path)
+                reduction = _reduction_of(_object(path / "config.json"), path)
             case "CNN":
-                found["cnn_folder"] = module["path"]
+                found["cnn_folder"] = part
             case "Dense":
-                found |= {"head_folder": module["path"], "head_tanh": _dense_has_tanh(path)}
+                found |= {"head_folder": part, "head_tanh": _dense_has_tanh(path)}
             case "Normalize":
                 found["normalize"] = True
             case _:
@@ -133,7 +150,7 @@ def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
 
 
 def _dense_has_tanh(path: Path) -> bool:
-    config = read_json(path / "config.json")
+    config = _object(path / "config.json")
     activation = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     if activation not in ("Tanh", "Identity") or config.get("use_residual"):
         raise CheckpointError(f"{path}: Dense with {activation} is not supported; need Tanh or Identity")

@@ -80,6 +80,11 @@ def resolve_model(name: str | Path) -> Path:
     return _download(hub_name)
 
 
+def is_local(name: str) -> bool:
+    """Tell whether a model is opened without the Hub: a folder, or MiniLM where its package is installed."""
+    return Path(name).exists() or (ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None)
+
+
 def _model_folder(path: Path) -> Path:
     if (path / "config.json").is_file() or (path / "modules.json").is_file():
         return path

@@ -133,7 +133,7 @@ def _is_number(field: bytes) -> bool:
 
 def _is_header(line: bytes) -> bool:
     fields = line.split()
-    return len(fields) == 2 and all(field.isdigit() for field in fields)
+    return len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields)
 
 
 def read_word_frequencies(path: Path | str) -> dict[str, float]:

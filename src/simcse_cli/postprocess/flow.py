@@ -113,6 +113,12 @@ class BertFlow(PostProcessor):
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
         dim = len(arrays["flow.levels.0.0.norm.bias"])
+        if self.levels * self.depth > len(arrays) or self.width > max(
+            array.size for array in arrays.values()
+        ):
+            raise ValueError(
+                f"{self.levels} levels of {self.depth} steps of width {self.width} are not in it"
+            )
         self.flow_ = self._new_flow(dim)
         tensors = {name: torch.from_numpy(arrays[f"flow.{name}"]) for name in self.flow_.state_dict()}
         try:

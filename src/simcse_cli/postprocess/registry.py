@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from simcse_cli import __version__
@@ -18,6 +18,7 @@ from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.whitening import Whitening
+from simcse_cli.schema import checked, foreign_format, parse_json
 
 CLASSES: dict[Postprocess, type[PostProcessor]] = {
     kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
@@ -102,16 +103,16 @@ def load(path: Path | str) -> FittedPostProcessor:
         CheckpointError: not a post-processor file, or damaged.
     """
     path = require_file(path, hint=_HOW_TO_SAVE)
-    try:
+    with foreign_format(path, "a saved post-processor", error=CheckpointError, hint=_HOW_TO_SAVE):
         with safe_open(path, framework="numpy") as stream:
-            described = json.loads((stream.metadata() or {})[_RECORD_KEY])
+            described = parse_json((stream.metadata() or {})[_RECORD_KEY], str(path))
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+        broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+        if broken:
+            raise ValueError(f"{broken[0]} is not finite")
         processor = CLASSES[Postprocess(described["name"])](**described["settings"]).load_state(arrays)
-        return FittedPostProcessor(processor, FitRecord(**described["fit"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is not a saved post-processor ({type(error).__name__}: {error})", hint=_HOW_TO_SAVE
-        ) from error
+        record: FitRecord = checked(described["fit"], FitRecord, str(path))
+    return FittedPostProcessor(processor, record)
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,8 @@ class Trainer:
         if self.dev_set is None or self.rank != 0:
             return None
         started = time.perf_counter()
-        score = self.dev_set.score(self.objective.eval_encoder().encode)
+        encode = partial(self.objective.eval_encoder().encode, check_finite=False)
+        score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
         if score.score is None:
             self.progress.warn("the dev score is undefined: the vectors are constant or not finite")

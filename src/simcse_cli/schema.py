@@ -1,0 +1,237 @@
+"""What comes in from files, checked at the border: JSON text, values of a known type, numbers, foreign formats.
+
+Readers of JSON, YAML, tables and arrays share these functions, so that whatever a file holds, the error says where
+it is wrong and code further in can trust types.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from simcse_cli.errors import CheckpointError, DataError, SimcseError, reason_of
+
+MAX_DEPTH = 100
+MAX_DIGITS = 300
+"""Whole numbers of more digits have no floating-point value."""
+
+_NAMES: dict[Any, str] = {
+    dict: "an object",
+    list: "a list",
+    tuple: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    NoneType: "null",
+}
+
+
+def parse_json(
+    text: str, place: str, *, line: int | None = None, lenient: bool = False, hint: str | None = None
+) -> Any:
+    """Return the JSON value of a text.
+
+    Numbers are finite; nesting is at most ``MAX_DEPTH`` levels deep.
+
+    Args:
+        text: the whole of it.
+        place: what messages call the file.
+        line: where in the file the text is, if it is one line of it.
+        lenient: read NaN and Infinity, which Python writes though JSON has no such values, as null.
+        hint: the fix that errors name.
+
+    Raises:
+        DataError: it is not JSON, or one of these limits is exceeded.
+    """
+
+    def number(digits: str) -> Any:
+        value = float(digits)
+        if not math.isfinite(value):
+            return constant(digits)
+        return value
+
+    def whole(digits: str) -> int:
+        if len(digits) > MAX_DIGITS:
+            raise ValueError(f"a number of {len(digits):,} digits")
+        return int(digits)
+
+    def constant(name: str) -> None:
+        if not lenient:
+            raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
+
+    at = place if line is None else f"{place}, line {line}"
+    try:
+        value = json.loads(text, parse_float=number, parse_int=whole, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        at = f"{place}, line {error.lineno if line is None else line}"
+        raise DataError(f"{at}: not valid JSON ({error.msg})", hint=hint) from error
+    except ValueError as error:
+        raise DataError(f"{at}: not valid JSON ({error})", hint=hint) from error
+    except RecursionError as error:
+        raise DataError(f"{at}: nested more than {MAX_DEPTH} levels deep", hint=hint) from error
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        check_depth(value, at, hint=hint)
+    return value
+
+
+def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
+    """Raise DataError for lists and objects nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below = {id(child): child for each in level for child in _children(each)}
+        if not below:
+            return
+        level = list(below.values())
+    raise DataError(f"{place}: nested more than {MAX_DEPTH} levels deep", hint=hint)
+
+
+def _children(value: Any) -> Iterator[Any]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (part for part in parts if isinstance(part, dict | list))
+
+
+def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
+    """Return a value that came from a file as ``kind``.
+
+    ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``, ``float`` (finite; a
+    whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[..., ...]``, ``dict[str, ...]``, ``None``,
+    ``Any`` and unions of these.
+
+    Raises:
+        DataError: it is of another type, or a field is missing or unknown; names the place within the value.
+    """
+    try:
+        return _fit(value, kind, "")
+    except _MisfitError as error:
+        raise DataError(f"{place}: {error}", hint=hint) from None
+
+
+class _MisfitError(ValueError):
+    """A value of another type than it should be, at ``path`` within the whole."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path} {problem}" if path else problem)
+        self.path = path
+
+
+def _fit(value: Any, kind: Any, path: str) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, UnionType):
+        return _fit_any(value, parts, path)
+    if origin is Literal and value in list(parts):
+        return value
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _fit_fields(value, kind, path)
+    if origin in (list, tuple) and isinstance(value, list):
+        return origin(_fit(each, parts[0], f"{path}[{i}]") for i, each in enumerate(value))
+    if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
+        inner = parts[1] if parts else Any
+        return {key: _fit(each, inner, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+    if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
+        return kind(value)
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind in (str, bool, NoneType) and type(value) is kind:
+        return value
+    if kind is int and type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    raise _misfit(value, _described(kind), path)
+
+
+def _misfit(value: Any, needed: str, path: str) -> _MisfitError:
+    return _MisfitError(path, f"{'is ' if path else ''}{_shown(value)}, need {needed}")
+
+
+def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
+    for kind in kinds:
+        try:
+            return _fit(value, kind, path)
+        except _MisfitError as error:
+            if error.path != path:  # the right kind of container with something wrong inside
+                raise
+    raise _misfit(value, " or ".join(map(_described, kinds)), path)
+
+
+def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
+    hints, own = get_type_hints(kind), {each.name: each for each in fields(kind)}
+    places = {name: f"{path}.{str(name)[:40]}" if path else str(name)[:40] for name in (*own, *value)}
+    for name in value:
+        if name not in own:
+            raise _MisfitError(places[name], "is no known key")
+    for name, each in own.items():
+        if name not in value and each.default is MISSING and each.default_factory is MISSING:
+            raise _MisfitError(places[name], "is missing")
+    return kind(**{name: _fit(each, hints[name], places[name]) for name, each in value.items()})
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return _NAMES[type(value)]
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return f"one of {', '.join(map(str, get_args(kind) or kind))}"
+    return _NAMES.get(get_origin(kind) or kind, _NAMES[dict])
+
+
+def parse_number(text: str, place: str, what: str = "value", *, hint: str | None = None) -> float:
+    """Return the finite number that a cell of a table spells; DataError names the place."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"{place}: {what} {text[:40]!r} is not a finite number", hint=hint)
+    return value
+
+
+@contextmanager
+def foreign_format(
+    place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
+) -> Iterator[None]:
+    """Turn whatever a library raises for a damaged file into one error that names the file.
+
+    Parsers of foreign formats raise dozens of types, and extensions in Rust raise panics that are no ``Exception``.
+    Put one call of the library inside, so that no mistake of our own hides.
+
+    Args:
+        place: the file.
+        what: what it should be, as in "a readable parquet file".
+        error: the class to raise.
+        hint: the fix.
+    """
+    try:
+        yield
+    except SimcseError:
+        raise
+    except MemoryError as found:
+        raise error(f"{place} asks for more memory than there is, need {what}", hint=hint) from found
+    except BaseException as found:
+        if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
+            raise
+        raise error(f"{place} cannot be read ({reason_of(found)}), need {what}", hint=hint) from found
+
+
+def inside(folder: str, relative: Any) -> str:
+    """Return a path that a file of a model folder names, if it stays inside the folder.
+
+    Raises:
+        CheckpointError: it is absolute, climbs out with ``..``, or is no text.
+    """
+    parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
+    if ".." in parts or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))) or "\0" in relative:
+        raise CheckpointError(
+            f"{folder} names {str(relative)[:80]!r}, which is outside the model folder",
+            hint="do not use this model: a folder of files made to be shared names its own files only",
+        )
+    return str(relative)

@@ -1,0 +1,215 @@
+"""Model folders that are damaged, or made by somebody who means harm: a clear error, and nothing run or fetched."""
+
+import json
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from helpers import build_tiny_model
+from simcse_cli.choices import HeadUse
+from simcse_cli.errors import CheckpointError, DataError, SimcseError
+from simcse_cli.models import pretrained
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.export import save_encoder
+from simcse_cli.models.heads import MlpHead
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError(f"a look-up: {arguments}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def change(path: Path, **values) -> Path:
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+    return path
+
+
+def change_weights(folder, function):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    function(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def exported(tiny_encoder, folder):
+    tiny_encoder.head, tiny_encoder.head_use = MlpHead(32), HeadUse.KEPT
+    return save_encoder(tiny_encoder, folder) or folder
+
+
+def test_weights_that_are_not_finite_are_named(tiny_model_dir):
+    change_weights(tiny_model_dir, lambda t: t["encoder.layer.0.output.dense.bias"].__setitem__(3, np.nan))
+    with pytest.raises(CheckpointError, match=r"encoder.layer.0.output.dense.bias are not finite"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def test_the_first_sentence_without_a_finite_vector_is_named(tiny_encoder, sentences):
+    word = tiny_encoder.tokenizer.convert_tokens_to_ids("guitar")
+    with torch.no_grad():
+        tiny_encoder.backbone.embeddings.word_embeddings.weight[word] = torch.inf
+    tiny_encoder.train().eval()  # weights prepared before are dropped
+    first = "the vectors of 2 of 25 sentences are not finite, first that of 'My guitar"
+    with pytest.raises(CheckpointError, match=first):
+        tiny_encoder.encode(["My guitar is old.", *sentences])
+    assert np.isnan(tiny_encoder.encode(["guitar"], check_finite=False)).all()
+    assert np.isfinite(tiny_encoder.encode(["no such word"])).all()
+
+
+def test_sentences_with_half_a_character_are_named(tiny_encoder):
+    with pytest.raises(DataError, match=r"'x\\ud800' holds half of a character"):
+        tiny_encoder.encode(["fine", "x\ud800"])
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_model_dir):
+    table = "embeddings.word_embeddings.weight"
+    change_weights(tiny_model_dir, lambda t: t.update({table: t[table][:20].copy()}))
+    change(tiny_model_dir / "config.json", vocab_size=20)
+    with pytest.raises(CheckpointError, match=r"its tokenizer gives the sub-word .*, its weights know 20"):
+        load_encoder(tiny_model_dir, device="cpu").encode(["A man is playing a guitar."])
+
+
+def test_an_empty_sentence_is_a_padding_token_where_no_special_tokens_are_added(tiny_model_dir):
+    change(tiny_model_dir / "tokenizer.json", post_processor=None)
+    encoder = load_encoder(tiny_model_dir, device="cpu")
+    vectors = encoder.encode(["", "rain", ""])
+    assert np.isfinite(vectors).all()
+    np.testing.assert_array_equal(vectors[0], vectors[2])
+
+
+@pytest.mark.parametrize("model_type", ["t5", "bart"])
+def test_encoder_decoder_models_are_told_apart(tmp_path, model_type):
+    from transformers import AutoConfig, AutoModel
+
+    small = {"d_model": 32, "vocab_size": 64, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    small |= {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    small |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
+    AutoModel.from_config(AutoConfig.for_model(model_type, **small)).save_pretrained(tmp_path)
+    with pytest.raises(
+        CheckpointError, match="has an encoder and a decoder, need an encoder alone"
+    ) as caught:
+        load_encoder(tmp_path, pooler="avg", device="cpu")
+    assert "BERT" in str(caught.value.hint)
+
+
+def test_vision_models_are_told_apart(tmp_path):
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    AutoModel.from_config(AutoConfig.for_model("vit", image_size=32, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="vit is no text encoder"):
+        load_encoder(tmp_path, pooler="avg", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", 1001),
+        ("vocab_size", 10**12),
+        ("max_position_embeddings", 10**10),
+        ("hidden_size", 10**9),
+        ("intermediate_size", 10**11),
+    ],
+)
+def test_absurd_configurations_are_refused_before_a_model_is_built(tiny_model_dir, monkeypatch, key, value):
+    change(tiny_model_dir / "config.json", **{key: value})
+    monkeypatch.setattr(pretrained, "_transformers", lambda: pytest.fail("a model was built"))
+    for encode_only in (True, False):
+        with pytest.raises(CheckpointError, match=rf"config\.json: {key} {value:,} does not go with"):
+            load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
+
+
+@pytest.mark.parametrize("part", ["modules.json", "simcse.json", "model.safetensors.index.json"])
+def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    outside = f"../{folder.name}/Dense"
+    if part == "modules.json":
+        (folder / "simcse.json").unlink()
+        modules = json.loads((folder / part).read_text())
+        modules[-1]["path"] = outside
+        (folder / part).write_text(json.dumps(modules))
+    elif part == "simcse.json":
+        change(folder / part, head_folder=outside)
+    else:
+        (folder / "model.safetensors").rename(tmp_path / "model.safetensors")
+        (folder / part).write_text(json.dumps({"metadata": {}, "weight_map": {"x": "../model.safetensors"}}))
+    with pytest.raises(CheckpointError, match="which is outside the model folder"):
+        load_encoder(folder, pooler="cls", device="cpu")
+
+
+def test_attention_named_by_a_folder_is_not_looked_up(tmp_path, sentences):
+    folder = build_tiny_model(tmp_path / "m", model_type="modernbert")
+    expected = load_encoder(folder, pooler="avg", device="cpu").encode(sentences)
+    change(
+        folder / "config.json", attn_implementation="somebody/kernel", _attn_implementation="somebody/kernel"
+    )
+    encoder = load_encoder(folder, pooler="avg", device="cpu")
+    assert encoder.config._attn_implementation in ("sdpa", "eager")
+    np.testing.assert_array_equal(encoder.encode(sentences), expected)
+
+
+def test_remote_code_is_not_run(tmp_path):
+    folder = build_tiny_model(tmp_path / "m")
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'boom')!r}, 'w')")
+    remote = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.T", "evil.T"]}
+    change(folder / "config.json", auto_map=remote)
+    change(folder / "tokenizer_config.json", auto_map=remote)
+    load_encoder(folder, pooler="avg", device="cpu").encode(["x"])  # BERT is known: the map is passed over
+    change(folder / "config.json", model_type="evil")
+    with pytest.raises(CheckpointError):
+        load_encoder(folder, pooler="avg", device="cpu")
+    assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "sentence_bert_config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "Dense/config.json",
+        "simcse.json",
+    ],
+)
+@pytest.mark.parametrize(
+    "content", ["[]", "3", '"x"', "{", "[" * 5000, "9" * 5000, '{"a": NaN}', "{}", "null", ""]
+)
+def test_damaged_side_files_are_errors_or_do_not_matter(tiny_encoder, tmp_path, name, content):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    if name != "simcse.json":
+        (folder / "simcse.json").unlink()
+    (folder / name).write_text(content)
+    for encode_only in (True, False):
+        try:
+            vectors = load_encoder(folder, pooler="cls", device="cpu", encode_only=encode_only).encode(
+                ["rain", ""]
+            )
+        except SimcseError:
+            continue
+        assert np.isfinite(vectors).all()
+
+
+def test_a_head_of_another_width_is_refused(tiny_encoder, tmp_path):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    path = next(folder.glob("Dense/*.safetensors"))
+    save_file({"linear.weight": np.zeros((5, 7), np.float32)}, path)
+    with pytest.raises(
+        CheckpointError, match=r"its head takes vectors of width 7.* need a head over vectors of width 32"
+    ):
+        load_encoder(folder, device="cpu")
+
+
+def test_heads_that_do_not_divide_the_width_are_refused(tiny_model_dir):
+    change(tiny_model_dir / "config.json", num_attention_heads=3)
+    with pytest.raises(CheckpointError):
+        load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=True)
