@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.cli import COMMANDS, build
+from simcse_cli.cli import COMMANDS, build, default_of, examples_of
 
 TARGET = Path(__file__).parent / "cli.md"
 INTRO = """# Command reference
 
 Written by `make docs` from the commands themselves. Every command also takes `-q/--quiet` (errors only),
 `-v/--verbose`, `--config FILE.yaml` (its keys are the long option names; flags and environment win over it) and
-`-h/--help`. Data and results go to stdout, everything else to stderr; `-` is stdin or stdout wherever a file is
+`-h/--help`. `simcse --install-completion` lets the shell complete options, recipes, models, tasks, published tables
+and run folders. Data and results go to stdout, everything else to stderr; `-` is stdin or stdout wherever a file is
 expected.
 
 Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage, 3 `compare --check`
@@ -26,10 +27,8 @@ def option_row(param: Any) -> str:
     """Return one table row of an option or argument."""
     names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-"))
     choices = getattr(param, "help", None) or ""
-    default = param.default if not callable(param.default) else None
-    stated = getattr(param, "show_default", None)
-    default = stated if isinstance(stated, str) else default
-    shown = "" if default in (None, False, (), []) else f"`{getattr(default, 'value', default)}`"
+    default = default_of(param)
+    shown = "" if default is None else f"`{default}`"
     environment = f" (`{param.envvar}`)" if param.envvar else ""
     names = names or f"`{param.name.upper()}`"
     return f"| {names} | {shown} | {choices}{environment} |".replace("\n", " ")
@@ -37,7 +36,10 @@ def option_row(param: Any) -> str:
 
 def command_section(command: Any, path: str, level: int) -> list[str]:
     """Return the section of a command and of its sub-commands."""
-    lines = [f"{'#' * level} `{path}`", "", (command.help or "").strip(), ""]
+    prose, examples = examples_of(command.help or "")
+    lines = [f"{'#' * level} `{path}`", "", "\n\n".join(prose), ""]
+    if examples:
+        lines += ["```text", *examples, "```", ""]
     if hasattr(command, "commands"):
         for name, child in command.commands.items():
             if child.hidden:  # another name of a command beside it

@@ -38,6 +38,7 @@ ROOMS = {
     "datasets": {"data"},
     "faiss": {"encoding"},
     "huggingface_hub": {"data", "models"},
+    "jinja2": {"analysis"},
     "llvmlite": {"kernels"},
     "matplotlib": {"analysis"},
     "mteb": {"evaluation"},

@@ -1,7 +1,8 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -10,11 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli import __version__
-from simcse_cli.console import configure_console, get_console, printable
+from simcse_cli.console import HelpPage, HelpSection, configure_console, get_console, printable
 from simcse_cli.errors import SimcseError, UsageError
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
-HELP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
+INTERRUPTED = 130
+EVERYWHERE = "Everywhere"
+FIRST_GROUPS, LAST_GROUPS = ("Arguments", "Model", "Data and model", "Options"), ("Output", EVERYWHERE)
+ENVIRONMENT = {
+    "SIMCSE_MODEL": "the model of commands that take one",
+    "SIMCSE_DATA": "the SentEval folder",
+    "SIMCSE_DEVICE, SIMCSE_PRECISION, SIMCSE_SEED": "their flags; for train every setting, as SIMCSE_BATCH_SIZE",
+    "SIMCSE_CACHE": "where vectors and finished tasks are kept",
+    "NO_COLOR": "no colours",
+}
 
 
 def _show_version(value: bool) -> None:
@@ -53,7 +64,13 @@ def _root(
 ) -> None:
     """Train, evaluate and use contrastive sentence embeddings.
 
-    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts.
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A flag wins
+    over a variable of the environment, a variable over a recipe (--config).
+
+    simcse prepare demo -o demo
+    simcse train --mode sup --train-file demo/triplets.csv -o runs/first
+    simcse eval sts --model runs/first --data-dir demo
+    simcse encode demo/sentences.txt -o vectors.npy --model runs/first
     """
 
 
@@ -69,22 +86,33 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
     return value
 
 
+def _show_all(ctx: typer.Context, value: bool) -> None:
+    if value:
+        get_console().show_help(help_page(ctx, everything=True))
+        raise typer.Exit
+
+
 def _common(
     config: Annotated[
         Path | None,
-        typer.Option("--config", callback=_apply_config, is_eager=True, help="YAML file with settings."),
+        typer.Option(
+            "--config", callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."
+        ),
     ] = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options.")
+    ] = False,
 ) -> None:
     """Options that every command takes; `build` adds them to each."""
 
 
-_COMMON_NAMES = ("config", "quiet", "verbose", "help")
+_COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 
 
-def _with_usage_errors(callback: Callable[..., None]) -> Callable[..., None]:
-    """Let Typer show a ``UsageError`` as it shows wrong options, with the usage above it."""
+def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
+    """Let Typer show a ``UsageError`` as it shows wrong options, and say after Ctrl-C what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -92,24 +120,123 @@ def _with_usage_errors(callback: Callable[..., None]) -> Callable[..., None]:
             callback(*args, **values)
         except UsageError as error:
             raise typer.BadParameter(printable(error.message), param_hint=error.option) from None
+        except KeyboardInterrupt as stop:
+            get_console().interrupted(getattr(stop, "__notes__", ()))
+            raise typer.Exit(INTERRUPTED) from None
 
     return run
 
 
 def _add_common_options(command: Any) -> None:
-    """Give every leaf command the common options, whatever its module declares."""
+    """Give every leaf command the common options, whatever its module declares, and all the help of the house."""
+    command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
     if hasattr(command, "commands"):
         for child in command.commands.values():
             _add_common_options(child)
         return
     single = typer.Typer(add_completion=False)
     single.command()(_common)
-    command.callback = _with_usage_errors(command.callback)
+    command.callback = _with_endings(command.callback)
     taken = {param.name for param in command.params}
+    if not main_options(command):
+        taken.add("help_all")
     for option in typer.main.get_command(single).params:
         if option.name not in taken and option.name != "help":
             option.expose_value = False
             command.params.append(option)
+
+
+def main_options(command: Any) -> frozenset[str]:
+    """Return the options that the short help of a command shows; none if it has no long one."""
+    return getattr(command.callback, "main_options", frozenset())
+
+
+def default_of(param: Any) -> str | None:
+    """Return the default of an option as it is typed, None for none and for flags that are off."""
+    if isinstance(param.show_default, str):
+        return param.show_default
+    default = None if callable(param.default) else param.default
+    if default is True:
+        return "on"
+    shown = "" if default in (None, False, (), []) else str(getattr(default, "value", default))
+    return shown or None
+
+
+def examples_of(text: str) -> tuple[list[str], list[str]]:
+    """Return the paragraphs of a docstring, and the command lines among them."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    prose = [paragraph for paragraph in paragraphs if not paragraph.startswith("simcse ")]
+    return prose, [line for each in paragraphs if each not in prose for line in each.splitlines()]
+
+
+def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
+    """Return what ``--help`` shows of a command, ``everything`` for ``--help-all``."""
+    command = ctx.command
+    prose, examples = examples_of(command.help or "")
+    sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
+    children = getattr(command, "commands", {})
+    if children:
+        rows = [
+            (name, examples_of(child.help or child.short_help)[0][0])
+            for name, child in children.items()
+            if not child.hidden
+        ]
+        sections.insert(0, HelpSection("Commands", rows))
+    if ctx.parent is None:
+        sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
+    needed = [_option_names(param).rpartition(", ")[2] for param in command.params if param.required]
+    rest = "COMMAND [OPTIONS]" if children else "[OPTIONS]"
+    return HelpPage(" ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections)
+
+
+def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
+    """Yield the options by group; where only some are ``shown``, the others are named at the end of theirs."""
+    groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
+    for param in ctx.command.get_params(ctx):
+        is_common = param.name in (*_COMMON_NAMES, "version", "install_completion", "show_completion")
+        usual = "Options" if param.opts[0].startswith("-") else "Arguments"
+        panel = getattr(param, "rich_help_panel", None)
+        group = panel or (EVERYWHERE if is_common else usual)
+        groups.setdefault(group, []).append(param)
+    for name in [*(name for name in groups if name not in LAST_GROUPS), *LAST_GROUPS]:
+        params = groups.get(name, [])
+        hidden = [p for p in params if shown and name != EVERYWHERE and p.name not in shown]
+        rows = [(_option_names(p), _option_help(p)) for p in params if p not in hidden]
+        if params:
+            yield HelpSection(name, rows, [_longest(p) for p in hidden])
+
+
+def _longest(param: Any) -> str:
+    return str(max(param.opts, key=len))
+
+
+def _option_names(param: Any) -> str:
+    if not param.opts[0].startswith("-"):
+        return str(param.metavar or param.name.upper())
+    names = ", ".join(sorted(param.opts, key=len))
+    if param.secondary_opts:
+        return f"{names} / {', '.join(param.secondary_opts)}"
+    value = None if param.is_flag or _choices(param) else param.metavar
+    return f"{names} {value}" if value else names
+
+
+def _choices(param: Any) -> list[str]:
+    """Return the words to choose from; ``commands.options`` makes them the name of the value."""
+    name = param.metavar or ""
+    return name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
+
+
+def _option_help(param: Any) -> str:
+    parts = [param.help or ""]
+    if choices := _choices(param):
+        parts.append(f"[{', '.join(choices)}]")
+    if param.required:
+        parts.append("[required]")
+    elif (default := default_of(param)) is not None:
+        parts.append(f"[default: {default}]")
+    if param.envvar:
+        parts.append(f"[env: {param.envvar}]")
+    return " ".join(parts)
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:
@@ -124,7 +251,8 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
     app.callback()(_root)
     for name in names:
         import_module(f"simcse_cli.commands.{name}").register(app)
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    command.commands = {name: command.commands[name] for name in names}  # Typer puts groups first
     _add_common_options(command)
     return command
 
@@ -141,4 +269,4 @@ def main(args: Sequence[str] | None = None) -> None:
         get_console().error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

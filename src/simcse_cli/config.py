@@ -27,6 +27,7 @@ MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
+_MODEL, _DATA, _METHOD, _OPTIMISER, _RUN = "Model", "Data and model", "Method", "Optimisation", "Run"
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,28 @@ class LoadOptions:
     """How models are loaded and run; for commands that take several."""
 
     pooler: Pooler | None = setting(
-        None, "How token states become a vector; default: what the model records."
+        None, "How token states become a vector; default: what the model records.", group=_MODEL
     )
     force_pooler: bool = setting(
-        False, "Use --pooler although the model records another or lacks its weights."
+        False, "Use --pooler although the model records another or lacks its weights.", group=_MODEL
     )
-    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE", group=_MODEL)
     precision: Precision = setting(
-        Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
+        Precision.FP32,
+        "Arithmetic of the encoder; auto picks the fastest.",
+        env="SIMCSE_PRECISION",
+        group=_MODEL,
     )
     batch_tokens: int | None = setting(
-        None, "Tokens per forward pass; default: tuned to the machine.", min=16
+        None, "Tokens per forward pass; default: tuned to the machine.", min=16, group=_MODEL
     )
 
 
 @dataclass(frozen=True)
 class _OneModel:
-    model: str = setting("minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL")
+    model: str = setting(
+        "minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL", group=_MODEL, completes="model"
+    )
 
 
 @dataclass(frozen=True)
@@ -69,23 +75,21 @@ class DataOptions:
     )
 
 
-_DATA, _METHOD, _OPTIMISER, _RUN = "Data and model", "Method", "Optimisation", "Run"
-
-
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of one training run."""
 
     objective: ObjectiveName = setting(
-        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD
+        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD, main=True
     )
     train_file: str | None = setting(
-        None, "Training file, or - for stdin; default: the generated corpus.", group=_DATA
+        None, "Training file, or - for stdin; default: the generated corpus.", group=_DATA, main=True
     )
     dev_file: str | None = setting(
         None,
         "STS-B file that chooses the best model; under another --dev-suite it gives alignment and uniformity.",
         group=_DATA,
+        main=True,
     )
     dev_suite: DevSuite = setting(
         DevSuite.FILE,
@@ -96,9 +100,10 @@ class TrainConfig:
         None,
         "Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
         group=_DATA,
+        completes="tasks",
     )
     data_dir: str | None = setting(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.", group=_DATA)
-    model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA)
+    model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA, main=True, completes="model")
     max_length: int = setting(
         32, "Sub-words per sentence in training, special ones included.", group=_DATA, min=1
     )
@@ -106,10 +111,12 @@ class TrainConfig:
         1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", group=_METHOD, above=0
     )
     temperature: float | None = setting(
-        None, "Divides similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0
+        None, "Divides similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0, main=True
     )
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", group=_METHOD)
-    pooler: Pooler = setting(Pooler.CLS, "Pooler during training; cls adds a fresh head.", group=_METHOD)
+    pooler: Pooler = setting(
+        Pooler.CLS, "Pooler during training; cls adds a fresh head.", group=_METHOD, main=True
+    )
     head: HeadUse = setting(
         HeadUse.TRAIN_ONLY,
         "Head after training: dropped (train-only), kept, or none at all.",
@@ -128,13 +135,15 @@ class TrainConfig:
         Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).", group=_METHOD
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
-    batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1)
+    batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1, main=True)
     micro_batch_size: int | None = setting(
         None, "Encoder rows at a time, by cached gradients (same gradient).", group=_OPTIMISER, min=1
     )
-    lr: float = setting(3e-5, "Peak learning rate.", group=_OPTIMISER, above=0)
-    epochs: float = setting(1.0, "Passes over the data.", group=_OPTIMISER, above=0)
-    max_steps: int | None = setting(None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1)
+    lr: float = setting(3e-5, "Peak learning rate.", group=_OPTIMISER, above=0, main=True)
+    epochs: float = setting(1.0, "Passes over the data.", group=_OPTIMISER, above=0, main=True)
+    max_steps: int | None = setting(
+        None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1, main=True
+    )
     warmup: float = setting(0.0, "Share of the steps with rising rate.", group=_OPTIMISER)
     weight_decay: float = setting(0.0, "Decoupled weight decay.", group=_OPTIMISER)
     max_grad_norm: float = setting(
@@ -144,7 +153,7 @@ class TrainConfig:
     schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", group=_OPTIMISER)
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
     bucket_batches: int = setting(1, "Sort by length within this many batches.", group=_OPTIMISER, min=1)
-    eval_every: int = setting(125, "Steps between dev evaluations.", group=_RUN, min=1)
+    eval_every: int = setting(125, "Steps between dev evaluations.", group=_RUN, min=1, main=True)
     save_every: int | None = setting(
         None, "Steps between resume states; default: as --eval-every.", group=_RUN, min=1
     )
@@ -156,7 +165,7 @@ class TrainConfig:
         Metric.SPEARMAN, "Correlation that chooses the best model; transfer has accuracy.", group=_RUN
     )
     patience: int | None = setting(None, "Stop after so many evaluations without gain.", group=_RUN, min=1)
-    seed: int = setting(42, "Seed of everything random.", group=_RUN)
+    seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
 

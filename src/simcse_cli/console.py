@@ -7,16 +7,21 @@ On a terminal progress is a live bar and tables are drawn; elsewhere both become
 import json
 import logging
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import SimcseError
-from simcse_cli.files import STDIO, atomic_text
+from simcse_cli.files import STDIO, atomic_text, default_cache_dir
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.report import RENDERERS, DiffRow, Report, to_text
 
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 PLAIN_INTERVAL_S = 15.0
+DAY_S = 24 * 3600
+HELP_WIDTH = 100
+NAMES_WIDTH = 26
 # Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -41,8 +49,64 @@ def _literal(text: str) -> str:
     return escape(printable(text))
 
 
+@dataclass(frozen=True)
+class HelpSection:
+    """Options or commands under one heading, each with what it does; ``more`` are named only."""
+
+    title: str
+    rows: list[tuple[str, str]]
+    more: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class HelpPage:
+    """What ``--help`` shows: usage, paragraphs, command lines that work, and the options."""
+
+    usage: str
+    paragraphs: list[str]
+    examples: list[str]
+    sections: list[HelpSection]
+
+    def lines(self, width: int) -> Iterator[str]:
+        """Yield the page; headings are the lines that do not start with a blank."""
+        fit = partial(wrap, width=width, break_long_words=False, break_on_hyphens=False)
+        yield from fit(self.usage, subsequent_indent="       ")
+        for paragraph in self.paragraphs:
+            yield from ("", *fit(paragraph, initial_indent="  ", subsequent_indent="  "))
+        if self.examples:
+            yield from (
+                "",
+                "Examples",
+                *(line for each in self.examples for line in _shell_lines(each, width)),
+            )
+        for section in self.sections:
+            yield from ("", section.title)
+            longest = max((len(names) for names, _ in section.rows), default=0)
+            left = min(longest, NAMES_WIDTH) + 4
+            for names, text in section.rows:
+                first = f"  {names}".ljust(left)
+                if len(names) > left - 4:
+                    yield first
+                    first = " " * left
+                yield from fit(text, initial_indent=first, subsequent_indent=" " * left) or [first]
+            if section.more:
+                more = f"and {', '.join(section.more)}: see --help-all"
+                yield from fit(more, initial_indent="  ", subsequent_indent="  ")
+
+
+def _shell_lines(command: str, width: int) -> Iterator[str]:
+    """Yield a command indented, on several lines as a shell reads them where it is too long."""
+    line = " "
+    for word in re.findall(r'"[^"]*"|\S+', command):
+        if len(line) + 1 + len(word) > width - 2:
+            yield f"{line} \\"
+            line = "   "
+        line += f" {word}"
+    yield line
+
+
 class _PlainTask:
-    """A task off a terminal: a line at most every ``PLAIN_INTERVAL_S`` seconds and one at the end."""
+    """A task off a terminal: one line at its end and, while it is long, ever rarer ones before."""
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
         self._console = console
@@ -50,24 +114,44 @@ class _PlainTask:
         self._total = total
         self._done = 0.0
         self._fields: dict[str, str] = {}
-        self._started = self._shown = time.monotonic()
+        self._started, self._interval = time.monotonic(), PLAIN_INTERVAL_S
 
     def advance(self, amount: float = 1) -> None:
         self._done += amount
-        if time.monotonic() - self._shown >= PLAIN_INTERVAL_S:
-            self.show()
+        elapsed = time.monotonic() - self._started
+        if elapsed >= self._interval:
+            self._interval = 2 * elapsed
+            left = (self._total - self._done) * elapsed / self._done if self._total and self._done else None
+            share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
+            later = "" if left is None else f", {_duration(left)} left"
+            self._say(f"{share}, {_rate(self._done, elapsed)}{later}")
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._total = self._total if total is None else total
         self._fields |= fields
 
-    def show(self) -> None:
-        self._shown = time.monotonic()
-        share = f"/{self._total:,.0f}" if self._total else ""
+    def end(self) -> None:
+        elapsed = time.monotonic() - self._started
+        self._say(f" in {_duration(elapsed)} ({_rate(self._done, elapsed)})")
+
+    def _say(self, how: str) -> None:
         values = "".join(f", {name} {value}" for name, value in self._fields.items())
-        self._console.info(
-            f"{self._description}: {self._done:,.0f}{share}{values} ({self._shown - self._started:.0f} s)"
-        )
+        self._console.info(f"{self._description}: {self._done:,.0f}{how}{values}")
+
+
+def _rate(done: float, seconds: float) -> str:
+    """Return how many a second, or how many seconds each where that is more."""
+    if not done:
+        return "0/s"
+    rate = done / max(seconds, 1e-9)
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
 
 
 class _LiveTask:
@@ -121,10 +205,14 @@ class Console:
             self._say(message)
 
     def hint(self, message: str) -> None:
-        """Like ``info``, but once however often it is given."""
-        if message not in self._warned:
-            self._warned.add(message)
-            self.info(message)
+        """Like ``info``, but once a day however often it is given."""
+        stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
+        if self.quiet or (stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S):
+            return
+        self.info(message)
+        with suppress(OSError):  # a cache that cannot be written gives the hint again
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            stamp.touch()
 
     def detail(self, message: str) -> None:
         """Show one line on stderr with ``-v``."""
@@ -146,6 +234,15 @@ class Console:
         if error.hint:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
+    def interrupted(self, notes: Sequence[str]) -> None:
+        """Say after Ctrl-C what is kept and how to go on."""
+        self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
+
+    def next_step(self, *command: object) -> None:
+        """Name the command that usually follows, each word quoted as the shell needs it."""
+        if not self.quiet:
+            self._say(shlex.join(map(str, command)), style="bold", prefix="next: ")
+
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
         """Show a live bar on a terminal, sparse lines elsewhere, nothing when quiet."""
@@ -162,15 +259,21 @@ class Console:
         else:
             plain = _PlainTask(self, description, total)
             yield plain
-            plain.show()
+            plain.end()
 
     @contextmanager
     def _live_bar(self) -> "Iterator[RichProgress]":
         if self._bar is not None:
             yield self._bar
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
         from rich.text import Text
+
+        class CountAndRate(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                total = "" if task.total is None else f"/{task.total:,.0f}"
+                rate = "" if not task.speed else f"  {_rate(task.speed, 1)}"
+                return Text(f"{task.completed:,.0f}{total}{rate}")
 
         class BarWithValues(Progress):
             """Shows the values of a task on a line of their own, so that narrow terminals keep the bar."""
@@ -185,8 +288,8 @@ class Console:
 
         with BarWithValues(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            CountAndRate(),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=self._stderr(),
             transient=True,
@@ -205,12 +308,26 @@ class Console:
         line = sys.stdin.readline()
         return line.rstrip("\r\n") if line else None
 
+    def show_help(self, page: HelpPage) -> None:
+        """Show a page of help: headings bold, options and commands in colour, defaults dim."""
+        from rich.console import Console as RichConsole
+        from rich.text import Text
+
+        terminal = RichConsole(highlight=False)
+        for line in page.lines(min(terminal.width, HELP_WIDTH)):
+            text = Text(line.replace("`", ""), style="" if line.startswith(" ") else "bold")
+            text.highlight_regex(r"(?<![\w-])--?[a-zA-Z][\w-]*", "cyan")
+            text.highlight_regex(r"^  [a-z][\w-]*(?=  )|^  simcse .*", "cyan")
+            text.highlight_regex(r"\[(default|env): [^]]*\]", "dim")
+            terminal.print(text, soft_wrap=True)
+
     def print_data(self, text: str) -> None:
         """Write text to stdout exactly as it is."""
         sys.stdout.write(text)
         sys.stdout.flush()
 
     def _show_tables(self, reports: Sequence[Report]) -> None:
+        from rich import box
         from rich.console import Console as RichConsole
         from rich.table import Table
         from rich.text import Text
@@ -219,16 +336,29 @@ class Console:
         if not terminal.is_terminal:
             self.print_data(printable("\n".join(to_text(report) for report in reports)))
             return
-        for report in reports:
-            title = Text(printable(report.title), style="bold")
-            table = Table(title=title, title_justify="left", header_style="bold")
-            for column in report.columns:
-                table.add_column(
-                    Text(printable(column.heading)), justify="left" if column.kind == "text" else "right"
+        for number, report in enumerate(reports):
+            if number:
+                terminal.print()
+            if report.title:
+                terminal.print(Text(printable(report.title), style="bold"), soft_wrap=True)
+            cells = report.cells()
+            for block in report.blocks(terminal.width):
+                table = Table(
+                    box=box.SIMPLE_HEAD,
+                    show_edge=False,
+                    pad_edge=False,
+                    padding=(0, 1, 0, 0),
+                    header_style="bold",
                 )
-            for row in report.cells():
-                table.add_row(*(Text(printable(cell)) for cell in row))
-            terminal.print(table)
+                for i, width in block:
+                    column = report.columns[i]
+                    justify: Any = "left" if column.kind == "text" else "right"
+                    table.add_column(
+                        Text(printable(column.heading)), justify=justify, width=width, overflow="fold"
+                    )
+                for row in cells:
+                    table.add_row(*(Text(printable(row[i])) for i, _ in block))
+                terminal.print(table)
             for note in report.notes:
                 terminal.print(Text(printable(note), style="dim"))
 

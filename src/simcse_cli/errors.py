@@ -14,6 +14,18 @@
 """
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
+    """Let Ctrl-C inside tell the user what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(say())
+        raise
 
 
 class SimcseError(Exception):

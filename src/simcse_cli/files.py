@@ -32,6 +32,13 @@ LONGEST_NAME = 215
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
+def default_cache_dir() -> Path:
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if chosen := os.environ.get("SIMCSE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+
+
 def check_output(path: Path | str, *, force: bool = False) -> Path:
     """Return ``path`` if it may be written, creating its parent folder.
 

@@ -25,7 +25,7 @@ class Progress(Protocol):
         """Tell the user something worth one line on stderr."""
 
     def hint(self, message: str) -> None:
-        """Like ``info``, but once however often it is given."""
+        """Like ``info``, but once a day however often it is given."""
 
     def detail(self, message: str) -> None:
         """Tell something shown only with ``-v``."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,8 +10,10 @@ from typing import Any, Literal
 from simcse_cli.choices import OutputFormat
 
 MISSING = "–"
+GAP = 2  # between columns on a terminal
+NARROWEST_TEXT = 20
 
-ColumnKind = Literal["text", "score", "difference", "number", "count", "seconds"]
+ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,8 @@ class Column:
     """One column of a report.
 
     ``score`` is a fraction shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
-    shown with four significant digits, ``count`` with thousands separators, ``seconds`` with one decimal.
-    None is a dash in every kind.
+    shown with four significant digits, ``signed`` the same with its sign, ``count`` with thousands separators,
+    ``seconds`` with one decimal. None is a dash in every kind.
     """
 
     key: str
@@ -40,6 +43,8 @@ class Column:
                 return f"{100 * value:+.2f}"
             case "number":
                 return f"{value:.4g}"
+            case "signed":
+                return f"{value:+.4g}"
             case "count":
                 return f"{value:,}"
             case "seconds":
@@ -57,8 +62,43 @@ class Report:
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
 
+    def blocks(self, width: int) -> list[list[tuple[int, int]]]:
+        """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
+
+        Numbers are never cut: their headings wrap first, then texts do, the widest first. What still does not fit
+        goes on in another block, which starts with the first column again.
+        """
+        rows = self.cells()
+        full, least = [], []
+        for i, column in enumerate(self.columns):
+            cell = max((len(row[i]) for row in rows), default=0)
+            word = max((len(word) for word in column.heading.split()), default=0)
+            full.append(max(cell, len(column.heading)))
+            least.append(max(word, min(cell, NARROWEST_TEXT) if column.kind == "text" else cell))
+        blocks: list[list[int]] = [[]]
+        for i in range(len(self.columns)):
+            if len(blocks[-1]) > 1 and _span([least[j] for j in [*blocks[-1], i]]) > width:
+                blocks.append([0])
+            blocks[-1].append(i)
+        return [
+            list(zip(block, _shrunk([full[i] for i in block], [least[i] for i in block], width), strict=True))
+            for block in blocks
+        ]
+
     def cells(self) -> list[list[str]]:
         return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
+
+
+def _span(widths: list[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
+    """Return the widths, the widest made narrower until all fit or none can."""
+    while _span(widths) > limit and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths = [width - (i == widest) for i, width in enumerate(widths)]
+    return widths
 
 
 @dataclass(frozen=True)
@@ -100,17 +140,44 @@ def to_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-_LATEX_ESCAPES = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {MISSING: "--", "\\": r"\textbackslash{}"})
+_LATEX_ESCAPES = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {c: f"${c}$" for c in "<>|"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {MISSING: "--", "…": r"\dots{}", "±": r"$\pm$"}
+)
 
 
 def to_latex(report: Report) -> str:
-    """Return the report as a LaTeX tabular with booktabs rules."""
+    """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(column.heading.translate(_LATEX_ESCAPES) for column in report.columns)
-    body = [" & ".join(cell.translate(_LATEX_ESCAPES) for cell in row) + r" \\" for row in report.cells()]
-    head = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", heading + r" \\", r"\midrule"]
-    end = [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in report.notes)]
-    return "\n".join([*head, *body, *end]) + "\n"
+    body = [
+        " & ".join(_latex_cell(cell, column) for cell, column in zip(row, report.columns, strict=True))
+        + r" \\"
+        for row in report.cells()
+    ]
+    slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
+    caption = ". ".join([report.title or "Results", *report.notes]).translate(_LATEX_ESCAPES)
+    head = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}.}}",
+        rf"\label{{tab:{slug}}}",
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        heading + r" \\",
+        r"\midrule",
+    ]
+    return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _latex_cell(cell: str, column: Column) -> str:
+    """Return a cell; signs of numbers stand in mathematics, where a minus is one."""
+    if column.kind != "text" and cell[0] in "+-":
+        return f"${cell[0]}${cell[1:]}"
+    return cell.translate(_LATEX_ESCAPES)
 
 
 def to_text(report: Report) -> str:

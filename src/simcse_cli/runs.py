@@ -21,6 +21,7 @@ from simcse_cli.files import atomic_text, output_error, read_json, write_json
 from simcse_cli.metrics import DEV_SUFFIX, label
 from simcse_cli.schema import checked
 
+RUN_FILE = "run.json"
 STATE_PREFIX = "step-"
 """Of the folders in ``checkpoint/``, one for each state."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
@@ -77,12 +78,12 @@ class RunRecord:
         return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
 
     def write(self, run_dir: Path) -> None:
-        write_json(run_dir / "run.json", {"format": 1} | asdict(self))
+        write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
     """Return the record of a run folder; DataError where there is none or it is unreadable."""
-    path = Path(run_dir) / "run.json"
+    path = Path(run_dir) / RUN_FILE
     hint = "give a run folder of `simcse train`"
     values = checked(read_json(path, hint=hint), dict[str, Any], f"{path} is no run record", hint=hint)
     values.pop("format", None)

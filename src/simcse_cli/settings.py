@@ -24,6 +24,8 @@ class Setting:
     above: float | None = None  # numbers have to be larger
     max: float | None = None
     hidden: bool = False  # a key in YAML only, not a flag
+    main: bool = False  # a command with such settings shows only them, the rest with --help-all
+    completes: str | None = None  # what a shell offers for the value: a function of `commands.completion`
 
 
 def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it

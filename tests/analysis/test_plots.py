@@ -4,8 +4,8 @@ import pytest
 from simcse_cli.analysis.plots import (
     bar_line,
     bar_lines,
-    figure_svg,
     geometry_scatter,
+    inline_svg,
     new_figure,
     save_figure,
 )
@@ -38,8 +38,8 @@ def test_save_figure_keeps_an_existing_file(tmp_path):
         save_figure(draw(), tmp_path / "mine.png")
 
 
-def test_figure_svg_is_the_same_every_time():
-    assert figure_svg(draw()) == figure_svg(draw())
+def test_inline_svg_is_the_same_every_time():
+    assert inline_svg(draw(), "f-") == inline_svg(draw(), "f-")
 
 
 def test_bar_line_runs_from_blank_to_full():

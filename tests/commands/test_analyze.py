@@ -74,7 +74,7 @@ def test_geometry_draws_a_figure_a_page_and_a_terminal_plot(invoke, two_models, 
     assert result.exit_code == 0, result.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
     text = page.read_text()
-    assert text.count("<figure>") == 3
+    assert text.count("<figure ") == 3
     assert "tiny-bert" in text
     assert "other-bert" in text
     assert "  A  tiny-bert" in result.stdout

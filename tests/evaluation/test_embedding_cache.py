@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir, digest_of, memoize
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of, memoize
+from simcse_cli.files import default_cache_dir
 
 
 class CountingEncoder:

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.plots import Axes, Figure, Values, bar_lines, house_style, new_figure, shades
+from simcse_cli.analysis.plots import (
+    INK,
+    SOFT,
+    Axes,
+    Figure,
+    Values,
+    bar_lines,
+    house_style,
+    new_figure,
+    shades,
+)
 from simcse_cli.analysis.spaces import Space, spaces_payload
 from simcse_cli.analysis.views import View
 from simcse_cli.report import Column, Report
@@ -126,11 +136,11 @@ def _draw_ridges(axes: Axes, groups: Sequence[RatingGroup]) -> None:
         depth = 2 * (len(groups) - level)
         axes.fill_between(GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth)
         axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
-        axes.axhline(level, color="#999999", linewidth=0.6, zorder=depth + 1)
+        axes.axhline(level, color=SOFT, linewidth=0.6, zorder=depth + 1)
         if group.n_pairs:
             mean = float(group.cosines.mean())
             axes.plot([mean, mean], [level, level + 0.25], color="white", linewidth=4.5, zorder=100)
-            axes.plot([mean, mean], [level, level + 0.22], color="black", linewidth=2.5, zorder=101)
+            axes.plot([mean, mean], [level, level + 0.22], color=INK, linewidth=2.5, zorder=101)
     axes.set_yticks(range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups])
     axes.set_ylim(-0.1, len(groups) - 1 + RIDGE_HEIGHT + 0.1)
     axes.tick_params(axis="y", length=0)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.plots import (
     ALIGNMENT_AXIS,
     COLOUR_MAP,
+    INK,
     UNIFORMITY_AXIS,
     Figure,
     geometry_scatter,
@@ -159,7 +160,7 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Fi
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
     scores = [100 * model["score"] for model in models if model["score"] is not None]
     graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(models) else {}
-    spots = axes.scatter(x, y, s=70, edgecolor="black", linewidth=0.8, zorder=3, **graded)
+    spots = axes.scatter(x, y, s=70, edgecolor=INK, linewidth=0.8, zorder=3, **graded)
     if graded:
         figure.colorbar(spots, ax=axes, label=score_label)
     axes.margins(0.22)
@@ -173,6 +174,7 @@ def geometry_view(spaces: Sequence[Space]) -> View:
     """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
     data = spaces[0].data
     score_label = "STS-B test" if data.name == "STS-B" else "Spearman"
+    colour_label = "STS-B test, Spearman x100" if data.name == "STS-B" else "Spearman x100"
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
     columns = [
@@ -201,7 +203,7 @@ def geometry_view(spaces: Sequence[Space]) -> View:
             )
         ],
         payload=payload,
-        figure=lambda: geometry_figure(models, f"{score_label}, Spearman x 100"),
+        figure=lambda: geometry_figure(models, colour_label),
         terminal_plot=lambda: geometry_scatter(
             {model["label"]: np.array([[model["uniformity"], model["alignment"]]]) for model in models}
         ),

@@ -14,7 +14,9 @@ _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 class SpaceOptions(LoadOptions):
     """Which embedding spaces are measured, and the rated pairs they are measured on."""
 
-    model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")
+    model: list[str] | None = setting(
+        None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
+    )
     data_dir: Path | None = setting(
         None, "SentEval folder; all of its STS-B is used (train, dev, test).", env=DATA_VARIABLE
     )
@@ -41,7 +43,9 @@ class SpectrumOptions(SpaceOptions):
 class RetrievalOptions(LoadOptions):
     """What is searched, what is looked for, and how."""
 
-    model: list[str] | None = setting(None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL")
+    model: list[str] | None = setting(
+        None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
+    )
     corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
     column: str | None = setting(None, "Column of sentences, in corpus and queries.")
     query: list[str] | None = setting(None, "A query; repeat for more.")

@@ -6,6 +6,7 @@ curves differ in dash or marker as well.
 """
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 else:
     Annotation = Axes = Bbox = Figure = Any
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 COLOUR_MAP = "cividis"
@@ -47,7 +49,12 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#dddddd",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 9,
@@ -125,17 +132,34 @@ def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
 
 
-def figure_svg(figure: Figure) -> str:
-    """Return a figure as SVG text; letters are outlines, so that it looks the same everywhere."""
+_PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", LINE: "--line", "#ffffff": "--paper"}
+
+
+def inline_svg(figure: Figure, prefix: str) -> str:
+    """Return a figure as an SVG element for a page: ids start with ``prefix``, colours are the page's.
+
+    Letters are outlines, so that it looks the same everywhere; the same figure gives the same text.
+    """
     stream = io.StringIO()
-    _render(figure, stream, "svg")
-    return stream.getvalue()
+    _render(figure, stream, "svg", transparent=True)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", stream.getvalue())
+    for colour_code, variable in _PAGE_COLOURS.items():
+        svg = re.sub(colour_code, f"var({variable})", svg, flags=re.IGNORECASE)
+    return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
 @house_style()
-def _render(figure: Figure, target: Any, fmt: str) -> None:
+def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
     dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(target, format=fmt, dpi=PNG_DPI, facecolor="white", metadata=dates.get(fmt))
+    colour_of_paper = "none" if transparent else "white"
+    figure.savefig(
+        target,
+        format=fmt,
+        dpi=PNG_DPI,
+        facecolor=colour_of_paper,
+        transparent=transparent,
+        metadata=dates.get(fmt),
+    )
 
 
 # Labels of points

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import TraceOptions
 from simcse_cli.analysis.plots import (
     ALIGNMENT_AXIS,
+    INK,
+    SOFT,
     UNIFORMITY_AXIS,
     Axes,
     Figure,
@@ -28,7 +30,7 @@ from simcse_cli.report import Column, Report
 from simcse_cli.schema import checked
 
 MOST_ARROWS = 6
-STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": "black", "linewidth": 0.7}
+STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
 Floats = NDArray[np.float64]
 
 
@@ -110,8 +112,8 @@ def trace_figure(traces: Sequence[Trace], first_steps: int = 100) -> Figure:
     """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
-    alignment upwards, lower is better in both; arrows point along training. A hollow marker is the start, the
-    star the best dev score; grey rings and the line through them are the Pareto front over all runs shown.
+    alignment upwards, lower is better in both; arrows point along training. A large hollow marker is the start,
+    the star the best dev score; the grey line joins the Pareto front, where there are several runs.
     The panel of the first steps is left out where no run goes beyond them.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
@@ -126,6 +128,10 @@ def trace_figure(traces: Sequence[Trace], first_steps: int = 100) -> Figure:
         _draw_paths(axes, shown)
     if has_dev:
         _draw_dev_scores(panels[-1], traces)
+    marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": SOFT}
+    panels[0].plot([], [], **marks, markersize=8, markerfacecolor="white", label="start")
+    if has_dev:
+        panels[0].plot([], [], **marks | {"marker": "*"}, markersize=12, label="best dev score")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
     return figure
@@ -135,19 +141,26 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
     for position, trace in enumerate(traces):
         x, y = trace.uniformity, trace.alignment
         tint = colour(position)
-        axes.plot(x, y, linewidth=1.3, label=trace.name, **curve_style(position))
-        axes.scatter(x[:1], y[:1], s=45, marker=marker(position), facecolor="white", edgecolor=tint, zorder=4)
-        axes.scatter(x[1:], y[1:], s=10, marker=marker(position), color=tint, zorder=3)
+        look: dict[str, Any] = {"marker": marker(position), **curve_style(position)}
+        axes.plot(x, y, linewidth=1.3, markersize=4, label=trace.name, **look)
         _draw_arrows(axes, trace, tint)
+        start: dict[str, Any] = {
+            "markersize": 9,
+            "markerfacecolor": "white",
+            "markeredgewidth": 1.6,
+            "zorder": 8,
+        }
+        axes.plot(x[:1], y[:1], **look | start)
         if (best := trace.best) is not None:
             axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
-    points = np.concatenate([trace.points for trace in traces])
-    front = points[is_pareto_optimal(points)]
-    front = front[np.argsort(front[:, 0])]
-    axes.plot(front[:, 0], front[:, 1], color="#777777", linewidth=1.0, zorder=2)
-    axes.scatter(
-        front[:, 0], front[:, 1], s=40, facecolor="none", edgecolor="#777777", zorder=5, label="Pareto front"
-    )
+    if len(traces) > 1:
+        points = np.concatenate([trace.points for trace in traces])
+        front = points[is_pareto_optimal(points)]
+        front = front[np.argsort(front[:, 0])]
+        rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
+        axes.plot(
+            front[:, 0], front[:, 1], color=SOFT, linewidth=1.0, zorder=5, label="Pareto front", **rings
+        )
     axes.margins(0.08)
     axes.set_xlabel(UNIFORMITY_AXIS)
     axes.set_ylabel(ALIGNMENT_AXIS)
@@ -165,12 +178,13 @@ def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
     for position, trace in enumerate(traces):
         measured = np.isfinite(trace.dev_score)
         scores = 100 * trace.dev_score
-        axes.plot(trace.steps[measured], scores[measured], **curve_style(position))
+        look: dict[str, Any] = {"marker": marker(position), **curve_style(position)}
+        axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
         if (best := trace.best) is not None:
             axes.scatter(trace.steps[best], scores[best], color=colour(position), zorder=4, **STAR)
     axes.set_title("dev score")
     axes.set_xlabel("step")
-    axes.set_ylabel("dev score x 100 (higher is better)")
+    axes.set_ylabel("dev score x100 (higher is better)")
 
 
 def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
@@ -200,14 +214,16 @@ def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
         Column("last_uniformity", "last", "number"),
         Column("best_dev_score", "best dev", "score"),
         Column("best_step", "at step", "count"),
-        Column("n_on_front", "on Pareto front", "count"),
     ]
+    if len(traces) > 1:
+        columns.append(Column("n_on_front", "on Pareto front", "count"))
     rows = _summaries(traces)
     return View(
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
-        caption="Alignment against uniformity along training, arrows in the direction of training. Hollow marker: "
-        "start; star: best dev score; grey rings: Pareto front of all runs shown.",
+        caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
+        "marker: start; star: best dev score"
+        + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
         tables=[Report("Alignment and uniformity along training", columns, rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps),

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from simcse_cli.analysis.views import View
 
 app = typer.Typer(
-    no_args_is_help=True, help="See why: the shape of embedding spaces, neighbours, training paths."
+    no_args_is_help=True,
+    help="""See why: the shape of embedding spaces, neighbours, training paths.
+
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
+    simcse analyze trace runs/first --plot trace.png
+    """,
 )
 
 
@@ -55,7 +60,11 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
 @takes("options", SpaceOptions)
 @takes("shown", ShowOptions)
 def geometry_command(options: SpaceOptions, shown: ShowOptions) -> None:
-    """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3)."""
+    """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
+
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
+    simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
+    """
     from simcse_cli.analysis.analyses import analyze_spaces
 
     show_view(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
@@ -65,7 +74,10 @@ def geometry_command(options: SpaceOptions, shown: ShowOptions) -> None:
 @takes("options", SpectrumOptions)
 @takes("shown", ShowOptions)
 def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
-    """Singular values of the matrix of sentence vectors (Figure F.1)."""
+    """Singular values of the matrix of sentence vectors (Figure F.1).
+
+    simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot spectrum.pdf
+    """
     from simcse_cli.analysis.analyses import analyze_spaces
 
     show_view(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
@@ -75,7 +87,10 @@ def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
 @takes("options", SpaceOptions)
 @takes("shown", ShowOptions)
 def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
-    """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1)."""
+    """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1).
+
+    simcse analyze density --model minilm --model runs/first --data-dir senteval --plot density.png
+    """
     from simcse_cli.analysis.analyses import analyze_spaces
 
     show_view(lambda console: analyze_spaces("density", options, shown.label, console), shown)
@@ -101,6 +116,9 @@ def retrieval_command(
     `simcse analyze search` is the same command. Without `--model` and `--index` the model is minilm.
 
     simcse analyze search captions.txt "A dog runs on the beach."
+    simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
+    simcse analyze search --index corpus.index --interactive
+    simcse analyze search --model minilm --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
     from simcse_cli.analysis.retrieval import (
         neighbour_tables,
@@ -128,7 +146,10 @@ def overlap_command(
     options: OverlapOptions,
     shown: ShowOptions,
 ) -> None:
-    """Lexical overlap of the two sides of sentence pairs, as in section 4 of the paper."""
+    """Lexical overlap of the two sides of sentence pairs, as in section 4 of the paper.
+
+    simcse analyze overlap nli.csv pairs.csv
+    """
     from simcse_cli.analysis.overlap import overlap_view
 
     show_view(lambda console: overlap_view(files, options, shown.label, console), shown)
@@ -145,7 +166,10 @@ def trace_command(
     options: TraceOptions,
     shown: ShowOptions,
 ) -> None:
-    """Alignment, uniformity and dev score along training runs (Figure 2)."""
+    """Alignment, uniformity and dev score along training runs (Figure 2).
+
+    simcse analyze trace runs/unsup runs/sup --plot trace.png
+    """
     from simcse_cli.analysis.trace import trace_runs
 
     show_view(lambda _: trace_runs(runs or [], options, shown.label), shown)

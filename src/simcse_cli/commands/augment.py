@@ -28,6 +28,9 @@ def augment_command(
 
     A sentence's change follows from the seed, its line number and the copy alone, so the file is the same for
     any number of workers. `--preview` without `-o` only looks.
+
+    simcse augment wiki.txt --method delete --rate 0.1 --preview 5
+    simcse augment wiki.txt --method synonym -o pairs.csv --copies 2
     """
     if options.output is None and not options.preview:
         raise typer.BadParameter("give a file with -o, or --preview N to only look", param_hint="--output")

@@ -31,7 +31,13 @@ def compare_command(
     options: CompareOptions,
     out: OutputOptions,
 ) -> None:
-    """Compare runs, result files and published numbers: scores, differences, tests, what changed."""
+    """Compare runs, result files and published numbers: scores, differences, tests, what changed.
+
+    simcse compare runs/first runs/second --baseline runs/first
+    simcse compare runs/first --against simcse.5 --row SimCSE-BERT-base --group unsupervised
+    simcse compare ours=sts.json ours=transfer.json --format latex
+    simcse compare --show simcse.5
+    """
     from simcse_cli.comparison.compare import compare
     from simcse_cli.comparison.tables import published_tables
 

@@ -23,7 +23,10 @@ def encode_command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL.",
         ),
     ] = None,
     *,
@@ -33,6 +36,11 @@ def encode_command(
 
     Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests. With
     `--pairs` the input is a table of pairs, and the output is this table with cosines, on stdout by default.
+
+    simcse encode sentences.txt -o vectors.npy --model runs/first
+    simcse encode corpus.txt -o corpus.npy --index corpus.index
+    simcse encode queries.csv --column question -o - | head -3
+    simcse encode pairs.csv --pairs
     """
     from simcse_cli.encoding.encode_file import encode_file
 

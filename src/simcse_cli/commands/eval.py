@@ -1,16 +1,26 @@
 """`simcse eval`: judge an encoder by the protocols of the papers."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import Console, get_console
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
 from simcse_cli.files import check_output
+from simcse_cli.runs import RUN_FILE
 
-app = typer.Typer(no_args_is_help=True, help="Judge an encoder by the protocols of the papers.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Judge an encoder by the protocols of the papers.
+
+    simcse eval sts --model minilm --data-dir senteval
+    simcse eval transfer --model runs/first --data-dir senteval --protocol fast
+    """,
+)
 
 
 def register(root: typer.Typer) -> None:
@@ -23,10 +33,18 @@ def register(root: typer.Typer) -> None:
 @takes("options", StsOptions)
 @takes("out", OutputOptions)
 def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions) -> None:
-    """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper."""
+    """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper.
+
+    The result of a run folder is kept in it, where `simcse compare` finds it.
+
+    simcse eval sts --model minilm --data-dir senteval
+    simcse eval sts --model runs/first --tasks STSBenchmark --split dev --ci
+    simcse eval sts --model bert-base --postprocess whitening:256 --fit nli
+    simcse eval sts --vectors glove.txt --data-dir senteval
+    """
     from simcse_cli.evaluation.suites import eval_sts
 
-    _show(out, lambda c: eval_sts(encoder, options, c, per_subset=c.verbose, force=out.force))
+    _show(out, encoder.model, lambda c: eval_sts(encoder, options, c, per_subset=c.verbose, force=out.force))
 
 
 @app.command("transfer")
@@ -34,10 +52,14 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
 @takes("options", TransferOptions)
 @takes("out", OutputOptions)
 def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: OutputOptions) -> None:
-    """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1."""
+    """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1.
+
+    simcse eval transfer --model minilm --data-dir senteval
+    simcse eval transfer --model runs/first --protocol fast --tasks MR,CR
+    """
     from simcse_cli.evaluation.suites import eval_transfer
 
-    _show(out, lambda c: eval_transfer(encoder, options, c, force=out.force))
+    _show(out, encoder.model, lambda c: eval_transfer(encoder, options, c, force=out.force))
 
 
 @app.command("mteb")
@@ -45,17 +67,28 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
 @takes("options", MtebOptions)
 @takes("out", OutputOptions)
 def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptions) -> None:
-    """MTEB: tasks by name, benchmark or category, with the averages of the papers (needs the extra mteb)."""
+    """MTEB: tasks by name, benchmark or category, with the averages of the papers (needs the extra mteb).
+
+    simcse eval mteb --model minilm --tasks STS12,SICK-R
+    simcse eval mteb --model runs/first --category STS
+    """
     from simcse_cli.evaluation.mteb_adapter import eval_mteb
 
-    _show(out, lambda c: eval_mteb(encoder, options, c, force=out.force))
+    _show(out, encoder.model, lambda c: eval_mteb(encoder, options, c, force=out.force))
 
 
-def _show(out: OutputOptions, evaluate: Callable[[Console], Any]) -> None:
-    """Show the tables and the JSON object that an evaluation gives, None being nothing to show."""
+def _show(out: OutputOptions, model: str, evaluate: Callable[[Console], Any]) -> None:
+    """Show the tables and the JSON object that an evaluation gives, None being nothing to show; name what follows."""
     console = get_console()
     if out.output is not None:
         check_output(out.output, force=out.force)
     found = evaluate(console)
-    if found is not None:
-        console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
+    if found is None:
+        return
+    console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
+    if (Path(model) / RUN_FILE).is_file():
+        console.next_step("simcse", "compare", model)
+    elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
+        console.next_step("simcse", "compare", out.output)
+    elif out.fmt is OutputFormat.TABLE:
+        console.info("keep the result with -o FILE.json, for `simcse compare FILE.json`")

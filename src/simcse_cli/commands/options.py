@@ -6,21 +6,29 @@ from dataclasses import MISSING, Field, dataclass
 from enum import StrEnum
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from simcse_cli.choices import OutputFormat
+from simcse_cli.commands import completion
 from simcse_cli.settings import Setting, setting, settings_of
+
+OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """Where results go."""
 
-    fmt: OutputFormat = setting(OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f")
-    output: Path | None = setting(None, "Also write the results to this file.", "--output", "-o")
-    force: bool = setting(False, "Overwrite existing outputs.")
+    fmt: OutputFormat = setting(
+        OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f", group=OUTPUT
+    )
+    output: Path | None = setting(
+        None, "Also write the results to this file.", "--output", "-o", group=OUTPUT
+    )
+    force: bool = setting(False, "Overwrite existing outputs.", group=OUTPUT)
 
 
 def takes(
@@ -46,6 +54,9 @@ def takes(
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
+        with_options.main_options = getattr(command, "main_options", frozenset()) | {  # type: ignore[attr-defined]
+            name for name, (_, details) in settings_of(group).items() if details.main
+        }
         del with_options.__wrapped__  # Typer would look through it at the signature without the options
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
@@ -70,11 +81,14 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         default = inspect.Parameter.empty
-    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": own.metavar}
+    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group}
+    details["metavar"] = own.metavar or value_name(field.name, hint)
+    if own.completes is not None:
+        details["autocompletion"] = getattr(completion, own.completes)
     if given_only:
         hint, shown, default = hint | None, default, None
         if shown is not None:
-            details["show_default"] = str(shown.value if isinstance(shown, StrEnum) else shown)
+            details["show_default"] = f"{shown:g}" if isinstance(shown, float) else str(shown)
     else:
         details |= {"envvar": own.env, "min": own.min, "max": own.max}
     flags = own.flags or ("--" + field.name.replace("_", "-"),)
@@ -84,3 +98,14 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
         default=default,
         annotation=Annotated[hint, typer.Option(*flags, **details)],
     )
+
+
+def value_name(name: str, hint: Any) -> str | None:
+    """Return what ``--help`` shows for the value of a setting: its choices, or the kind of thing it is."""
+    kinds = [part for part in get_args(hint) if part is not NoneType] if get_args(hint) else [hint]
+    kind = get_args(kinds[0])[0] if get_origin(kinds[0]) is list else kinds[0]
+    if issubclass(kind, StrEnum):
+        return "|".join(kind)
+    if kind is Path:
+        return "FOLDER" if name.endswith("_dir") else "FILE"
+    return {bool: None, int: "N", float: "X"}.get(kind, "TEXT")

@@ -23,7 +23,11 @@ from simcse_cli.prepare.options import (
 prepare_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Make training files from corpora, and check data.",
+    help="""Make training files from corpora, and check data.
+
+    simcse prepare sentences wiki.txt -o sentences.txt --sample 1000000
+    simcse prepare nli snli_train.jsonl multinli_train.jsonl -o nli.csv
+    """,
 )
 
 InputsArgument = Annotated[
@@ -146,10 +150,18 @@ def senteval_command(
     *,
     data_dir: Annotated[
         Path,
-        typer.Option("--data-dir", envvar="SIMCSE_DATA", help="SentEval folder (it holds `downstream/`)."),
+        typer.Option(
+            "--data-dir",
+            envvar="SIMCSE_DATA",
+            metavar="FOLDER",
+            help="SentEval folder (it holds `downstream/`).",
+        ),
     ],
     tasks: Annotated[
-        str | None, typer.Option("--tasks", help="Check only the files of these tasks, for example STS12,MR.")
+        str | None,
+        typer.Option(
+            "--tasks", metavar="TEXT", help="Check only the files of these tasks, for example STS12,MR."
+        ),
     ] = None,
     content: Annotated[bool, typer.Option(help="Compare contents too, not only line counts.")] = True,
     outputs: OutputOptions,
@@ -157,6 +169,8 @@ def senteval_command(
     """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
 
     Exit code 1 when anything differs from the published folder.
+
+    simcse prepare senteval --data-dir senteval
     """
     from simcse_cli.prepare.senteval import (
         check_senteval,
@@ -215,10 +229,13 @@ def lint_command(
 @prepare_app.command("demo")
 @takes("sizes", DemoSizes)
 def demo_command(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to; created when missing.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write to; created when missing."),
+    ],
     sizes: DemoSizes,
     seed: Annotated[
-        int, typer.Option("--seed", envvar="SIMCSE_SEED", help="Seed of everything random.")
+        int, typer.Option("--seed", envvar="SIMCSE_SEED", metavar="N", help="Seed of everything random.")
     ] = 42,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")] = False,
 ) -> None:
@@ -227,6 +244,8 @@ def demo_command(
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,
     `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it say that a pipeline works, not how
     good a model is.
+
+    simcse prepare demo -o demo
     """
     from simcse_cli.prepare.demo import prepare_demo
 

@@ -18,11 +18,16 @@ def register(app: typer.Typer) -> None:
 
 @takes("flags", TrainConfig, given_only=True)
 @takes("options", RunOptions)
-def train_command(flags: dict[str, Any], options: RunOptions) -> None:
+def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 
-    `simcse train --mode unsup` and `--mode sup` are SimCSE; recipes of the paper: `--config simcse-unsup-bert-base`.
-    An objective or a recipe may have defaults of its own: `--dry-run` shows the settings of a run.
+    The two modes are SimCSE. An objective or a recipe may have defaults of its own: `--dry-run` shows the
+    settings of a run. Each setting is also a key of a recipe (batch_size) and a variable (SIMCSE_BATCH_SIZE).
+
+    simcse train --mode unsup --train-file wiki.txt --dev-file sts-dev.csv -o runs/unsup
+    simcse train --mode sup --train-file nli.csv --dev-file sts-dev.csv -o runs/sup
+    simcse train --config simcse-unsup-bert-base --train-file wiki1m.txt --seeds 1,2,3
+    simcse train -o runs/unsup --resume
     """
     from simcse_cli.training.launch import Stopped
     from simcse_cli.training.run import train

@@ -171,6 +171,8 @@ def join(
     judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
     warnings += setting_mismatches(judged, columns)
     front_over = tuple(pareto_measures) or _default_pareto(columns)
+    if sum(all(name in entry.scores for name in front_over) for entry in without_members(levelled)) < 2:
+        front_over = ()  # a front needs two systems
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front)
 

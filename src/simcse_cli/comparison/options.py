@@ -11,12 +11,12 @@ class CompareOptions:
     """What the entries are compared with, and how."""
 
     against: list[str] | None = setting(
-        None, "Published table (see --list) or YAML file of your own. Repeatable."
+        None, "Published table (see --list) or YAML file of your own. Repeatable.", completes="table"
     )
     row: list[str] | None = setting(None, "Row of the table; without it all rows. Repeatable.")
     group: str | None = setting(None, "Group of the row where its name occurs twice.")
     baseline: str | None = setting(
-        None, "Label or path of the entry that differences are taken to; may be one more."
+        None, "Label or path of the entry that differences are taken to; may be one more.", completes="run"
     )
     check: bool = setting(False, "Exit with 3 if a score is further from the reference than --tolerance.")
     tolerance: float = setting(0.5, "In points (x100).", min=0.0)
@@ -28,5 +28,5 @@ class CompareOptions:
     resamples: int = setting(2000, "Resamples of the paired bootstrap.", min=1)
     correction: Correction = setting(Correction.HOLM, "Correction of the p-values for their number.")
     list_tables: bool = setting(False, "List the published tables.", "--list")
-    show: str | None = setting(None, "Show one published table.", metavar="TABLE")
+    show: str | None = setting(None, "Show one published table.", metavar="TABLE", completes="table")
     seed: int = setting(0, "Seed of everything random.", env="SIMCSE_SEED")

@@ -12,10 +12,9 @@ from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_json_lines, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
-from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.runs import RUN_FILE, RunRecord, read_run_record
 from simcse_cli.schema import checked, parse_json
 
-RUN_FILE = "run.json"
 _MEASURED: dict[str, Any] = {"alignment": float | None, "uniformity": float | None}
 _MEASURED["dev_tasks"] = dict[str, float | None]
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"

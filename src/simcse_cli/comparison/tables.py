@@ -59,7 +59,8 @@ def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _column(measure: str, kind: Any) -> Column:
-    return Column(measure, label(measure), kind if is_score(measure) else "number")
+    plain: Any = "signed" if kind == "difference" else "number"
+    return Column(measure, label(measure), kind if is_score(measure) else plain)
 
 
 def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:

@@ -7,7 +7,6 @@ changed file or setting never meets an old entry.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import atomic_path, read_json, write_json
+from simcse_cli.files import atomic_path, default_cache_dir, read_json, write_json
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import checked, foreign_format
 
@@ -43,13 +42,6 @@ def memoize(encode: Encode) -> Encode:
         return np.stack([known[sentence] for sentence in sentences])
 
     return encode_new
-
-
-def default_cache_dir() -> Path:
-    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    if chosen := os.environ.get("SIMCSE_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:

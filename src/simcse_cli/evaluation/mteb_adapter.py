@@ -32,13 +32,14 @@ from simcse_cli.data.mteb_files import (
 )
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
-from simcse_cli.evaluation.embedding_cache import Encode, default_cache_dir
+from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.evaluation.encoders import OpenEncoder
 from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
+from simcse_cli.files import default_cache_dir
 from simcse_cli.progress import Progress, SilentProgress
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"

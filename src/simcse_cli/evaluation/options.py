@@ -58,7 +58,9 @@ class EncoderOptions(ModelOptions):
 class SuiteOptions(DataOptions):
     """What STS and transfer tasks have in common."""
 
-    tasks: str | None = setting(None, "Comma-separated task names, for example STS12,STSBenchmark.")
+    tasks: str | None = setting(
+        None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks"
+    )
     ci: bool = setting(False, "Add 95% bootstrap confidence intervals.", "--ci")
     save_scores: Path | None = setting(None, "Write the prediction of every example here, as JSON lines.")
     checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints")

@@ -6,7 +6,6 @@ Commands that are given no data use it.
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from random import Random
 
 from simcse_cli import __version__
 from simcse_cli.data.manifest import build_manifest
-from simcse_cli.files import atomic_text, check_output, write_json
+from simcse_cli.files import atomic_text, check_output, default_cache_dir, write_json
 from simcse_cli.prepare.demo_grammar import COMPANY, PARTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes
 from simcse_cli.progress import Progress
@@ -43,8 +42,7 @@ def prepare_demo(
 
 def demo_folder(progress: Progress) -> Path:
     """Return the folder of the generated corpus in the user's cache, written on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "simcse" / f"demo-{__version__}"
+    folder = default_cache_dir() / f"demo-{__version__}"
     if not (folder / "sentences.txt").exists():
         progress.info(f"writing the generated demo corpus to {folder}")
         write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), folder, force=True)

@@ -13,20 +13,34 @@ _METHOD, _RUN = "Method", "Run"
 class RunOptions:
     """Which runs to do, where, and short forms of settings."""
 
-    mode: str | None = setting(None, "unsup or sup: the two of the paper.", group=_METHOD)
+    mode: str | None = setting(None, "unsup or sup: the two of the paper.", group=_METHOD, main=True)
     mlm_weight: float | None = setting(None, "Weight of the auxiliary masked-LM term [0].", group=_METHOD)
     dual_encoder: bool = setting(False, "A second encoder for the positives.", group=_METHOD)
     set_: list[str] | None = setting(
         None, "Option of the objective, KEY=VALUE. Repeatable.", "--set", group=_METHOD
     )
     output: Path | None = setting(
-        None, "Run folder; default: runs/OBJECTIVE-MODEL-SEED.", "--output", "-o", group=_RUN
+        None,
+        "Run folder; default: runs/OBJECTIVE-MODEL-SEED.",
+        "--output",
+        "-o",
+        group=_RUN,
+        main=True,
+        completes="run",
     )
-    config: str | None = setting(None, "YAML file or name of a shipped recipe.", group=_RUN)
-    seeds: str | None = setting(None, "Train once for each, such as 1,2,3; mean and deviation.", group=_RUN)
-    sweep: str | None = setting(None, "Grid or search over settings: YAML file or shipped name.", group=_RUN)
+    config: str | None = setting(
+        None, "YAML file or name of a shipped recipe.", group=_RUN, main=True, completes="recipe"
+    )
+    seeds: str | None = setting(
+        None, "Train once for each, such as 1,2,3; mean and deviation.", group=_RUN, main=True
+    )
+    sweep: str | None = setting(
+        None, "Grid or search over settings: YAML file or shipped name.", group=_RUN, completes="sweep"
+    )
     num_processes: int = setting(1, "Processes on this machine.", group=_RUN, min=1)
-    resume: bool = setting(False, "Go on with the run in -o.", group=_RUN)
-    dry_run: bool = setting(False, "Show settings, a batch and a forecast.", group=_RUN)
-    force: bool = setting(False, "Replace the run in -o.", group=_RUN)
-    fmt: OutputFormat = setting(OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f")
+    resume: bool = setting(False, "Go on with the run in -o.", group=_RUN, main=True)
+    dry_run: bool = setting(False, "Show settings, a batch and a forecast.", group=_RUN, main=True)
+    force: bool = setting(False, "Replace the run in -o.", group=_RUN, main=True)
+    fmt: OutputFormat = setting(
+        OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f", group=_RUN
+    )

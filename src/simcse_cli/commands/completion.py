@@ -1,0 +1,52 @@
+"""What a shell offers for a value: names that come with the toolkit, and run folders; for the rest it offers files."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+
+RUN_FILES = ("*/run.json", "*/*/run.json")
+
+
+def recipe(incomplete: str) -> list[str]:
+    from simcse_cli.recipes import shipped_recipes
+
+    return _starting(incomplete, shipped_recipes())
+
+
+def sweep(incomplete: str) -> list[str]:
+    from simcse_cli.recipes import shipped_recipes
+
+    return _starting(incomplete, shipped_recipes("sweeps"))
+
+
+def model(incomplete: str) -> list[str]:
+    from simcse_cli.models.resolve import ALIASES
+
+    return _starting(incomplete, ALIASES) + run(incomplete)
+
+
+def table(incomplete: str) -> list[str]:
+    from simcse_cli.comparison.published import table_ids
+
+    return _starting(incomplete, table_ids())
+
+
+def tasks(incomplete: str) -> list[str]:
+    """Return the list of tasks so far with each task that may come next."""
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    names = _starting(last, (name for name in (*STS_TASKS, *TRANSFER_TASKS) if name not in given))
+    return [f"{before}{comma}{name}" for name in names]
+
+
+def run(incomplete: str) -> list[str]:
+    """Return the run folders below the folder that was typed so far, to a depth of two."""
+    typed = Path(incomplete)
+    folder = typed if incomplete.endswith("/") else typed.parent
+    found = sorted(str(record.parent) for pattern in RUN_FILES for record in folder.glob(pattern))
+    return _starting(incomplete, found)
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,142 @@
+"""What --help teaches: examples that parse, groups, defaults, choices, variables; and what a shell completes."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from simcse_cli.cli import COMMANDS, build, examples_of, help_page, main_options
+from simcse_cli.commands import completion
+
+
+def leaves(command, path=("simcse",)):
+    for name, child in getattr(command, "commands", {}).items():
+        yield from leaves(child, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+LEAVES = dict(leaves(build()))
+each_command = pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+
+
+@each_command
+@pytest.mark.parametrize("width", [80, 100])
+def test_help_fits_and_breaks_no_word(invoke, monkeypatch, path, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = invoke(*path[1:], "--help")
+    assert shown.exit_code == 0
+    assert max(len(line) for line in shown.stdout.splitlines()) <= width
+    choices = [
+        word for param in LEAVES[path].params for word in (param.metavar or "").split("|") if word.islower()
+    ]
+    assert all(
+        re.search(rf"(?<![\\w-]){re.escape(word)}(?![\\w-])", shown.stdout) for word in choices
+    ) or main_options(LEAVES[path])
+
+
+@each_command
+def test_command_has_examples_of_its_own_with_options_that_exist(path):
+    _, examples = examples_of(LEAVES[path].help)
+    assert examples
+    for example in examples:
+        words = shlex.split(example.split("|")[0])
+        command = LEAVES[tuple(words[: len(path)])]
+        assert command.help == LEAVES[path].help  # `analyze search` is `analyze retrieval`
+        known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        assert {word for word in words if re.match(r"--?[a-z]", word)} <= known, example
+
+
+def test_commands_stand_in_the_order_of_work(invoke):
+    lines = invoke("--help").stdout.splitlines()
+    listed = [line.split()[0] for line in lines[lines.index("Commands") + 1 :][: len(COMMANDS)]]
+    assert listed == ["prepare", "augment", "train", "eval", "encode", "analyze", "compare"]
+
+
+def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_others(invoke, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    short, long = invoke("train", "--help").stdout, invoke("train", "--help-all").stdout
+    assert len(short.splitlines()) <= 66
+    flags = {max(param.opts, key=len) for param in LEAVES["simcse", "train"].params}
+    assert all(flag in short for flag in flags)
+    assert "Weight of an anchor's own hard negative." not in short
+    assert "Weight of an anchor's own hard negative." in long
+
+
+def test_defaults_choices_and_variables_are_shown(invoke):
+    text = " ".join(invoke("eval", "sts", "--help").stdout.split())
+    assert "[fp32, bf16, fp16, auto] [default: fp32] [env: SIMCSE_PRECISION]" in text
+    assert "[default: test]" in text
+    assert "--cache / --no-cache" in text
+
+
+def test_every_variable_of_an_option_is_named_at_the_root(invoke):
+    root = invoke("--help").stdout
+    variables = {str(param.envvar) for command in LEAVES.values() for param in command.params if param.envvar}
+    assert {name for name in variables if name not in root} <= {"SIMCSE_WORDNET"}
+
+
+def test_optional_groups_of_eval_stand_behind_the_usual_ones(invoke):
+    headings = [line for line in invoke("eval", "sts", "--help").stdout.splitlines() if line[:1].isalpha()]
+    assert headings[1:] == [
+        "Examples",
+        "Model",
+        "Options",
+        "Word vectors",
+        "Vectors from elsewhere",
+        "Post-processing",
+        "Output",
+        "Everywhere",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("complete", "typed", "expected"),
+    [
+        (completion.recipe, "simcse-unsup-b", "simcse-unsup-bert-base"),
+        (completion.model, "min", "minilm"),
+        (completion.table, "simcse.5", "simcse.5"),
+        (completion.tasks, "STS12,STSB", "STS12,STSBenchmark"),
+    ],
+)
+def test_names_are_completed(complete, typed, expected):
+    assert expected in complete(typed)
+
+
+def test_tasks_are_offered_once():
+    assert "MR,MR" not in completion.tasks("MR,")
+
+
+def test_runs_are_completed_to_a_depth_of_two(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/a", "runs/b", "single"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "run.json").touch()
+    (tmp_path / "other").mkdir()
+    assert completion.run("") == ["runs/a", "runs/b", "single"]
+    assert completion.run("runs/") == ["runs/a", "runs/b"]
+    assert completion.run("runs/b") == ["runs/b"]
+    assert completion.run("oth") == []
+
+
+def test_a_shell_gets_completions_of_options_and_values():
+    words = "simcse train --config simcse-unsup-r"
+    environment = {"_SIMCSE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    code = "from simcse_cli.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "simcse-unsup-roberta-base" in done.stdout.split(), done.stderr
+
+
+def test_page_of_a_command_is_found_without_running_it():
+    command = LEAVES["simcse", "augment"]
+    page = help_page(command.context_class(command, info_name="augment"))
+    assert page.usage == "Usage: augment INPUT --method [OPTIONS]"
