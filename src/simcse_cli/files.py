@@ -104,6 +104,9 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
     Raises:
         OutputError: another process writes the output: says which, where and since when.
     """
+    if str(target) == STDIO:
+        yield
+        return
     is_folder = target.is_dir()
     if not is_folder:
         _make_folder_of(target)

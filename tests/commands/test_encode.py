@@ -1,10 +1,15 @@
 import csv
+import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
 
 from helpers import SENTENCES, plain_vectors
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.files import sole_writer
+from simcse_cli.models.encoder import SentenceEncoder
 
 
 @pytest.fixture
@@ -132,3 +137,101 @@ def test_vectors_need_a_file_or_stdout(invoke, source, tiny_model_dir):
     outcome = invoke("encode", source, "-m", tiny_model_dir)
     assert outcome.exit_code == 2
     assert "--output" in outcome.stderr
+
+
+@pytest.fixture
+def encode(invoke, source, tiny_model_dir, tmp_path):
+    """Return a function that encodes the source to ``v.npy``."""
+
+    def run(*arguments, source=source):
+        return invoke("encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, *arguments)
+
+    return run
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("*v.*"))
+
+
+def test_second_encode_is_told_who_writes(encode, tmp_path):
+    with sole_writer(tmp_path / "v.npy"):
+        outcome = encode("--force")
+    assert outcome.exit_code == 1
+    assert f"v.npy is being written by process {os.getpid()} on " in outcome.stderr
+    assert encode().exit_code == 0
+    assert names(tmp_path) == ["v.npy", "v.npy.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"caf\xe9\n", "x.txt", "not UTF-8"),
+        (b"a,b\n1,2\n", "x.csv", "no column text"),
+        (None, "x.txt", "not exist"),
+    ],
+)
+def test_error_before_the_first_vectors_leaves_nothing(encode, source, tmp_path, content, name, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    column = ("--column", "text") if name.endswith("csv") else ()
+    outcome = encode(*column, source=tmp_path / name)
+    assert outcome.exit_code == 1
+    assert message in outcome.stderr
+    assert names(tmp_path) == []
+    assert encode().exit_code == 0
+
+
+def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode, source, tmp_path):
+    index = tmp_path / "v.idx"
+    assert encode("--index", index).exit_code == 0
+    written = (tmp_path / "v.npy").read_bytes(), index.read_bytes()
+    outcome = encode("--index", index, "--resume")
+    assert (outcome.exit_code, "is finished already" in outcome.stderr) == (0, True)
+    outcome = encode("--resume", "--normalize")
+    assert outcome.exit_code == 1
+    assert "exists already, with another normalize" in outcome.stderr
+    source.write_text("another\n")
+    outcome = encode("--resume")
+    assert "exists already, with another input_sha256" in outcome.stderr
+    assert ((tmp_path / "v.npy").read_bytes(), index.read_bytes()) == written
+
+
+@pytest.mark.parametrize("change", ["grow", "cut", "replace"])
+def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
+    encode, source, tmp_path, monkeypatch, change
+):
+    real = SentenceEncoder.encode
+
+    def encode_and_change(self, sentences, **options):
+        match change:
+            case "grow":
+                with source.open("a") as stream:
+                    stream.write("one more\n")
+            case "cut":
+                os.truncate(source, 40)
+            case _:
+                other = tmp_path / "other.txt"
+                other.write_text(source.read_text().upper())
+                other.replace(source)
+        return real(self, sentences, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", encode_and_change)
+        outcome = encode()
+    assert outcome.exit_code == 1
+    assert "input.txt has changed while it was read" in outcome.stderr
+    assert not (tmp_path / "v.npy").exists()
+    assert encode("--resume").exit_code == 0
+    side = json.loads((tmp_path / "v.npy.json").read_text())
+    assert side["input_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert (
+        side["n_rows"]
+        == len(np.load(tmp_path / "v.npy"))
+        == source.read_text().count("\n") + (change == "cut")
+    )
+    assert names(tmp_path) == ["v.npy", "v.npy.json"]
+
+
+def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
+    assert encode("--index", tmp_path / "v.idx").exit_code == 0
+    assert SearchIndex.load(tmp_path / "v.idx").sentences == source.read_text().split("\n")[:-1]

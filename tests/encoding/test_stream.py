@@ -1,6 +1,6 @@
 import json
+import os
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from simcse_cli.encoding.formats import VectorType, quantize
-from simcse_cli.encoding.stream import Shard, encode_stream
+from simcse_cli.encoding.stream import Shard, _Partial, encode_stream
 from simcse_cli.errors import ConfigError, DataError, OutputError
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
@@ -81,8 +81,10 @@ def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
     with pytest.raises(Killed):
         encode_stream(interrupted(n_calls), SENTENCES, path, dim=10, window=8)
     assert not path.exists()
-    with (tmp_path / f"v{ending}.part").open("ab") as stream:
-        stream.write(b"half a row that the kill left")
+    assert (tmp_path / f"v{ending}.part").exists() == (n_calls > 0)
+    if n_calls:
+        with (tmp_path / f"v{ending}.part").open("ab") as stream:
+            stream.write(b"half a row that the kill left")
     encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
     assert path.read_bytes() == whole.read_bytes()
 
@@ -112,16 +114,116 @@ def test_unfinished_file_needs_resume_or_force(tmp_path):
     assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
 
 
-def test_resume_with_another_input_or_setting_is_refused(tmp_path):
+def test_resume_with_another_setting_is_refused(tmp_path):
     path = tmp_path / "v.npy"
     with pytest.raises(Killed):
         encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8, settings={"model_digest": "a"})
-    with pytest.raises(DataError, match="sentences differ"):
-        encode_stream(
-            encode, SENTENCES[::-1], path, dim=10, window=8, resume=True, settings={"model_digest": "a"}
-        )
     with pytest.raises(DataError, match="model_digest"):
         encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, settings={"model_digest": "b"})
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("n_left", [0, 3, 12, 30, 57])
+def test_resume_keeps_what_agrees_with_the_input_and_encodes_the_rest(tmp_path, ending, n_left):
+    path, calls = tmp_path / f"v{ending}", []
+    with pytest.raises(Killed):
+        encode_stream(interrupted(4), SENTENCES, path, dim=10, window=8)
+    changed = SENTENCES[:n_left] + ["other"] * (n_left < 57)
+
+    def encode_and_count(sentences, progress=None):
+        calls.append(len(sentences))
+        return encode(sentences)
+
+    encode_stream(encode_and_count, changed, path, dim=10, window=8, resume=True)
+    np.testing.assert_array_equal(read(path), encode(changed))
+    assert sum(calls) == len(changed) - min(32, n_left // 8 * 8)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "texts", "journal"])
+def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
+    whole, path = tmp_path / f"whole{ending}", tmp_path / f"v{ending}"
+    encode_stream(encode, SENTENCES, whole, dim=10, window=8)
+    with pytest.raises(Killed):
+        encode_stream(interrupted(5), SENTENCES, path, dim=10, window=8)
+    part = tmp_path / f"v{ending}.part"
+    texts, journal = part.with_name(part.name + ".txt"), part.with_name(part.name + ".json")
+    match damage:
+        case "cut":
+            os.truncate(part, 500)
+        case "flip":
+            content = bytearray(part.read_bytes())
+            content[700] ^= 1
+            part.write_bytes(content)
+        case "gone":
+            part.unlink()
+        case "texts":
+            texts.write_bytes(texts.read_bytes()[:-3])
+        case _:
+            journal.write_bytes(journal.read_bytes()[:-3])
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    assert path.read_bytes() == whole.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [path, whole]
+
+
+def test_damaged_journal_names_the_fix(tmp_path):
+    path = tmp_path / "v.npy"
+    with pytest.raises(Killed):
+        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8)
+    (tmp_path / "v.npy.part.json").write_text("{")
+    with pytest.raises(DataError, match=r"v\.npy\.part\.json is damaged") as caught:
+        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    assert "--force" in caught.value.hint
+    assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
+
+
+def test_no_file_of_the_user_is_taken_for_a_partial_one(tmp_path):
+    part = tmp_path / "v.npy.part"
+    part.symlink_to("mine")
+    (tmp_path / "mine").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(OutputError, match=r"v\.npy\.part exists already"):
+            encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, resume=resume)
+    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, force=True)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_nothing_is_created_before_the_first_vectors(tmp_path):
+    with pytest.raises(Killed):
+        encode_stream(interrupted(0), SENTENCES, tmp_path / "v.npy", dim=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_kill_after_the_output_appeared_is_finished_by_resume(tmp_path, ending, monkeypatch):
+    path = tmp_path / f"v{ending}"
+
+    def die_when_there(self):
+        if path.exists():
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Partial, "remove", die_when_there)
+        with pytest.raises(Killed):
+            encode_stream(encode, SENTENCES, path, dim=10, window=8)
+    written = path.read_bytes()
+    assert encode_stream(None, [], path, dim=10, window=8, resume=True) == 57
+    assert path.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
+    seen = {}
+
+    def beside(folder, rows, texts):
+        assert not (tmp_path / "v.npy").exists()
+        seen.update(rows=np.array(rows), texts=list(texts))
+        (folder / "v.npy.json").write_text("beside")
+
+    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, beside=beside)
+    np.testing.assert_array_equal(seen["rows"], encode(SENTENCES))
+    assert seen["texts"] == SENTENCES
+    assert (tmp_path / "v.npy.json").read_text() == "beside"
 
 
 def test_empty_input_leaves_nothing(tmp_path):
@@ -135,12 +237,23 @@ def test_unknown_ending_names_the_known_ones(tmp_path):
         encode_stream(encode, SENTENCES, tmp_path / "v.txt", dim=10)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_full_disk_is_explained(tmp_path):
-    (tmp_path / "v.npy.part").symlink_to("/dev/full")
-    with pytest.raises(OutputError, match="No space left") as caught:
-        encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10)
+def test_full_disk_is_explained_and_continued(tmp_path, monkeypatch):
+    path, n_left = tmp_path / "v.npy", [9]
+    sync = os.fsync
+
+    def fail_later(descriptor):
+        n_left[0] -= 1
+        if n_left[0] < 0:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail_later)
+        with pytest.raises(OutputError, match=r"v\.npy: No space left") as caught:
+            encode_stream(encode, SENTENCES, path, dim=10, window=8)
     assert "free some space" in caught.value.hint
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    np.testing.assert_array_equal(read(path), encode(SENTENCES))
 
 
 def test_npz_has_no_time_stamp(tmp_path):

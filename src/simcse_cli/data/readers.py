@@ -9,6 +9,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,11 @@ def iter_sentences(source: InputPath, *, column: str | None = None, encoding: st
         if chosen is None or chosen not in record:
             chosen = _sentence_column(record, column, f"{source_name(source)}, line {number}")
         yield record[chosen]
+
+
+def first_read(rows: Iterator[str]) -> Iterator[str]:
+    """Return the same rows when the first is read, so that a missing file or column ends a command at once."""
+    return chain(list(islice(rows, 1)), rows)
 
 
 def iter_records(

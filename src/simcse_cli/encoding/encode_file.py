@@ -1,7 +1,7 @@
 """Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from simcse_cli import __version__
 from simcse_cli.data.readers import (
     POSITIONAL,
     FileFormat,
+    first_read,
     guess_format,
     iter_records,
     iter_sentences,
@@ -25,12 +26,20 @@ from simcse_cli.data.writers import open_rows
 from simcse_cli.encoding.formats import VectorType, json_line
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.search_index import SearchIndex, unit_rows
-from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream, windows
-from simcse_cli.errors import ConfigError, DataError, UsageError
-from simcse_cli.files import STDIO, check_output, sha256_file, write_json
+from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream, is_unfinished, windows
+from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
+from simcse_cli.files import (
+    STDIO,
+    Inputs,
+    check_output,
+    read_json,
+    require_file,
+    sha256_file,
+    sole_writer,
+    write_json,
+)
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder, check_vectors
-from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
 from simcse_cli.progress import Progress
@@ -50,28 +59,33 @@ def encode_file(
     """Encode the sentences of a file into another; ``-`` gives ``write`` JSON Lines as the input comes.
 
     With ``options.pairs`` the output is a table of pairs with their cosines instead, on stdout if it is None.
+
+    Raises:
+        SimcseError: whatever is wrong with options, input or model, before anything is written.
     """
     if options.pairs:
-        _write_cosines(source, output or Path(STDIO), options, progress)
+        output = output or Path(STDIO)
+        with sole_writer(output):
+            _write_cosines(source, output, options, progress)
         return
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
+    inputs = Inputs([source])
     if options.index is not None:
         _check_index(options.index, source, output, options)
-    encoder = load_for_encoding(options.model, options, progress)
-    encode, dim = _encode_function(encoder, options)
+    sentences = first_read(iter_sentences(source, column=options.column))
     if str(output) == STDIO:
-        for texts in windows(iter_sentences(source, column=options.column), _WINDOW_OF_STDOUT):
+        encode, _ = _encode_function(load_for_encoding(options.model, options, progress), options)
+        for texts in windows(sentences, _WINDOW_OF_STDOUT):
             for text, row in zip(texts, encode(texts), strict=True):
                 write(json_line(text, row))
+        inputs.require_unchanged()
         return
-    _write_vectors(encode, encoder, dim, source, output, options, progress)
-    if options.index is not None and process_rank() == 0:
-        info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
-        sentences = list(iter_sentences(source, column=options.column))
-        index = SearchIndex.build(read_matrix(output), sentences, info=info)  # in memory
-        index.save(options.index, force=options.force)
-        progress.info(f"wrote {options.index}")
+    rank = process_rank()
+    written = output if rank == 0 else output.with_name(f"{output.name}.part-{rank}")
+    others = [Path(f"{output}{ending}") for ending in (".json", ".part.json", f".part-{rank}.json")]
+    with sole_writer(written, *others, *([options.index] if options.index else [])):
+        _write_vectors(source, sentences, inputs, output, options, progress)
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
@@ -120,7 +134,12 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
         raise refuse("needs an input file and -o FILE.npy, .npz or .safetensors")
     if options.dtype not in ("float32", "float16"):
         raise refuse("needs --dtype float32 or float16")
-    check_output(index, force=options.force)
+    check_output(index, force=_may_replace(output, options))
+
+
+def _may_replace(output: Path, options: EncodeOptions) -> bool:
+    """Say whether an index that exists is left from the command that is given again, or is to be overwritten."""
+    return options.force or (options.resume and (is_unfinished(output) or output.exists()))
 
 
 def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
@@ -147,10 +166,9 @@ def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[
 
 
 def _write_vectors(
-    encode: EncodeWithProgress,
-    encoder: SentenceEncoder,
-    dim: int,
     source: str,
+    sentences: Iterable[str],
+    inputs: Inputs,
     output: Path,
     options: EncodeOptions,
     progress: Progress,
@@ -159,10 +177,12 @@ def _write_vectors(
         kind = VectorType(options.dtype)
     except ValueError:
         raise ConfigError(f"--dtype {options.dtype}: need one of {', '.join(VectorType)}") from None
-    check_output(output, force=options.force)
-    is_file = source != STDIO and Path(source).is_file()
+    may_replace = _may_replace(output, options)
+    is_finished = may_replace and not options.force and not is_unfinished(output)
+    check_output(output, force=may_replace)
+    encoder = load_for_encoding(options.model, options, progress)
+    encode, dim = _encode_function(encoder, options)
     record: dict[str, Any] = {
-        "model": encoder.name,
         "model_digest": encoder.digest,
         "pooler": encoder.pooler.value,
         "normalize": options.normalize,
@@ -171,30 +191,63 @@ def _write_vectors(
     }
     if options.postprocess is not None:
         record["postprocess_sha256"] = sha256_file(options.postprocess)
-    record |= {"input": source, "input_sha256": sha256_file(source) if is_file else None}
+    is_file = source != STDIO and Path(source).is_file()
+    facts = record | {"dtype": options.dtype, "dim": dim}
+    if is_finished:
+        _require_same(output, facts | {"input_sha256": sha256_file(source) if is_file else None})
+        if options.index is not None:
+            require_file(options.index, hint="write both again with --force")
+        progress.info(f"{output} is finished already")
+        return
+
+    def write_beside(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
+        digest = sha256_file(source) if is_file else None
+        inputs.require_unchanged(hint="give --resume: what is encoded already is kept where it is the same")
+        if options.index is not None:
+            info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
+            index = SearchIndex.build(rows, list(texts), info=info)  # in memory
+            index.save(options.index, force=may_replace)
+        side = {"format": 1, "version": __version__, "model": encoder.name, **record}
+        side |= {"input": source, "input_sha256": digest}
+        side |= {"dtype": options.dtype, "n_rows": len(rows), "dim": dim}
+        write_json(folder / f"{output.name}.json", side)
+
     shard = _shard_of_process()
     started = time.perf_counter()
     n_rows = encode_stream(
         encode,
-        iter_sentences(source, column=options.column),
+        sentences,
         output,
         dim=dim,
         kind=kind,
-        settings=record,
+        settings=record | ({"index": str(options.index)} if options.index else {}),
         resume=options.resume,
         force=options.force,
         shard=shard,
         total=_count_lines(source) if is_file else None,
+        keep_texts=options.index is not None,
+        beside=write_beside,
         progress=progress if shard.rank == 0 else None,
     )
     if shard.rank == 0:
-        side = {"format": 1, "version": __version__, **record}
-        side |= {"dtype": options.dtype, "n_rows": n_rows, "dim": dim}
-        write_json(output.with_name(output.name + ".json"), side)
         elapsed = time.perf_counter() - started
         progress.info(
             f"wrote {output}: {n_rows:,} x {dim} {kind} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)"
         )
+        if options.index is not None:
+            progress.info(f"wrote {options.index}")
+
+
+def _require_same(output: Path, facts: dict[str, Any]) -> None:
+    """Raise OutputError unless the side file of a finished output says that the same made it."""
+    side = Path(f"{output}.json")
+    found = read_json(side) if side.is_file() else None
+    for key, value in facts.items():
+        if not isinstance(found, dict) or found.get(key) != value:
+            raise OutputError(
+                f"{output} exists already, with another {key} than this command gives",
+                hint="choose another name, or overwrite it with --force",
+            )
 
 
 def _count_lines(source: str) -> int | None:

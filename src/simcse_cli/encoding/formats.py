@@ -1,7 +1,6 @@
 """Vectors in files: how a component is stored, and the formats made from rows that lie one after another."""
 
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -89,36 +88,31 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
 
 
 def finish_file(
-    raw: Path,
-    output: Path,
-    form: VectorFile,
-    dtype: np.dtype[Any],
-    shape: tuple[int, int],
-    texts: Iterable[str],
-) -> None:
-    """Turn a raw file (``HEADER_BYTES`` of room, then rows) into the output; equal rows give equal bytes.
+    raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, int], texts: Iterable[str]
+) -> Path:
+    """Turn a raw file (``HEADER_BYTES`` of room, then rows) into one of the target's format; equal rows, equal bytes.
 
     ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``.
+
+    Returns:
+        The raw file, which has its header then, for ``.npy`` and ``.safetensors``; the target for the others.
     """
+    form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
         header = _npy_header if form is VectorFile.NPY else _safetensors_header
         with raw.open("r+b") as stream:
             stream.write(header(dtype, shape))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(raw, output)
-        return
-    target = output.with_name(f".{output.name}.tmp")
+        return raw
     blocks = _row_blocks(raw, dtype, shape[1])
     if form is VectorFile.NPZ:
         _write_npz(raw, target, dtype, shape)
     elif form is VectorFile.JSONL:
         rows = (row for block in blocks for row in block)
-        with target.open("w", encoding="utf-8", newline="\n") as lines:
+        with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
             lines.writelines(json_line(text, row) for text, row in zip(texts, rows, strict=True))
     else:
         _write_parquet(target, blocks, iter(texts))
-    os.replace(target, output)
+    return target
 
 
 def json_line(text: str, row: NDArray[Any]) -> str:
@@ -164,12 +158,13 @@ def _write_parquet(target: Path, blocks: Iterator[NDArray[Any]], texts: Iterator
     from pyarrow import parquet
 
     writer: Any = None
-    try:
-        for block in blocks:
-            vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
-            table = pa.table({"text": [next(texts) for _ in block], "vector": vectors})
-            writer = writer or parquet.ParquetWriter(target, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    with target.open("wb") as stream:
+        try:
+            for block in blocks:
+                vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
+                table = pa.table({"text": [next(texts) for _ in block], "vector": vectors})
+                writer = writer or parquet.ParquetWriter(stream, table.schema)
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()

@@ -1,8 +1,9 @@
 """Encode a stream of sentences of any length in constant memory, to be continued after a kill.
 
-Lines are taken in windows of fixed size; a window's vectors are appended to a partial file beside the output and
-then recorded as done. Windows start at the same lines in every run, so a continued run gives the same bytes.
-With several processes, process r takes windows r, r + W, r + 2W, ... and the first one puts them together.
+Lines are taken in windows of fixed size; a window's vectors are appended to a partial file beside the output and,
+once they are on the disk, recorded as done with their digest and that of their sentences. A continued run keeps the
+windows that agree with both and encodes the others. Windows start at the same lines in every run, so it gives the
+same bytes. With several processes, process r takes windows r, r + W, r + 2W, ... and the first one puts them together.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ from simcse_cli.encoding.formats import (
     vector_file,
 )
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import check_output, iter_lines, output_error, read_json, write_json
+from simcse_cli.files import atomic_text, check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")
@@ -56,6 +57,11 @@ def windows(items: Iterable[_Item], size: int = WINDOW) -> Iterator[list[_Item]]
         yield window
 
 
+Beside = Callable[[Path, NDArray[Any], Iterable[str]], None]
+"""Gets a folder, all rows and, where they are kept, all sentences before the output appears. Files that it writes in
+the folder come to lie beside the output."""
+
+
 def encode_stream(
     encode: EncodeWithProgress,
     sentences: Iterable[str],
@@ -69,118 +75,255 @@ def encode_stream(
     shard: Shard | None = None,
     window: int = WINDOW,
     total: int | None = None,
+    keep_texts: bool = False,
+    beside: Beside | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write one vector a sentence; row i of the file is sentence i.
 
-    Sentences are read once, in order. ``resume`` continues an unfinished file if there is one, which needs the
-    same sentences and the same ``settings`` (model digest, input digest, ...); ``force`` overwrites a finished or
-    unfinished one. ``total`` is the number of sentences where it is known, for the time left.
+    Sentences are read once, in order; nothing is created before the first of them have their vectors. ``resume``
+    continues an unfinished file if there is one, which needs the same ``settings`` (model digest, pooler, ...): what
+    disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a finished or unfinished one.
+    ``total`` is the number of sentences where it is known, for the time left; ``keep_texts`` gives them to ``beside``
+    in formats too that do not hold them.
 
     Returns:
         Number of rows in the file; 0 on all processes but the first.
 
     Raises:
         OutputError: the output exists, an unfinished one exists, or the disk is full.
-        DataError: the input is empty, or a resumed run differs from the interrupted one.
+        DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
     shard, progress = shard or Shard(), progress or SilentProgress()
-    keeps_texts = vector_file(output) in WITH_TEXT
-    check_output(output, force=force)
+    keep_texts = keep_texts or vector_file(output) in WITH_TEXT
     facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": shard.n_processes}
-    partial = _Partial(output, shard)
-    is_resumed = resume and partial.exists()
-    if partial.exists() and not (resume or force):
-        raise OutputError(
-            f"{partial.rows} is left from an interrupted run",
-            hint="continue it with --resume, or drop it with --force",
-        )
+    partial = _Partial(output, shard, {**(settings or {}), **facts, "texts": keep_texts})
     try:
-        (partial.resume if is_resumed else partial.start)({**(settings or {}), **facts})
-        if partial.state.windows:
-            progress.info(f"continuing {output} after {partial.state.rows:,} sentences")
+        n_rows = _tidy_up(output, shard)
+        if n_rows and resume:
+            progress.info(f"{output} is finished already")
+            return n_rows if shard.rank == 0 else 0
+        check_output(output, force=force)
+        if partial.exists() and not (resume or force):
+            raise OutputError(
+                f"{partial.rows} is left from an interrupted run",
+                hint="continue it with --resume, or drop it with --force",
+            )
+        if resume and partial.exists():
+            partial.resume(progress)
+        else:
+            partial.drop(force=force)
         with progress.task("encoding", total) as task:
             for texts in _open_windows(windows(sentences, window), partial, shard, task):
                 inner = _WindowProgress(task)
                 vectors = quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
-                partial.append(vectors, texts if keeps_texts else [])
+                partial.append(vectors, texts)
         shard.wait()
-        n_rows = _assemble(output, kind, dim, shard.n_processes) if shard.rank == 0 else 0
+        n_rows = 0
+        if shard.rank == 0:
+            n_rows = _assemble(output, kind, dim, shard.n_processes, beside, force=force)
         shard.wait()
     except OSError as error:
         raise output_error(output, error) from error
     return n_rows
 
 
-@dataclass
-class _State:
-    """How far a process got: what it has written of which run, and the digest of the sentences it has read."""
+@dataclass(frozen=True)
+class _Window:
+    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of what was written."""
 
-    settings: dict[str, Any]
-    windows: int = 0
-    rows: int = 0
-    bytes: int = HEADER_BYTES
-    text_bytes: int = 0
-    read: str = ""
+    rows: int
+    bytes: int
+    text_bytes: int
+    read: str
+    written: str
 
 
 class _Partial:
-    """The unfinished output of one process: rows, texts where the format keeps them, and its state."""
+    """The unfinished output of one process: rows, texts where they are kept, and a journal.
 
-    state: _State
+    The journal is JSON Lines: the settings, each finished window and, before the output appears, which file will be it.
+    It is the first of the three that is created and the last that is removed: rows without a journal are not ours.
+    """
 
-    def __init__(self, output: Path, shard: Shard) -> None:
+    def __init__(self, output: Path, shard: Shard, settings: dict[str, Any] | None = None) -> None:
         suffix = "" if shard.n_processes == 1 else f"-{shard.rank}"
         self.rows = output.with_name(f"{output.name}.part{suffix}")
         self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
-        self._record = output.with_name(f"{output.name}.part{suffix}.json")
+        self._journal = output.with_name(f"{output.name}.part{suffix}.json")
+        self.settings = settings or {}
+        self.windows: list[_Window] = []
+        self._finished: dict[str, int] = {}
+        self._is_open = False
 
     def exists(self) -> bool:
-        return self._record.exists()
+        return os.path.lexists(self._journal)
 
     def remove(self) -> None:
-        for path in (self.rows, self.texts, self._record):
+        for path in (self.rows, self.texts, self._journal):
             path.unlink(missing_ok=True)
 
-    def start(self, settings: dict[str, Any]) -> None:
-        self.rows.write_bytes(b"\0" * HEADER_BYTES)
-        self.texts.write_bytes(b"")
-        self.state = _State(settings)
-        self._save()
-
-    def read_state(self) -> None:
-        self.state = _State(**read_json(self._record))
-
-    def resume(self, settings: dict[str, Any]) -> None:
-        """Read the state and cut the files back to it.
+    def drop(self, *, force: bool) -> None:
+        """Make room for a new file.
 
         Raises:
-            DataError: it was made with other settings or from another input.
+            OutputError: there are rows or texts that no journal knows, and ``force`` is off.
         """
-        self.read_state()
-        for key, value in settings.items():
-            if (found := self.state.settings.get(key)) != value:
+        for path in (self.rows, self.texts):
+            if not self.exists():
+                check_output(path, force=force)
+        self.remove()
+
+    def open(self) -> None:
+        """Create what is not there yet."""
+        if not self.exists():
+            self._write_journal()
+        for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                if os.fstat(descriptor).st_size < size:
+                    os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+        self._is_open = True
+
+    def read_journal(self) -> None:
+        """Read settings and windows up to a line that a kill cut short.
+
+        Raises:
+            DataError: not even the settings can be read.
+        """
+        lines = self._journal.read_bytes().splitlines()
+        try:
+            self.settings = json.loads(lines[0])["settings"]
+            for line in lines[1:]:
+                facts = json.loads(line)
+                if "finished" in facts:
+                    self._finished = facts["finished"]
+                else:
+                    self.windows.append(_Window(**facts))
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+            if not isinstance(self.settings, dict) or not self.settings:
                 raise DataError(
-                    f"{self._record}: the unfinished file has {key} {found!r}, now it is {value!r}",
+                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
+                ) from error
+
+    def finished_rows(self, output: Path) -> int:
+        """Return the number of rows of the output if it is the file that was finished last, else 0."""
+        if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
+            return 0
+        return self._finished["rows"]
+
+    def resume(self, progress: Progress) -> None:
+        """Read the journal and keep the windows before the first that was damaged.
+
+        Raises:
+            DataError: it was made with other settings.
+        """
+        wanted, self.settings = self.settings, {}
+        self.read_journal()
+        for key, value in wanted.items():
+            if (found := self.settings.get(key)) != value:
+                raise DataError(
+                    f"{self._journal}: the unfinished file has {key} {found!r}, now it is {value!r}",
                     hint="repeat the command that was interrupted, or start again with --force",
                 )
-        os.truncate(self.rows, self.state.bytes)
-        os.truncate(self.texts, self.state.text_bytes)
+        self.settings = wanted
+        n_recorded = len(self.windows)
+        self.open()
+        self.keep(self._count_intact())
+        if len(self.windows) < n_recorded:
+            progress.warn(
+                f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
+            )
+        if self.windows:
+            progress.info(
+                f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
+            )
+
+    def _count_intact(self) -> int:
+        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
+            rows.seek(HEADER_BYTES)
+            for number, window in enumerate(self.windows):
+                digest = hashlib.sha256(rows.read(window.bytes))
+                digest.update(texts.read(window.text_bytes))
+                if digest.hexdigest() != window.written:
+                    return number
+        return len(self.windows)
+
+    def keep(self, n_windows: int) -> None:
+        """Cut the files back to the first windows."""
+        self.windows = self.windows[:n_windows]
+        self._finished = {}
+        self._write_journal()
+        os.truncate(self.rows, HEADER_BYTES + sum(window.bytes for window in self.windows))
+        os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
 
     def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
-        with self.rows.open("ab") as stream:
-            stream.write(np.ascontiguousarray(rows).tobytes())
-        with self.texts.open("a", encoding="utf-8", newline="\n") as lines:
-            lines.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
-        self.state.windows += 1
-        self.state.rows += len(rows)
-        self.state.bytes = self.rows.stat().st_size
-        self.state.text_bytes = self.texts.stat().st_size
-        self._save()
+        if not self._is_open:
+            self.open()
+        row_bytes, text_bytes = np.ascontiguousarray(rows).tobytes(), b""
+        if self.settings["texts"]:
+            text_bytes = "".join(json.dumps(text) + "\n" for text in texts).encode()
+        _append(self.rows, row_bytes)
+        if text_bytes:
+            _append(self.texts, text_bytes)
+        written = hashlib.sha256(row_bytes + text_bytes).hexdigest()
+        window = _Window(len(rows), len(row_bytes), len(text_bytes), _digest(texts), written)
+        self._record(asdict(window))
+        self.windows.append(window)
 
-    def _save(self) -> None:
-        write_json(self._record, asdict(self.state))
+    def finish(self, complete: Path, n_rows: int) -> None:
+        """Record which file becomes the output."""
+        self._record({"finished": _identity(complete) | {"rows": n_rows}})
+
+    def _record(self, facts: dict[str, Any]) -> None:
+        _append(self._journal, json.dumps(facts).encode() + b"\n")
+
+    def _write_journal(self) -> None:
+        with atomic_text(self._journal, force=True) as stream:
+            for facts in ({"settings": self.settings}, *map(asdict, self.windows)):
+                stream.write(json.dumps(facts) + "\n")
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append to a file that is no link, and return when the data are on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)
+
+
+def _identity(path: Path) -> dict[str, int]:
+    """Return what a file keeps when it is renamed."""
+    found = path.stat()
+    return {"inode": found.st_ino, "bytes": found.st_size}
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_unfinished(output: Path) -> bool:
+    """Say whether there is a partial file for ``resume`` to continue."""
+    return any(_Partial(output, Shard(0, n_processes)).exists() for n_processes in (1, 2))
+
+
+def _tidy_up(output: Path, shard: Shard) -> int:
+    """Remove what lies beside an output that was killed when it was there already, and return its rows, else 0."""
+    partials = [_Partial(output, Shard(rank, shard.n_processes)) for rank in range(shard.n_processes)]
+    n_rows = 0
+    if partials[0].exists():
+        with suppress(DataError):
+            partials[0].read_journal()
+            n_rows = partials[0].finished_rows(output)
+    shard.wait()
+    if n_rows and shard.rank == 0:
+        for partial in reversed(partials):
+            partial.remove()
+    return n_rows
 
 
 class _WindowProgress(SilentProgress):
@@ -206,63 +349,78 @@ class _WindowProgress(SilentProgress):
 def _open_windows(
     every: Iterable[list[str]], partial: _Partial, shard: Shard, task: ProgressTask
 ) -> Iterator[list[str]]:
-    """Yield the windows of this process that are not encoded yet.
+    """Yield the windows of this process that are not encoded yet, or were with other sentences.
 
     Raises:
-        DataError: the input is empty, or those encoded already differ from the input's.
+        DataError: the input is empty.
     """
-    read = hashlib.sha256()
-    n_done, n_sentences = partial.state.windows, 0
+    number = -1
     for number, texts in enumerate(every):
-        n_sentences += len(texts)
         own_number, rank = divmod(number, shard.n_processes)
         if rank == shard.rank:
-            for text in texts:
-                read.update(text.encode("utf-8", "surrogatepass") + b"\n")
-            if own_number >= n_done:
-                partial.state.read = read.hexdigest()
+            is_recorded = own_number < len(partial.windows)
+            if is_recorded and partial.windows[own_number].read != _digest(texts):
+                partial.keep(own_number)
+                is_recorded = False
+            if not is_recorded:
                 yield texts
                 continue
-            if own_number == n_done - 1 and read.hexdigest() != partial.state.read:
-                raise DataError(
-                    f"the first {n_sentences:,} sentences differ from those of the interrupted run",
-                    hint="give the same input, or start again with --force",
-                )
         task.advance(len(texts))
-    if n_sentences == 0:
-        partial.remove()
+    if number < 0:
         raise DataError("the input holds no line", hint="give a file with one sentence a line")
+    n_own = len(range(shard.rank, number + 1, shard.n_processes))
+    if n_own < len(partial.windows):
+        partial.keep(n_own)
+    partial.open()
 
 
-def _assemble(output: Path, kind: VectorType, dim: int, n_processes: int) -> int:
+def _assemble(
+    output: Path, kind: VectorType, dim: int, n_processes: int, beside: Beside | None, *, force: bool
+) -> int:
     """Turn the partial files into the output and return its number of rows."""
     partials = [_Partial(output, Shard(rank, n_processes)) for rank in range(n_processes)]
     for partial in partials:
-        partial.read_state()
+        partial.read_journal()
     dtype, width = STORED[kind], stored_width(kind, dim)
-    n_rows = sum(partial.state.rows for partial in partials)
-    whole = partials[0] if n_processes == 1 else _interleave(output, partials, width * dtype.itemsize)
-    texts = (json.loads(line) for line in iter_lines(whole.texts)) if whole.texts.stat().st_size else ()
-    finish_file(whole.rows, output, vector_file(output), dtype, (n_rows, width), texts)
-    for partial in (*partials, whole):
+    shape = (sum(window.rows for partial in partials for window in partial.windows), width)
+    with own_folder(output) as folder:
+        raw, texts = partials[0].rows, partials[0].texts
+        if n_processes > 1:
+            raw, texts = _interleave(folder, partials)
+        if beside is not None:
+            rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
+            beside(folder, rows, _read_texts(texts))
+            del rows
+        complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts))
+        for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:
+            path.unlink()
+        sync(complete)
+        check_output(output, force=force)
+        partials[0].finish(complete, shape[0])
+        publish(complete, output, folder)
+    for partial in reversed(partials):  # the first one knows that the output is complete
         partial.remove()
-    return n_rows
+    return shape[0]
 
 
-def _interleave(output: Path, partials: list[_Partial], row_bytes: int) -> _Partial:
-    """Join the windows of all processes in the order of the input."""
-    joined = _Partial(output, Shard())
-    window = partials[0].state.settings["window"]
+def _read_texts(path: Path) -> Iterator[str]:
+    with path.open("rb") as lines:
+        yield from map(json.loads, lines)
+
+
+def _interleave(folder: Path, partials: list[_Partial]) -> tuple[Path, Path]:
+    """Join the windows of all processes in the order of the input; return the files of rows and of texts."""
+    raw, texts = folder / "rows", folder / "texts"
     with ExitStack() as stack:
         streams = [stack.enter_context(partial.rows.open("rb")) for partial in partials]
         text_streams = [stack.enter_context(partial.texts.open("rb")) for partial in partials]
-        rows = stack.enter_context(joined.rows.open("wb"))
-        texts = stack.enter_context(joined.texts.open("wb"))
-        rows.write(b"\0" * HEADER_BYTES)
+        all_rows, all_texts = (stack.enter_context(path.open("xb")) for path in (raw, texts))
+        all_rows.write(b"\0" * HEADER_BYTES)
         for stream in streams:
             stream.seek(HEADER_BYTES)
-        for number in range(sum(partial.state.windows for partial in partials)):
-            rank = number % len(partials)
-            rows.write(streams[rank].read(window * row_bytes))
-            texts.writelines(itertools.islice(text_streams[rank], window))
-    return joined
+        for number in range(sum(len(partial.windows) for partial in partials)):
+            own_number, rank = divmod(number, len(partials))
+            window = partials[rank].windows[own_number]
+            all_rows.write(streams[rank].read(window.bytes))
+            all_texts.write(text_streams[rank].read(window.text_bytes))
+    return raw, texts
