@@ -129,7 +129,9 @@ class TrainConfig:
         DropoutMode.INDEPENDENT, "Dropout masks of the two views.", group=_METHOD
     )
     augment: str | None = setting(
-        None, "Augment positives on the fly, METHOD:RATE, such as delete:0.1.", group=_METHOD
+        None,
+        "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
+        group=_METHOD,
     )
     gather: Gather = setting(
         Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).", group=_METHOD

@@ -4,7 +4,8 @@ import pytest
 
 from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentCounts, AugmentJob, number_lines, write_pairs
-from simcse_cli.augment.augmentations import make_augmenter, sentence_key
+from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
+from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.choices import Augmentation
 from simcse_cli.progress import SilentProgress
 
@@ -66,7 +67,8 @@ def test_write_pairs_does_not_depend_on_seedless_state_or_chunks(small_chunks: N
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_write_pairs_is_the_same_for_any_number_of_workers(small_chunks: None, workers: int) -> None:
-    job = AugmentJob(DELETE, seed=5, copies=2, both_sides=True)
+    combined = word_augmenter(AugmentOptions(method="crop:0.2+delete:0.3+delete-one"))
+    job = AugmentJob(combined, seed=5, copies=2, both_sides=True)
     assert pairs_of(job, LINES, workers=workers) == pairs_of(job, LINES)
 
 

@@ -9,9 +9,11 @@ from simcse_cli.augment.augmentations import (
     check_rate,
     make_augmenter,
     parse_augmentation,
+    parse_steps,
     sentence_key,
-    split_model,
+    word_augmenter,
 )
+from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import split_graphemes
 from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.errors import ConfigError, DataError
@@ -136,16 +138,53 @@ def test_make_augmenter_has_no_mlm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "split"),
+    ("text", "parsed"),
     [
-        ("mlm:0.15:bert-base", ("mlm:0.15", "bert-base")),
-        ("mlm:0.15:D:/bert", ("mlm:0.15", "D:/bert")),
-        ("delete:0.1", ("delete:0.1", None)),
-        ("delete-one", ("delete-one", None)),
+        ("crop", [("crop", 0.1, None, None)]),
+        ("crop:0.2+mlm:0.15", [("crop", 0.2, None, None), ("mlm", 0.15, None, None)]),
+        ("MLM:0.3:/a+b/c:d + delete-one", [("mlm", 0.3, "/a+b/c:d", None), ("delete-one", None, None, None)]),
+        ("shuffle::tiny", [("shuffle", 0.1, "tiny", None)]),
+        ("synonym::wn+eda:0.2:wn", [("synonym", None, None, Path("wn")), ("eda", 0.2, None, Path("wn"))]),
     ],
 )
-def test_split_model_takes_off_the_third_part(text: str, split: tuple[str, str | None]) -> None:
-    assert split_model(text) == split
+def test_parse_steps_reads_methods_rates_and_resources(text: str, parsed: list[tuple[object, ...]]) -> None:
+    steps = parse_steps(AugmentOptions(method=text))
+    assert [(step.method, step.rate, step.model, step.wordnet_dir) for step in steps] == parsed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (AugmentOptions(method="crop+delete", rate=0.2), "rates stand behind the methods"),
+        (AugmentOptions(method="crop:0.1", rate=0.2), "rates stand behind the methods"),
+        (AugmentOptions(method="crop+paint"), "unknown augmentation 'paint'"),
+        (AugmentOptions(method="crop:0.1:bert-base"), "only mlm and shuffle take a model"),
+        (AugmentOptions(method="crop+delete", model="bert-base"), "--model is for mlm"),
+        (AugmentOptions(method="crop+synonym", unit=TextUnit.CHAR), "synonym works on whole words"),
+    ],
+)
+def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_steps(options)
+    assert caught.value.hint
+
+
+def test_combination_applies_its_steps_in_turn_with_randomness_of_their_own() -> None:
+    text = " ".join(map(str, range(40)))
+    combined = word_augmenter(AugmentOptions(method="crop:0.5+delete:0.5"))
+    crop, delete = make_augmenter(Augmentation.CROP, 0.5), make_augmenter(Augmentation.DELETE, 0.5)
+    keys = [sentence_key(seed=3, line=line) for line in range(200)]
+    results = combined.many([text] * 200, keys)
+    assert [crop(text, key).split() for key in keys] == [
+        [str(n) for n in range(first, first + 20)]
+        for first in (int(crop(text, key).split()[0]) for key in keys)
+    ]
+    for key, result in zip(keys, results, strict=True):
+        cropped = crop(text, key).split()
+        assert set(result.split()) <= set(cropped)
+        assert len(result.split()) == 10
+    # The second step must not repeat the draws of the first.
+    assert sum(a == delete(crop(text, key), key) for a, key in zip(results, keys, strict=True)) < 3
 
 
 def test_make_augmenter_needs_a_wordnet(tmp_path: Path) -> None:

@@ -100,6 +100,27 @@ def test_augment_mlm_fills_with_the_model_given(
         changed = [a != b for a, b in zip(anchor.split(), positive.split(), strict=True)]
         assert sum(changed) == max(1, round(0.15 * len(changed)))
 
+    crop = make_augmenter(Augmentation.CROP, 0.5)
+    for workers in (1, 3):
+        arguments = (
+            "--method",
+            f"crop:0.5+mlm:0.15:{tiny_model_dir}",
+            "--device",
+            "cpu",
+            "--workers",
+            workers,
+        )
+        result = invoke("augment", corpus, *arguments, "-o", tmp_path / f"both-{workers}.csv")
+        assert result.exit_code == 0, result.stderr
+    combined = rows_of((tmp_path / "both-1.csv").read_text())
+    assert (tmp_path / "both-3.csv").read_text() == (tmp_path / "both-1.csv").read_text()
+    for line, (anchor, positive) in enumerate(combined, start=1):
+        cropped = crop(anchor, sentence_key(42, line)).split()
+        changed = [a != b for a, b in zip(cropped, positive.split(), strict=True)]
+        assert sum(changed) == max(1, round(0.15 * len(cropped)))
+    record = json.loads((tmp_path / "both-1.csv.manifest.json").read_text())
+    assert record["settings"]["method"].startswith("crop:0.5+mlm:0.15:")
+
 
 def test_augment_shuffle_moves_subwords_of_a_model(invoke: Callable[..., Any], tiny_model_dir: Path) -> None:
     arguments = ("--method", "shuffle", "--rate", "1", "--model", tiny_model_dir, "-o", "-")

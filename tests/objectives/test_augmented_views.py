@@ -6,7 +6,7 @@ import torch
 from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from simcse_cli.augment.augmentations import Augmenter, TokenShuffle, make_augmenter
+from simcse_cli.augment.augmentations import Augmenter, CombinedAugmenter, TokenShuffle, make_augmenter
 from simcse_cli.augment.language_model import MlmFiller
 from simcse_cli.choices import Augmentation, Device
 from simcse_cli.errors import ConfigError
@@ -78,5 +78,13 @@ def test_build_augment_loads_the_masked_lm_named_after_the_rate(tiny_model_dir: 
 
 
 def test_build_augment_refuses_a_model_elsewhere() -> None:
-    with pytest.raises(ConfigError, match="only mlm takes a model"):
+    with pytest.raises(ConfigError, match="only mlm and shuffle take a model"):
         build_augment("delete:0.1:bert-base")
+
+
+def test_build_augment_combines_methods_on_text_and_keeps_shuffle_apart() -> None:
+    combined = build_augment("crop:0.5+delete-one")
+    assert isinstance(combined, CombinedAugmenter)
+    assert [len(text.split()) for text in combined.many(["a b c d e f"] * 5, range(5))] == [2] * 5
+    with pytest.raises(ConfigError, match="stands alone"):
+        build_augment("crop:0.5+shuffle:0.2")

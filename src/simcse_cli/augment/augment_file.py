@@ -11,7 +11,7 @@ from itertools import chain, count, islice
 from multiprocessing import get_context
 from pathlib import Path
 
-from simcse_cli.augment.augmentations import TextAugmenter, check_rate, sentence_key
+from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentence_key
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
@@ -50,11 +50,11 @@ def augment_file(
     ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
 
     Raises:
-        ConfigError: the rate is not one that the method takes.
+        ConfigError: the method is unknown, or the rate is not one that it takes.
         DataError: the input is unreadable or blank.
         OutputError: the output exists (without ``force``) or cannot be written.
     """
-    output, rate = options.output, check_rate(options.method, options.rate)
+    output, steps = options.output, parse_steps(options)
     if output is not None:
         output_format(output, COLUMNS)
         if str(output) != STDIO:
@@ -68,7 +68,8 @@ def augment_file(
     if output is None:
         return
     # A language model computes on all cores already.
-    workers = 1 if options.method is Augmentation.MLM else options.workers or _available_cores()
+    has_mlm = any(step.method == Augmentation.MLM for step in steps)
+    workers = 1 if has_mlm else options.workers or _available_cores()
     with open_rows(output, COLUMNS, force=options.force) as write:
         counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
         if not counts.n_rows:
@@ -82,8 +83,8 @@ def augment_file(
         folder=output.parent,
         outputs=[(output, counts.n_rows)],
         settings={
-            "method": options.method,
-            "rate": rate,
+            "method": options.method if len(steps) > 1 else steps[0].method,
+            "rate": None if len(steps) > 1 else steps[0].rate,
             "sides": options.sides,
             "copies": options.copies,
             "unit": options.unit,

@@ -4,8 +4,9 @@
 """
 
 import random
+import re
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,6 +47,9 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 """The methods that work on characters as well as on words."""
 
 DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
+_JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$))")
+"""Between methods; a plus sign in the name of a folder joins nothing."""
+_STEP_BITS = 192  # above those of every key, so that the steps of a combination share none
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
@@ -91,21 +95,15 @@ def check_unit(method: Augmentation, unit: TextUnit) -> None:
         )
 
 
-def split_model(text: str) -> tuple[str, str | None]:
-    """Return ``METHOD:RATE`` and the model of ``METHOD:RATE:MODEL``, None where it names none."""
-    method, *rest = text.split(":", 2)
-    return ":".join([method, *rest[:1]]), rest[1] if len(rest) > 1 else None
-
-
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     """Return method and rate of ``METHOD:RATE`` or ``METHOD``, or raise ConfigError."""
-    name, colon, number = text.partition(":")
+    name, _, number = text.partition(":")
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
         known = ", ".join(Augmentation)
         raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
-    if not colon:
+    if not number:
         return method, check_rate(method, None)
     try:
         rate = float(number)
@@ -114,6 +112,49 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
             f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
         ) from None
     return method, check_rate(method, rate)
+
+
+def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
+    """Return ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, as options of one method each, in the order of their use.
+
+    ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle`` moves, or the WordNet
+    folder of ``synonym`` and ``eda``. A single method may have its rate from ``options.rate`` instead.
+
+    Raises:
+        ConfigError: an unknown method, or a rate, a unit or a resource that a method does not take.
+    """
+    parts = _JOINT.split(options.method)
+    if options.rate is not None and (len(parts) > 1 or ":" in options.method):
+        raise ConfigError(
+            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
+            hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
+        )
+    steps = [_parse_step(part, options) for part in parts]
+    if options.model is not None and not any(step.model for step in steps):
+        raise ConfigError(
+            f"--model is for mlm and for shuffle by sub-words, found --method {options.method} --unit {options.unit}",
+            hint="leave --model out",
+        )
+    return steps
+
+
+def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
+    name, *rest = text.split(":", 2)
+    plain, resource = ":".join([name, *rest[:1]]), rest[1] if len(rest) > 1 else None
+    method, rate = parse_augmentation(plain)
+    check_unit(method, options.unit)
+    rate = rate if options.rate is None else check_rate(method, options.rate)
+    step = replace(options, method=method, rate=rate, model=None)
+    if method in (Augmentation.SYNONYM, Augmentation.EDA):
+        return replace(step, wordnet_dir=Path(resource)) if resource else step
+    if method is Augmentation.MLM or (method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD):
+        return replace(step, model=resource or options.model)
+    if resource:
+        raise ConfigError(
+            f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
+            hint=f"write {plain}",
+        )
+    return step
 
 
 class TextAugmenter(Protocol):
@@ -136,6 +177,18 @@ class Augmenter:
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         return [self(text, key) for text, key in zip(texts, keys, strict=True)]
+
+
+@dataclass(frozen=True)
+class CombinedAugmenter:
+    """Applies augmenters one after the other, each with randomness of its own; the first has that of the text's key."""
+
+    steps: Sequence[TextAugmenter]
+
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        for number, step in enumerate(self.steps):
+            texts = step.many(texts, [key + (number << _STEP_BITS) for key in keys])
+        return list(texts)
 
 
 @dataclass(frozen=True)
@@ -179,8 +232,21 @@ def make_augmenter(
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
 
+def build_augmenter(
+    options: AugmentOptions, build_step: Callable[[AugmentOptions], TextAugmenter]
+) -> TextAugmenter:
+    """Return the augmenter of ``options.method``, each of its steps built from options of its own."""
+    steps = [build_step(step) for step in parse_steps(options)]
+    return steps[0] if len(steps) == 1 else CombinedAugmenter(steps)
+
+
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    return make_augmenter(options.method, options.rate, unit=options.unit, wordnet_dir=options.wordnet_dir)
+    """Return what changes texts without a language model."""
+    return build_augmenter(options, word_step)
+
+
+def word_step(step: AugmentOptions) -> Augmenter:
+    return make_augmenter(Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir)
 
 
 def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit) -> str:

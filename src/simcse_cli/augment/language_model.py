@@ -18,13 +18,19 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from simcse_cli.augment.augmentations import DEFAULT_MLM, Augmenter, TextAugmenter, check_rate, check_unit
+from simcse_cli.augment.augmentations import (
+    DEFAULT_MLM,
+    Augmenter,
+    TextAugmenter,
+    build_augmenter,
+    word_step,
+)
 from simcse_cli.augment.operators import n_chosen, shuffle
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuation, split_words
-from simcse_cli.choices import Augmentation, TextUnit
+from simcse_cli.choices import Augmentation
 from simcse_cli.devices import resolve_device
-from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.errors import CheckpointError
 from simcse_cli.models.pretrained import load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 
@@ -39,19 +45,17 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
 def model_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return what fills in words by a masked language model, or shuffles the sub-words of its tokenizer."""
-    method, unit = options.method, options.unit
-    check_unit(method, unit)
-    rate = check_rate(method, options.rate) or 0.0
-    if method is Augmentation.MLM:
-        folder = resolve_model(options.model or DEFAULT_MLM)
-        return load_mlm_filler(folder, rate=rate, device=resolve_device(options.device))
-    if method is not Augmentation.SHUFFLE or unit is not TextUnit.WORD or options.model is None:
-        raise ConfigError(
-            f"--model is for mlm and for shuffle by sub-words, found --method {method} --unit {unit}",
-            hint="leave --model out",
-        )
-    return make_subword_shuffler(resolve_model(options.model), rate)
+    """Return what changes texts, where one of its steps may need a language model or its tokenizer."""
+    return build_augmenter(options, _model_step)
+
+
+def _model_step(step: AugmentOptions) -> TextAugmenter:
+    if step.method == Augmentation.MLM:
+        folder = resolve_model(step.model or DEFAULT_MLM)
+        return load_mlm_filler(folder, rate=step.rate or 0.0, device=resolve_device(step.device))
+    if step.model is not None:
+        return make_subword_shuffler(resolve_model(step.model), step.rate or 0.0)
+    return word_step(step)
 
 
 WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation after

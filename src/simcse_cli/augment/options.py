@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Augmentation, Device, Sides, TextUnit
+from simcse_cli.choices import Device, Sides, TextUnit
 from simcse_cli.settings import setting
 
 
@@ -11,7 +11,12 @@ from simcse_cli.settings import setting
 class AugmentOptions:
     """Which augmentation, what is made of each sentence, and where it is written."""
 
-    method: Augmentation = setting(..., "What is done to a sentence.")
+    method: str = setting(
+        ...,
+        "What is done to a sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "
+        "several in turn as crop:0.1+mlm:0.15.",
+        metavar="METHOD[:RATE][+...]",
+    )
     output: Path | None = setting(None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o")
     rate: float | None = setting(
         None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
@@ -29,3 +34,9 @@ class AugmentOptions:
     preview: int = setting(0, "Show what changes in the first N sentences.", min=0)
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a language model or its tokenizer is at work."""
+        parts = self.method.lower().split("+")
+        return self.model is not None or any(part.count(":") > 1 or "mlm" in part for part in parts)

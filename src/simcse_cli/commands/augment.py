@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.choices import Augmentation
 from simcse_cli.commands.options import takes
 from simcse_cli.console import get_console
 from simcse_cli.files import STDIO
@@ -36,7 +35,7 @@ def augment_command(
         raise typer.BadParameter("give a file with -o, or --preview N to only look", param_hint="--output")
     from simcse_cli.augment.augment_file import augment_file
 
-    if options.method is Augmentation.MLM or options.model is not None:
+    if options.needs_model:
         from simcse_cli.augment.language_model import model_augmenter as make_augmenter
     else:
         from simcse_cli.augment.augmentations import word_augmenter as make_augmenter

@@ -6,26 +6,17 @@ from typing import Any
 
 import torch
 
-from simcse_cli.augment.augmentations import (
-    DEFAULT_MLM,
-    DEFAULT_RATES,
-    TextAugmenter,
-    TokenShuffle,
-    make_augmenter,
-    parse_augmentation,
-    split_model,
-)
-from simcse_cli.augment.language_model import load_mlm_filler
+from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
+from simcse_cli.augment.language_model import model_augmenter
+from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
-from simcse_cli.devices import resolve_device
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.poolers import POOLERS, without_head
-from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.progress import Progress
@@ -69,20 +60,22 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
-    """Return the augmenter of ``METHOD:RATE``, or None; ``shuffle`` acts on sub-words, the rest on text.
+    """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
-    ``mlm:RATE:MODEL`` names the masked language model that fills in words, on ``device``.
+    ``shuffle`` acts on sub-words and stands alone, the rest acts on text.
     """
     if text is None:
         return None
-    text, model = split_model(text)
-    method, rate = parse_augmentation(text)
-    share = DEFAULT_RATES.get(method, 0.0) if rate is None else rate
-    if method is Augmentation.MLM:
-        return load_mlm_filler(resolve_model(model or DEFAULT_MLM), rate=share, device=resolve_device(device))
-    if model is not None:
-        raise ConfigError(f"--augment {text}:{model}: only mlm takes a model", hint=f"write --augment {text}")
-    return TokenShuffle(share) if method is Augmentation.SHUFFLE else make_augmenter(method, rate)
+    options = AugmentOptions(method=text, device=device)
+    steps = parse_steps(options)
+    if all(step.method != Augmentation.SHUFFLE for step in steps):
+        return model_augmenter(options)
+    if len(steps) > 1 or steps[0].model is not None:
+        raise ConfigError(
+            f"--augment {text}: shuffle moves the sub-words of the encoder's own tokenizer and stands alone",
+            hint="write --augment shuffle:0.2, or combine it with others by `simcse augment`",
+        )
+    return TokenShuffle(steps[0].rate or 0.0)
 
 
 READERS: dict[DataKind, Callable[[str], Any]] = {
