@@ -3,8 +3,8 @@
 #   SIMCSE_DATA  folder with senteval/, wiki/ and nli/ (some recipes name more); required
 #   SCALE        full: encoder, data and settings of the paper, for a GPU (default)
 #                small: the packaged MiniLM and short runs, on a CPU
-#   OUT          folder for runs and results (default: runs); a finished run in it is kept
-#   SEEDS        seeds of every run, such as 1,2,3 (default: 42)
+#   OUT          folder for runs and results (default: runs); what is complete in it is kept, the rest goes on
+#   SEEDS        seeds of every run, such as 1,2,3 (default: 42); several give mean and deviation
 #   MODEL, STEPS, DEV_FILE  encoder, steps of a small run (default: 100), dev pairs
 #   PRECISION    arithmetic of a small run (default: auto, bfloat16 where the processor has it)
 # shellcheck shell=bash disable=SC2034
@@ -43,13 +43,14 @@ case $SCALE in
 esac
 mkdir -p "$OUT"
 
-# train NAME OPTION...: one run (or one per seed) in $OUT/NAME, unless it is finished
+# train NAME OPTION...: one run (or one per seed) in $OUT/NAME; what is there already goes on, or is kept if complete
 train() {
-  local run=$OUT/$1
-  shift
-  if ! grep -qs '"status": "\(finished\|stopped-early\)"' "$run/run.json"; then
-    simcse train --model "$MODEL" --dev-file "$DEV_FILE" "$SEED_OPTION" "$SEEDS" "$@" -o "$run"
-  fi
+  simcse train --model "$MODEL" --dev-file "$DEV_FILE" "$SEED_OPTION" "$SEEDS" "${@:2}" -o "$OUT/$1" --resume
+}
+
+# sweep NAME PLAN OPTION...: the trials of a sweep in $OUT/NAME, kept and continued in the same way
+sweep() {
+  train "$1" --sweep "$2" "${@:3}"
 }
 
 # triplets FILE OPTION...: training file from the NLI corpora, unless it is there

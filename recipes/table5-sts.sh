@@ -7,7 +7,7 @@ source "$(dirname "$0")/common.sh"
 
 sts() { # NAME OPTION...: score a system, keeping every pair for the paired tests
   [ -s "$OUT/$1.json" ] || simcse eval sts --data-dir "$SIMCSE_DATA" --ci --save-scores "$OUT/$1.pairs.jsonl" \
-    -o "$OUT/$1.json" "${@:2}"
+    -o "$OUT/$1.json" --force "${@:2}"
 }
 
 row() { # NAME ROW GROUP: a system next to its published row

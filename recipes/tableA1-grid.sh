@@ -3,14 +3,13 @@
 source "$(dirname "$0")/common.sh"
 
 if [ "$SCALE" = full ]; then
-  simcse train --sweep simcse-grid --model "$MODEL" --train-file "$WIKI" --dev-file "$DEV_FILE" -o "$OUT/unsup"
+  sweep unsup simcse-grid --train-file "$WIKI"
 else
   cat > "$OUT/grid.yaml" <<'YAML'
 settings: {objective: simcse-unsup}
 grid: {batch_size: [32, 64], lr: [1.0e-5, 5.0e-5]}
 YAML
-  simcse train --sweep "$OUT/grid.yaml" --model "$MODEL" --train-file "$WIKI" --dev-file "$DEV_FILE" "${LENGTH[@]}" \
-    -o "$OUT/unsup"
+  sweep unsup "$OUT/grid.yaml" --train-file "$WIKI" "${LENGTH[@]}"
 fi
 simcse compare --show simcse.A.1
 simcse compare "$OUT/unsup" --against simcse.3 --row "p=0.1"

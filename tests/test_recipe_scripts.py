@@ -1,4 +1,4 @@
-"""The shell recipes: each runs through with a recording stand-in for `simcse`, and all its calls are valid."""
+"""The shell recipes: each runs through with a stand-in for `simcse`, restarts after every call, and all are valid."""
 
 import os
 import subprocess
@@ -12,33 +12,92 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SCRIPTS = sorted(
     path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh")
 )
-RECORDER = """#!/bin/sh
-{ printf '%s\\037' "$@"; echo; } >> "$CALLS"
+SCRIPTS += ["figure2.sh"]
+# Stands in for `simcse`, without starting a process for each call. As the real one it refuses to overwrite without
+# --force, goes on with training under --resume only, and needs every file below OUT that it reads. With FAILURES each
+# call fails the first time it is made, in the middle of its work.
+STAND_IN = """
+declare -A failed_before=()
+if [ -n "${FAILURES:-}" ]; then
+  while IFS= read -r line; do failed_before[$line]=1; done < "$FAILURES"
+fi
+simcse() {
+  local arguments=("$@") call out= scores= seeds= again= i value
+  printf -v call '%s\037' "$@"
+  echo "$call" >> "$CALLS"
+  for ((i = 0; i < $#; i++)); do
+    value=${arguments[i + 1]:-}
+    case ${arguments[i]} in
+      -o | --output) out=$value; i=$((i + 1)) ;;
+      --save-scores) scores=$value; i=$((i + 1)) ;;
+      --plot | --html) i=$((i + 1)) ;;
+      --seeds) seeds=$value ;;
+      --resume | --force) again=yes ;;
+      "$OUT"/* | *="$OUT"/*)
+        value=${arguments[i]#*=}
+        [ -f "$value" ] || [ -e "$value/run.json" ] || [ -e "$value/seeds.json" ] ||
+          { echo "$value is not complete" >&2; return 1; } ;;
+    esac
+  done
+  for value in "$out" "$scores"; do
+    if [ -e "$value" ] && [ -z "$again" ]; then echo "$value exists already" >&2; return 1; fi
+  done
+  if [ "$1" = train ] && [ ! -d "$out" ]; then mkdir -p "$out"; fi
+  [ -z "$scores" ] || echo scores > "$scores"
+  if [ -n "${FAILURES:-}" ] && [ -z "${failed_before[$call]:-}" ]; then
+    echo "$call" >> "$FAILURES"
+    echo "failing" >&2
+    return 1
+  fi
+  if [ "$1" = train ]; then
+    value=${seeds:+seeds}
+    echo complete > "$out/${value:-run}.json"
+  elif [ -n "$out" ]; then
+    echo result > "$out"
+  fi
+}
 """
 OPTIONAL_SYSTEMS = ("SIMCSE_WORDNET", "MLM_MODEL", "GLOVE", "ANLI_FILE", "QQP_FILE", "PARANMT_FILE", "TRAIN")
+MOST_CALLS = 200
 
 
-def calls_of(script: str, scale: str, folder: Path) -> list[list[str]]:
-    """Return the arguments of every `simcse` call that the script makes."""
-    recorder = folder / "bin" / "simcse"
-    recorder.parent.mkdir()
-    recorder.write_text(RECORDER)
-    recorder.chmod(0o755)
-    (folder / "data" / "flickr30k").mkdir(parents=True)
-    (folder / "data" / "flickr30k" / "captions.tsv").write_text("image_id\tcaption\n1\tA dog.\n")
+def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
+    """Run a script with the stand-in, again and again until no call fails; return the calls, each once."""
+    data, calls, stand_in = folder / "data", folder / "calls", folder / "stand-in.sh"
+    (data / "flickr30k").mkdir(parents=True)
+    (data / "flickr30k" / "captions.tsv").write_text("image_id\tcaption\n1\tA dog.\n")
+    dev_file = data / "sts-dev.csv"
+    dev_file.write_text("\n".join(map(str, range(16))))
+    stand_in.write_text(STAND_IN)
+    failures = folder / "failures"
+    failures.touch()
     environment = {
-        "PATH": f"{recorder.parent}:{os.environ['PATH']}",
-        "CALLS": str(folder / "calls"),
-        "SIMCSE_DATA": str(folder / "data"),
+        "PATH": os.environ["PATH"],
+        "BASH_ENV": str(stand_in),
+        "CALLS": str(calls),
+        "FAILURES": str(failures),
+        "SIMCSE_DATA": str(data),
+        "DEV_FILE": str(dev_file),
         "OUT": str(folder / "runs"),
-        "SCALE": scale,
         **{name: str(folder / name) for name in OPTIONAL_SYSTEMS},
+        **variables,
     }
-    done = subprocess.run(
-        ["bash", RECIPES / script], env=environment, cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [line.split("\037")[:-1] for line in (folder / "calls").read_text().split("\n") if line]
+    for _ in range(MOST_CALLS):
+        calls.write_text("")
+        done = subprocess.run(
+            ["bash", RECIPES / script],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            break
+        assert done.stderr.rstrip().endswith("failing"), done.stderr
+    made = failures.read_text().splitlines()
+    assert set(calls.read_text().splitlines()) <= set(made)
+    return [line.split("\037")[:-1] for line in made]
 
 
 @cache
@@ -56,12 +115,14 @@ def parse(arguments: list[str]) -> dict[str, object]:
     return command.make_context("simcse", rest).params
 
 
-@pytest.mark.parametrize("scale", ["full", "small"])
+@pytest.mark.parametrize(("scale", "seeds"), [("full", "42"), ("small", "1,2")])
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_recipe_calls_are_valid_and_end_in_a_published_table(script: str, scale: str, tmp_path: Path) -> None:
+def test_recipe_restarts_after_every_call_and_all_calls_are_valid(
+    script: str, scale: str, seeds: str, tmp_path: Path
+) -> None:
     from simcse_cli.comparison.published import load_table
 
-    calls = calls_of(script, scale, tmp_path)
+    calls = run_recipe(script, tmp_path, SCALE=scale, SEEDS=seeds)
     for call in calls:
         parameters = parse(call)
         if call[0] == "compare":
@@ -69,6 +130,8 @@ def test_recipe_calls_are_valid_and_end_in_a_published_table(script: str, scale:
             for row in parameters["row"] or ():
                 assert [table.system(row, group=parameters["group"]) for table in tables]
             assert tables or load_table(str(parameters["show"]))
+        elif call[0] == "train":
+            assert (parameters["seeds"] or str(parameters["seed"])) == seeds
     assert calls[-1][0] == "compare"
 
 

@@ -3,8 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from simcse_cli.choices import OutputFormat
@@ -99,6 +100,26 @@ def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
         widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
         widths = [width - (i == widest) for i, width in enumerate(widths)]
     return widths
+
+
+def mean_and_deviation(
+    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
+) -> list[dict[str, Any]]:
+    """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
+
+    Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
+    """
+    first = columns[0].key
+    mean: dict[str, Any] = {first: f"{name} (mean of {len(rows)})"}
+    deviation: dict[str, Any] = {first: "  deviation"}
+    for column in columns[1:]:
+        values: list[Any] = [row.get(column.key) for row in rows]
+        if column.kind in ("text", "count"):
+            mean[column.key] = values[0] if len(set(values)) == 1 else None
+            deviation[column.key] = mean[column.key] if column.kind == "text" else None
+        elif None not in values and len(values) > 1:
+            mean[column.key], deviation[column.key] = fmean(values), stdev(values)
+    return [mean, deviation]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ from simcse_cli.schema import checked
 RUN_FILE = "run.json"
 STATE_PREFIX = "step-"
 """Of the folders in ``checkpoint/``, one for each state."""
+DONE = ("finished", "stopped-early")
+"""Status of a run that has nothing left to do."""
+SEED_PREFIX = "seed-"
+"""Of the runs under one folder, one for each seed."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -92,6 +96,18 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
         if name in record.data:
             checked(record.data[name], kind, f"{path}: data.{name}", hint=hint)
     return record
+
+
+def seed_runs(folder: Path | str) -> dict[int, Path]:
+    """Return the runs of a folder that `simcse train --seeds` made, by seed; none for anything else."""
+    folder = Path(folder)
+    if (folder / "run.json").is_file():
+        return {}
+    found = {path.name.removeprefix(SEED_PREFIX): path for path in folder.glob(f"{SEED_PREFIX}*")}
+    runs = {
+        int(seed): path for seed, path in found.items() if (path / "run.json").is_file() and seed.isdigit()
+    }
+    return dict(sorted(runs.items()))
 
 
 def kept_states(folder: Path) -> list[Path]:

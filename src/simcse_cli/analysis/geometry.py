@@ -20,9 +20,9 @@ from simcse_cli.analysis.plots import (
     new_figure,
     place_labels,
 )
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
+from simcse_cli.analysis.spaces import Space, Vectors, seed_groups, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
-from simcse_cli.analysis.views import View
+from simcse_cli.analysis.views import View, with_seed_means
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
@@ -147,6 +147,7 @@ def describe_geometry(space: Space) -> dict[str, Any]:
         "isotropy": spectrum.isotropy,
         "mean_cosine": mean_cosine(everything),
         "score": space.score,
+        "sts_average": space.average,
     }
 
 
@@ -154,11 +155,16 @@ def describe_geometry(space: Space) -> dict[str, Any]:
 def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Figure:
     """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
 
-    Source: Gao et al. 2021, Figure 3. Points are coloured by score (a fraction), where every model has one.
+    Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a fraction) where every
+    model has one, else by the score on the pairs.
     """
+    has_average = all(model.get("sts_average") is not None for model in models)
+    key, score_label = (
+        ("sts_average", "average STS, Spearman x 100") if has_average else ("score", score_label)
+    )
     figure, (axes,) = new_figure(6.4, 4.6)
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
-    scores = [100 * model["score"] for model in models if model["score"] is not None]
+    scores = [100 * model[key] for model in models if model[key] is not None]
     graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(models) else {}
     spots = axes.scatter(x, y, s=70, edgecolor=INK, linewidth=0.8, zorder=3, **graded)
     if graded:
@@ -173,8 +179,8 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Fi
 def geometry_view(spaces: Sequence[Space]) -> View:
     """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
     data = spaces[0].data
-    score_label = "STS-B test" if data.name == "STS-B" else "Spearman"
-    colour_label = "STS-B test, Spearman x100" if data.name == "STS-B" else "Spearman x100"
+    score_label = {"STS-B": "STS-B test"}.get(data.name, data.name if "STS-B " in data.name else "Spearman")
+    colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
     columns = [
@@ -186,20 +192,25 @@ def geometry_view(spaces: Sequence[Space]) -> View:
         Column("mean_cosine", "mean cosine", "number"),
         Column("score", score_label, "score"),
     ]
+    if any(space.average is not None for space in spaces):
+        columns.append(Column("sts_average", "Avg. STS", "score"))
     n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
     return View(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
         "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
-        caption=f"One point a model, coloured by its correlation with the gold ratings. Data: {data.name}.",
+        caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[
-            Report(
-                f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-                columns,
-                models,
-                [
-                    "Lower alignment and uniformity are better; compare effective rank only between equal widths."
-                ],
+            with_seed_means(
+                Report(
+                    f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
+                    columns,
+                    models,
+                    [
+                        "Lower alignment and uniformity are better; compare effective rank only between equal widths."
+                    ],
+                ),
+                seed_groups(spaces),
             )
         ],
         payload=payload,

@@ -5,20 +5,21 @@ from pathlib import Path
 
 from simcse_cli.choices import SearchBackend
 from simcse_cli.config import DATA_VARIABLE, MODEL_HELP, LoadOptions
+from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
 from simcse_cli.settings import setting
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
 
 @dataclass(frozen=True)
-class SpaceOptions(LoadOptions):
+class SpaceOptions(LoadOptions, FitOptions):
     """Which embedding spaces are measured, and the rated pairs they are measured on."""
 
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
     data_dir: Path | None = setting(
-        None, "SentEval folder; all of its STS-B is used (train, dev, test).", env=DATA_VARIABLE
+        None, "SentEval folder with STS-B, and with NLI pairs for --fit nli.", env=DATA_VARIABLE
     )
     pair_file: Path | None = setting(
         None, "Your own rated pairs instead: a table with sentence1, sentence2 and score."
@@ -27,8 +28,27 @@ class SpaceOptions(LoadOptions):
         None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
     )
     sentences: Path | None = setting(None, "Text file whose line i is the sentence of row i of --embeddings.")
+    split: str = setting("all", "Part of STS-B: train, dev, test or all.")
+    postprocess: list[str] | None = setting(
+        None,
+        POSTPROCESS_HELP
+        + " One for all models, or one for each in their order, none for the vectors as they are.",
+        group=POSTPROCESS_GROUP,
+        metavar="NAME[:N]|FILE|none",
+    )
+    scores: list[Path] | None = None
     raw: bool = False
     center: bool = False
+
+
+@dataclass(frozen=True)
+class GeometryOptions(SpaceOptions):
+    """The same, and results that points are coloured by."""
+
+    scores: list[Path] | None = setting(
+        None,
+        "Results of `simcse eval sts`: colour by the average of the seven tasks, where all models have one.",
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,14 @@ from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
 from simcse_cli.analysis.spaces import Encoder, load_model
-from simcse_cli.analysis.views import View, check_outputs, label_sources
+from simcse_cli.analysis.views import (
+    NamedSource,
+    View,
+    check_outputs,
+    label_sources,
+    name_sources,
+    with_seed_means,
+)
 from simcse_cli.choices import Pooler
 from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
@@ -130,21 +137,21 @@ def open_search(
 ) -> CorpusSearch:
     """Read the corpus, load or build an index over it for each model, and save it where that is asked for."""
     check_outputs(shown, force=force)
-    names = _check(options, shown)
+    sources = _check(options, shown)
     if options.save_index is not None:
-        if len(names) > 1:
+        if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         check_output(options.save_index, force=force)
     corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
     indexes = []
-    for i, name in enumerate(names):
-        model = options.model[i] if options.model else None
+    for i, source in enumerate(sources):
         if options.index:
-            indexes.append(_load_index(options.index[i], model, name, options, progress))
+            model = options.model[i] if options.model else None
+            indexes.append(_load_index(options.index[i], model, source.label, options, progress))
         else:
-            if corpus is None or model is None:
+            if corpus is None:
                 raise UsageError("need the sentences to search, or --index", option="--corpus")
-            encoder = load_model(model, name, options, progress)
+            encoder = load_model(source, options, progress)
             indexes.append((encoder, _build_index(encoder, i, corpus, options)))
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
@@ -152,8 +159,8 @@ def open_search(
     return CorpusSearch(options, corpus or Texts.numbered(indexes[0][1].sentences), indexes)
 
 
-def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
-    """Return what the encoders are called: models, vectors and indexes belong together by their order."""
+def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
+    """Return the encoders and what they are called: models, vectors and indexes belong together by their order."""
     models, embeddings, indexes = options.model or [], options.embeddings or [], options.index or []
     read_ranks(options.at)
     if shown.plot is not None and options.qrels is None:
@@ -178,7 +185,14 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[str]:
         raise UsageError(
             f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)", option="--index"
         )
-    return label_sources(models or [str(path) for path in indexes], shown.label)
+    if indexes:
+        paths = [str(path) for path in indexes]
+        labels = label_sources(models or paths, shown.label)
+        return [NamedSource(*each) for each in zip(paths, labels, strict=True)]
+    named = name_sources(models, shown.label)
+    if embeddings and len(named) != len(embeddings):
+        raise UsageError("each file goes with one run, such as FOLDER/seed-1", option="--embeddings")
+    return named
 
 
 def _build_index(encoder: Encoder, number: int, corpus: Texts, options: RetrievalOptions) -> SearchIndex:
@@ -208,7 +222,7 @@ def _load_index(
     if options.pooler is None and index.info.get("pooler"):
         pooler = checked(index.info["pooler"], Pooler, f"{path}: pooler")
         options = replace(options, pooler=pooler, force_pooler=True)
-    encoder = load_model(model, label, options, progress)
+    encoder = load_model(NamedSource(model, label), options, progress)
     if index.info.get("digest") not in (None, encoder.digest):
         progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
     return encoder, index
@@ -273,7 +287,7 @@ def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
         series.append(Report("Neighbours", columns, rows))
     if scores:
         table = _score_table(score_rows, ks, depth)
-        tables.append(table)
+        tables.append(with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes}))
         series.append(table)
 
     def hit_rates() -> str:

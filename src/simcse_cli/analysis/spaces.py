@@ -1,68 +1,127 @@
 """Embedding spaces as `analyze` measures them: encoders, the rated pairs they encode, and the vectors."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.views import label_sources
+from simcse_cli.analysis.views import NamedSource, label_sources, name_sources
+from simcse_cli.choices import STS_TASKS
 from simcse_cli.config import LoadOptions
 from simcse_cli.data.readers import Record, find_column, iter_records, resolve_columns
-from simcse_cli.data.senteval import StsSubset, read_sts_task
+from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
-from simcse_cli.evaluation.embedding_cache import Encode
+from simcse_cli.evaluation.embedding_cache import Encode, memoize
+from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postprocess
+from simcse_cli.evaluation.options import EncoderOptions, FitOptions
+from simcse_cli.files import read_json
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.precomputed import PrecomputedVectors
 from simcse_cli.progress import Progress
 from simcse_cli.schema import parse_number
 
 Vectors = NDArray[np.floating[Any]]
+SPLITS = ("train", "dev", "test", "all")
 RATING_NAMES = ("score", "rating", "gold", "similarity", "label")
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model, or a file of vectors, under the name it has in tables; ``pooler`` is None for a file."""
+    """A model, or a file of vectors, under the name it has in tables.
+
+    ``pooler`` is None for a file; ``group`` is the name of the seeds that belong together; ``suffix`` says what is
+    done to the vectors.
+    """
 
     label: str
     source: str
     encode: Encode
     digest: str
     pooler: str | None
+    group: str | None = None
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """What results call the model."""
+        return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
         """Return what a result records about the encoder."""
-        return {"model": self.source, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
+        facts = {"model": self.name, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
+        return facts | ({"group": self.group} if self.group else {})
 
 
-def load_model(model: str, label: str, options: LoadOptions, progress: Progress) -> Encoder:
-    loaded = load_for_encoding(model, options, progress)
+def load_model(named: NamedSource, options: LoadOptions, progress: Progress) -> Encoder:
+    loaded = load_for_encoding(named.path, options, progress)
     encode = partial(loaded.encode, batch_tokens=options.batch_tokens, progress=progress)
-    return Encoder(label, model, encode, loaded.digest, loaded.pooler.value)
+    return Encoder(named.label, named.path, encode, loaded.digest, loaded.pooler.value, named.group)
 
 
 def load_encoders(
-    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
+    options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
 ) -> Iterator[Encoder]:
-    """Yield the models, then the files of vectors, each loaded when its turn comes."""
-    models, files = options.model or [], options.embeddings or []
-    if not models and not files:
+    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
+
+    ``pairs`` are what ``--fit target`` fits on.
+    """
+    sources = [*(options.model or []), *map(str, options.embeddings or [])]
+    if not sources:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
-    if files and options.sentences is None:
+    chosen = _options_of_each(options, sources)
+    plans = [plan_postprocess(each, force=False) for each in chosen]
+    if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
+        raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
+    suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
+    plain = (
+        [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
+    )
+    given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
+    target = list(zip(pairs.left, pairs.right, strict=True))
+    kept: dict[str, OpenEncoder] = {}
+    for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
+        for named in name_sources([str(each.embeddings or each.model)], [label]):
+            opened = kept.get(named.path) or open_encoder(replace(each, model=named.path), progress)
+            if sources.count(named.path) > 1 and named.path not in kept:
+                opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
+            used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=target)
+            pooler = None if each.embeddings else used.pooler
+            yield Encoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
+
+
+def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
+    """Return how each source is opened, as `simcse eval` would open it."""
+    names = options.postprocess or ["none"]
+    if len(names) not in (1, len(sources)):
+        raise UsageError(
+            f"{len(names)} for {len(sources)} models, need one for all or one for each",
+            option="--postprocess",
+        )
+    if options.embeddings and options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
-    names = iter(label_sources([*models, *map(str, files)], labels))
-    for model in models:
-        yield load_model(model, next(names), options, progress)
-    for path in files:
-        assert options.sentences is not None
-        vectors = PrecomputedVectors(path, options.sentences)
-        yield Encoder(next(names), str(path), vectors.encode, vectors.digest, None)
+    shared = {
+        field.name: getattr(options, field.name) for field in (*fields(LoadOptions), *fields(FitOptions))
+    }
+    n_models = len(options.model or [])
+    return [
+        EncoderOptions(
+            **shared | ({"fit": None} if name == "none" and options.postprocess else {}),
+            model=source,
+            embeddings=Path(source) if number >= n_models else None,
+            sentences=options.sentences if number >= n_models else None,
+            postprocess=None if name == "none" else name,
+        )
+        for number, (source, name) in enumerate(
+            zip(sources, names * (len(sources) // len(names)), strict=True)
+        )
+    ]
 
 
 @dataclass(frozen=True)
@@ -75,14 +134,21 @@ class PairSet:
 
 
 def read_pair_set(options: SpaceOptions) -> PairSet:
-    """Return the pairs of a file, or all of STS-B: 8,628 pairs, 17,256 sentences in the full data."""
+    """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
+    if options.split not in SPLITS:
+        raise UsageError(f"{options.split!r}; need one of {', '.join(SPLITS)}", option="--split")
     if options.pair_file is not None:
+        if options.split != "all":
+            raise UsageError("STS-B has parts, --pair-file has none", option="--split")
         pairs = read_rated_file(options.pair_file)
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
-    (whole,) = read_sts_task(options.data_dir, "STSBenchmark", split="all").subsets.values()
-    return PairSet("STS-B", whole, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
+    task = read_sts_task(options.data_dir, "STSBenchmark", split=cast(Split, options.split))
+    (pairs,) = task.subsets.values()
+    if options.split != "all":
+        return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
+    return PairSet("STS-B", pairs, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
 
 
 def read_rated_file(path: Path) -> StsSubset:
@@ -118,7 +184,10 @@ def _rating(record: Record, place: str) -> float:
 
 @dataclass(eq=False)
 class Space:
-    """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i."""
+    """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i.
+
+    ``average`` is the mean score over all STS tasks, where somebody has measured it.
+    """
 
     encoder: Encoder
     data: PairSet
@@ -126,6 +195,7 @@ class Space:
     right: NDArray[np.float32]
     raw: bool = False
     center: bool = False
+    average: float | None = None
 
     @property
     def label(self) -> str:
@@ -147,16 +217,66 @@ def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: 
     """Return the space of each encoder; repeated sentences are kept."""
     data = read_pair_set(options)
     spaces = []
-    for encoder in load_encoders(options, labels, progress):
+    for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.left + data.pairs.right)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
-        spaces.append(Space(encoder, data, left, right, options.raw, options.center))
+        average = sts_average(encoder, options.scores or ())
+        spaces.append(Space(encoder, data, left, right, options.raw, options.center, average))
         progress.detail(f"{encoder.label}: {len(vectors):,} sentences encoded")
     return spaces
+
+
+def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
+    """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
+
+    Beside those named, the results in its run folder are looked at; a result belongs to an encoder by digest, or,
+    where each task has a post-processor of its own, by name. None without a result that has all tasks.
+    """
+    folder = Path(encoder.source)
+    for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
+        content = read_json(path)
+        for result in (
+            content.get("runs", [content]) if isinstance(content, dict) and "suite" in content else ()
+        ):
+            if result.get("suite") != "sts" or result.get("split") != "test":
+                continue
+            is_same = result.get("model_digest") == encoder.digest
+            is_named = bool(encoder.suffix) and result.get("model") == encoder.name
+            scores: list[Any] = [
+                ((result.get("tasks") or {}).get(task) or {}).get("score") for task in STS_TASKS
+            ]
+            if (
+                (is_same and bool(result.get("postprocess")) == bool(encoder.suffix)) or is_named
+            ) and None not in scores:
+                return fmean(scores)
+    return None
+
+
+def seed_groups(spaces: Sequence[Space]) -> dict[str, str | None]:
+    """Return which spaces are seeds of one setting: the name of the setting by label."""
+    return {space.label: space.encoder.group for space in spaces}
 
 
 def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON object of an analysis with the numbers of each space."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
-    return {"analysis": analysis, "data": data.name, "n_pairs": data.pairs.n_pairs, "models": models}
+    payload = {"analysis": analysis, "data": data.name, "n_pairs": data.pairs.n_pairs, "models": models}
+    groups = dict.fromkeys(space.encoder.group for space in spaces if space.encoder.group)
+    return payload | ({"seeds": [_seed_means(group, models) for group in groups]} if groups else {})
+
+
+def _seed_means(group: str, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean and sample deviation (n - 1) of the numbers that the seeds of one setting have."""
+    members = [model for model in models if model.get("group") == group]
+    numbers = {
+        key: [member[key] for member in members]
+        for key in members[0]
+        if len(members) > 1 and all(isinstance(member[key], float) for member in members)
+    }
+    return {
+        "label": group,
+        "n_seeds": len(members),
+        "mean": {key: fmean(values) for key, values in numbers.items()},
+        "deviation": {key: stdev(values) for key, values in numbers.items()},
+    }

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
-from simcse_cli.analysis.views import View
+from simcse_cli.analysis.spaces import Space, Vectors, seed_groups, spaces_payload
+from simcse_cli.analysis.views import View, with_seed_means
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
@@ -174,7 +174,12 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
         text="Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, "
         "the more directions the model uses.",
         caption=f"One curve a model; the horizontal axis is logarithmic. Data: {data.name}.",
-        tables=[Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries)],
+        tables=[
+            with_seed_means(
+                Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries),
+                seed_groups(spaces),
+            )
+        ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.

@@ -1,7 +1,7 @@
 """`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from simcse_cli.analysis.plots import (
     marker,
     new_figure,
 )
-from simcse_cli.analysis.views import View, label_sources
+from simcse_cli.analysis.views import View, name_sources, with_seed_means
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import iter_json_lines
 from simcse_cli.report import Column, Report
@@ -261,8 +261,10 @@ def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str]
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
-    names = label_sources(folders, labels)
-    return trace_view([read_trace(*each) for each in zip(folders, names, strict=True)], options.first)
+    named = name_sources(folders, labels)
+    view = trace_view([read_trace(source.path, source.label) for source in named], options.first)
+    groups = {source.label: source.group for source in named}
+    return replace(view, tables=[with_seed_means(table, groups) for table in view.tables])
 
 
 def trace_models(models: Sequence[tuple[str, str]]) -> list[View]:

@@ -1,6 +1,6 @@
 """What an analysis found and how it is shown: tables, JSON, CSV, figure, plot in the terminal, HTML page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +15,8 @@ from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import UsageError
 from simcse_cli.files import atomic_text, check_output
 from simcse_cli.progress import Progress
-from simcse_cli.report import Report
+from simcse_cli.report import Report, mean_and_deviation
+from simcse_cli.runs import seed_runs
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,43 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
         return list(given)
     short = [Path(source).name or source for source in sources]
     return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A model, run or file and what it is called; ``group`` is the name of the seeds that belong together."""
+
+    path: str
+    label: str
+    group: str | None = None
+
+
+def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[NamedSource]:
+    """Return the sources with their names, a folder of several seeds as its runs."""
+    named = []
+    for source, label in zip(sources, label_sources(sources, given), strict=True):
+        runs = [NamedSource(str(run), f"{label}/{run.name}", label) for run in seed_runs(source).values()]
+        named += runs or [NamedSource(source, label)]
+    return named
+
+
+def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
+    """Return a table with mean and deviation of its seeds below; ``groups`` says which labels belong together."""
+    head, texts = (
+        report.columns[0].key,
+        [column.key for column in report.columns[1:] if column.kind == "text"],
+    )
+    repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in report.rows:
+        if group := groups.get(row[head]):
+            repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
+    if not repeated:
+        return report
+    means = [
+        line for key, rows in repeated.items() for line in mean_and_deviation(rows, report.columns, key[0])
+    ]
+    notes = [*report.notes, "deviation: over the seeds (n - 1)"]
+    return Report(report.title, report.columns, [*report.rows, *means], notes)
 
 
 _TEMPLATES = Environment(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simcse_cli.analysis.options import (
+    GeometryOptions,
     OverlapOptions,
     RetrievalOptions,
     SpaceOptions,
@@ -57,9 +58,9 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
 
 
 @app.command("geometry")
-@takes("options", SpaceOptions)
+@takes("options", GeometryOptions)
 @takes("shown", ShowOptions)
-def geometry_command(options: SpaceOptions, shown: ShowOptions) -> None:
+def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
     simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png

@@ -1,6 +1,7 @@
 """`simcse eval`: judge an encoder by the protocols of the papers."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
     """
     from simcse_cli.evaluation.suites import eval_sts
 
-    _show(out, encoder.model, lambda c: eval_sts(encoder, options, c, per_subset=c.verbose, force=out.force))
+    def evaluate(encoder: EncoderOptions, options: StsOptions, console: Console) -> Any:
+        return eval_sts(encoder, options, console, per_subset=console.verbose, force=out.force)
+
+    _show(out, evaluate, encoder, options)
 
 
 @app.command("transfer")
@@ -59,7 +63,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     """
     from simcse_cli.evaluation.suites import eval_transfer
 
-    _show(out, encoder.model, lambda c: eval_transfer(encoder, options, c, force=out.force))
+    _show(out, partial(eval_transfer, force=out.force), encoder, options)
 
 
 @app.command("mteb")
@@ -74,20 +78,22 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
     """
     from simcse_cli.evaluation.mteb_adapter import eval_mteb
 
-    _show(out, encoder.model, lambda c: eval_mteb(encoder, options, c, force=out.force))
+    _show(out, partial(eval_mteb, force=out.force), encoder, options)
 
 
-def _show(out: OutputOptions, model: str, evaluate: Callable[[Console], Any]) -> None:
+def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any) -> None:
     """Show the tables and the JSON object that an evaluation gives, None being nothing to show; name what follows."""
+    from simcse_cli.evaluation.repetitions import evaluate_each_seed
+
     console = get_console()
     if out.output is not None:
         check_output(out.output, force=out.force)
-    found = evaluate(console)
+    found = evaluate_each_seed(lambda *chosen: evaluate(*chosen, console), encoder, options, console)
     if found is None:
         return
     console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
-    if (Path(model) / RUN_FILE).is_file():
-        console.next_step("simcse", "compare", model)
+    if (Path(encoder.model) / RUN_FILE).is_file():
+        console.next_step("simcse", "compare", encoder.model)
     elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
         console.next_step("simcse", "compare", out.output)
     elif out.fmt is OutputFormat.TABLE:

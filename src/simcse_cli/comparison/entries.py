@@ -72,12 +72,15 @@ def from_published(system: PublishedSystem) -> Entry:
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
-    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``)."""
+    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
     merged: list[Entry] = []
     for entry in entries:
         for index, other in enumerate(merged):
             shared = other.scores.keys() & entry.scores.keys()
-            if other.label == entry.label and shared <= set(TIMES):
+            is_same = other.label == entry.label and (
+                None in (other.seed, entry.seed) or other.seed == entry.seed
+            )
+            if is_same and shared <= set(TIMES):
                 merged[index] = _join(other, entry)
                 break
         else:

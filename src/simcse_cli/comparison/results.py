@@ -1,7 +1,7 @@
 """Reads the result objects of ``eval`` and ``analyze geometry`` under the names that published tables use."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,20 @@ def is_result(content: Any) -> bool:
 
 
 def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
-    """Return the content of a result file as entries: one, or one a model for a geometry of several."""
+    """Return the content of a result file as entries: one, one a seed, or one a model for a geometry of several."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=_WRITE_ONE)
+    if "suite" in content and "runs" in content:
+        return [
+            replace(_read_suite(run, label, source, view), seed=run.get("seed")) for run in content["runs"]
+        ]
     if content.get("analysis") != "geometry":
         return [_read_suite(content, label, source, view)]
     shared = {"suite": "geometry", "geometry data": content.get("data")}
     rows = checked(content.get("models"), list[dict[str, Any]], f"{source}: models", hint=_WRITE_ONE)
     models = [shared | row for row in rows]
-    labels = [label] if len(models) == 1 else [f"{label}: {row.get('model')}" for row in models]
+    names = [row.get("group") or row.get("model") for row in models]
+    labels = [label] if len(models) == 1 else [f"{label}: {name}" for name in names]
     return [_read_suite(row, name, source, view) for row, name in zip(models, labels, strict=True)]
 
 

@@ -12,7 +12,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_json_lines, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
-from simcse_cli.runs import RUN_FILE, RunRecord, read_run_record
+from simcse_cli.runs import DONE, RUN_FILE, SEED_PREFIX, RunRecord, read_run_record
 from simcse_cli.schema import checked, parse_json
 
 _MEASURED: dict[str, Any] = {"alignment": float | None, "uniformity": float | None}
@@ -24,7 +24,7 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
     A folder without a record stands for the runs in it (the seeds of one setting). Result files kept in a run
-    folder are read with the run.
+    folder are read with the run, those kept in a folder of several seeds with the run of their seed.
     """
     label, path = _split_label(item)
     if path == STDIO:
@@ -41,7 +41,11 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
             f"{folder} holds no {RUN_FILE}, nor does a folder in it",
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
-    return [_read_run(run, label or f"{name}/{run.relative_to(folder)}", view) for run in runs]
+    entries = []
+    for run in runs:
+        entry = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
+        entries.append(_with_results(entry, run.parent, view) if run.name.startswith(SEED_PREFIX) else entry)
+    return entries
 
 
 def _split_label(item: str) -> tuple[str | None, str]:
@@ -55,17 +59,23 @@ def _read_stdin() -> Any:
 
 
 def _read_run(folder: Path, label: str, view: StsView) -> Entry:
-    parts = [_from_record(read_run_record(folder), folder, label)]
+    return _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+
+
+def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
+    """Return a run joined with the results in a folder that are its own, or those of its seed."""
+    parts = [run]
     for path in sorted(folder.glob("*.json")):
         if path.name != RUN_FILE and is_result(content := read_json(path)):
-            parts += read_results(content, label=label, source=str(path), view=view)
-    run, *others = merge_parts(parts)
+            found = read_results(content, label=run.label, source=str(path), view=view)
+            parts += [entry for entry in found if entry.seed in (None, run.seed)]
+    joined, *others = merge_parts(parts)
     if others:
         raise DataError(
             f"{others[0].source} and another result in {folder} hold the same scores",
             hint="keep one of them in the run folder, and name the other as an argument of its own",
         )
-    return replace(run, source=str(folder))
+    return replace(joined, source=run.source)
 
 
 def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
@@ -98,7 +108,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _remarks(record: RunRecord, label: str) -> Iterator[str]:
-    if record.status not in ("finished", "stopped-early"):
+    if record.status not in DONE:
         yield f"{label} is {record.status}, step {record.step} of {record.total_steps}"
     if record.best_score is not None and record.chosen_on_test:
         yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"

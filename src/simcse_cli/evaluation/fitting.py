@@ -225,9 +225,12 @@ def with_postprocess(
     data_dir: Path,
     progress: Progress,
     *,
+    target: Sequence[Example] | None = None,
     force: bool = False,
 ) -> OpenEncoder:
     """Return the encoder with a post-processor that is the same for all tasks.
+
+    ``target`` are the pairs that are looked at, where there is one set of them.
 
     Raises:
         UsageError: the plan has one for each task.
@@ -236,11 +239,14 @@ def with_postprocess(
     """
     if plan is None:
         return encoder
-    if plan.is_per_task:
+    if plan.is_per_task and target is None:
         raise UsageError("target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit")
     if plan.saved is not None:
         return encoder.then(load(plan.saved), plan.label)
-    examples = nli_examples(data_dir, progress) if plan.source == NLI else file_examples(plan.source)
+    if target is not None and plan.is_per_task:
+        examples = list(target)
+    else:
+        examples = nli_examples(data_dir, progress) if plan.source == NLI else file_examples(plan.source)
     fitted = _fit(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)

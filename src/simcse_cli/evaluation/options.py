@@ -7,13 +7,35 @@ from simcse_cli.choices import Aggregation, Metric, Probe, StsProtocol, Transfer
 from simcse_cli.config import DATA_VARIABLE, DataOptions, ModelOptions
 from simcse_cli.settings import setting
 
-_WORDS, _VECTORS, _POSTPROCESS = "Word vectors", "Vectors from elsewhere", "Post-processing"
+_WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
+POSTPROCESS_GROUP = "Post-processing"
+POSTPROCESS_HELP = (
+    "whitening[:DIMENSIONS], flow[:EPOCHS], all-but-the-top[:DIRECTIONS] or sif[:DIRECTIONS], "
+    "each with --fit; or a saved file."
+)
 _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
 _CACHE_VARIABLE = "SIMCSE_CACHE"
 
 
 @dataclass(frozen=True)
-class EncoderOptions(ModelOptions):
+class FitOptions:
+    """What a new post-processor is fitted on."""
+
+    fit: str | None = setting(
+        None,
+        "What it is fitted on, labels unread: NLI pairs below --data-dir, the scored STS task, or "
+        "the sentences or pairs of a file.",
+        group=POSTPROCESS_GROUP,
+        metavar="nli|target|FILE",
+    )
+    fit_sample: int | None = setting(
+        None, "Fit on this many sentences or pairs, drawn at random.", group=POSTPROCESS_GROUP, min=2
+    )
+    fit_seed: int = setting(42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP)
+
+
+@dataclass(frozen=True)
+class EncoderOptions(ModelOptions, FitOptions):
     """Which encoder is judged and what is done to its vectors."""
 
     vectors: Path | None = setting(
@@ -30,27 +52,12 @@ class EncoderOptions(ModelOptions):
     )
     sentences: Path | None = setting(None, "The sentences of --embeddings, one per line.", group=_VECTORS)
     postprocess: str | None = setting(
-        None,
-        "whitening[:DIMENSIONS], flow[:EPOCHS], all-but-the-top[:DIRECTIONS] or sif[:DIRECTIONS], "
-        "each with --fit; or a saved file.",
-        group=_POSTPROCESS,
-        metavar="NAME[:N]|FILE",
+        None, POSTPROCESS_HELP, group=POSTPROCESS_GROUP, metavar="NAME[:N]|FILE"
     )
-    fit: str | None = setting(
-        None,
-        "What it is fitted on, labels unread: NLI pairs below --data-dir, the scored STS task, or "
-        "the sentences or pairs of a file.",
-        group=_POSTPROCESS,
-        metavar="nli|target|FILE",
-    )
-    fit_sample: int | None = setting(
-        None, "Fit on this many sentences or pairs, drawn at random.", group=_POSTPROCESS, min=2
-    )
-    fit_seed: int = setting(42, "Seed of the draw and of the flow.", group=_POSTPROCESS)
     save_postprocess: Path | None = setting(
         None,
         "Keep the fitted one (.safetensors) for `simcse encode --postprocess FILE`.",
-        group=_POSTPROCESS,
+        group=POSTPROCESS_GROUP,
     )
 
 

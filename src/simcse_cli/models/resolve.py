@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files import sha256_file
+from simcse_cli.runs import seed_runs
 
 BUNDLED_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -90,6 +91,11 @@ def _model_folder(path: Path) -> Path:
         return path
     if (path / "model" / "config.json").is_file():
         return path / "model"
+    if runs := seed_runs(path):
+        raise CheckpointError(
+            f"{path} holds the runs of {len(runs)} seeds ({', '.join(map(str, runs))}), need one model",
+            hint=f"name one of them, such as {next(iter(runs.values()))}",
+        )
     if (path / "config.yaml").is_file():
         raise CheckpointError(
             f"{path} is a run folder without a finished model",

@@ -17,7 +17,7 @@ from simcse_cli.prepare.demo import demo_folder
 from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
-from simcse_cli.runs import RunRecord, open_run_dir
+from simcse_cli.runs import DONE, RunRecord, open_run_dir, read_run_record
 from simcse_cli.settings import coerce_settings, flag
 from simcse_cli.training.dry_run import forecast
 from simcse_cli.training.launch import INTERRUPTED, Stopped, launch, launch_run, stop_on_signal
@@ -113,12 +113,17 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
 def train_run(
     config: TrainConfig, run_dir: Path, progress: Progress, *, resume: bool = False, force: bool = False
 ) -> RunRecord | None:
-    """Train into a run folder and return the record; None on every process but the first."""
+    """Train into a run folder and return the record; None on every process but the first.
+
+    With ``resume`` a run that is complete stays as it is.
+    """
+    is_first = process_rank() == 0
     if resume:
         require_same_processes(run_dir, process_count())
+        if (run_dir / "run.json").is_file() and (record := read_run_record(run_dir)).status in DONE:
+            return record if is_first else None
     leave_group_at_exit()
     parts = build_parts(config, progress)
-    is_first = process_rank() == 0
     if is_first and not (resume and (run_dir / "config.yaml").exists()):
         open_run_dir(run_dir, force=force)
         with atomic_text(run_dir / "config.yaml") as stream:

@@ -11,7 +11,7 @@ from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files import write_json
 from simcse_cli.report import Column, Report
-from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.runs import DONE, SEED_PREFIX, RunRecord, read_run_record
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
@@ -19,8 +19,6 @@ RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 
 Shown = tuple[Report, dict[str, Any]]
 """A result as a table and as a JSON object."""
-
-DONE = ("finished", "stopped-early")
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -44,8 +42,12 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
     """Make the folder of several runs ready.
 
     Raises:
-        OutputError: it holds runs already, and neither ``--resume`` nor ``--force`` was given.
+        OutputError: it holds runs already, and neither ``--resume`` nor ``--force`` was given; or it is a run itself.
     """
+    if (folder / "run.json").is_file():
+        raise OutputError(
+            f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
+        )
     if folder.is_dir() and any(folder.iterdir()) and not resume:
         if not force:
             raise OutputError(
@@ -56,7 +58,7 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
             is_ours = (
                 entry.name in ("sweep.json", "sweep.png", "seeds.json") or (entry / "run.json").is_file()
             )
-            if not is_ours and not list(entry.glob("seed-*/run.json")):
+            if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
                 raise OutputError(f"{entry} is no run of this toolkit", hint="choose another folder with -o")
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,9 @@ def run_seeds(
     """
     if len(seeds) == 1:
         return [run_or_reuse(replace(config, seed=seeds[0]), folder, run_one)]
-    return [run_or_reuse(replace(config, seed=seed), folder / f"seed-{seed}", run_one) for seed in seeds]
+    return [
+        run_or_reuse(replace(config, seed=seed), folder / f"{SEED_PREFIX}{seed}", run_one) for seed in seeds
+    ]
 
 
 def train_seeds(
