@@ -193,7 +193,7 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
     The caller holds their lock. A folder that was put aside for a new one (``old``) is put back if the new one
     did not come.
     """
-    for path in folder.iterdir():
+    for path in folder.iterdir() if folder.is_dir() else ():
         found = _LEFTOVER.fullmatch(path.name)
         if found is None or (names is not None and found["name"] not in names):
             continue

@@ -1,3 +1,6 @@
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +89,19 @@ def test_write_pairs_reads_only_a_few_chunks_ahead(small_chunks: None) -> None:
         next(results)
     results.close()  # type: ignore[attr-defined]
     assert taken <= 5 * (20 + 2 * augment_file._CHUNKS_PER_WORKER + augment_file._CHUNKS_WITHOUT_WORKERS)
+
+
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    code = (
+        "import os, time; from concurrent.futures import ProcessPoolExecutor; from multiprocessing import get_context\n"
+        "from simcse_cli.augment.augment_file import _start_worker\n"
+        "if __name__ == '__main__':\n"
+        "    with ProcessPoolExecutor(1, get_context('spawn'), _start_worker, (None,)) as pool:\n"
+        "        print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert int(parent.stdout.readline())
+        parent.kill()
+        ended, _, _ = select.select([parent.stdout], [], [], 30)  # once nobody can write to it any more
+        assert ended

@@ -10,9 +10,11 @@ from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.readers import iter_sentences, read_rows
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import OutputError
-from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
+from simcse_cli.prepare import demo
+from simcse_cli.prepare.demo import build_demo_corpus, demo_folder, prepare_demo, write_demo_corpus
 from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes
+from simcse_cli.progress import SilentProgress
 
 SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)
 SCENE = Scene("man", "play", "guitar", "park", "night")
@@ -108,3 +110,28 @@ def test_write_demo_corpus_overwrites_nothing_without_force(corpus, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["nli.tsv"]
     write_demo_corpus(corpus, tmp_path, force=True)
     assert (tmp_path / "nli.tsv").read_text().startswith("gold_label\t")
+
+
+def test_demo_goes_on_after_a_kill_between_its_files(tmp_path):
+    def prepare(folder, **options):
+        prepare_demo(folder, SIZES, seed=3, progress=SilentProgress(), **options)
+        return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    expected = prepare(tmp_path / "whole")
+    assert len(expected) == 8
+    prepare(tmp_path / "demo")
+    with pytest.raises(OutputError, match=r"manifest\.json exists already"):
+        prepare(tmp_path / "demo")
+    for name in ("manifest.json", "sentences.txt", "triplets.csv"):
+        (tmp_path / "demo" / name).unlink()
+    assert prepare(tmp_path / "demo") == expected
+
+
+def test_demo_folder_of_a_killed_command_is_completed(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "build_demo_corpus", lambda sizes, seed: build_demo_corpus(SIZES, seed=seed))
+    folder = demo_folder(SilentProgress())
+    n_files = len(list(folder.rglob("*.*")))
+    (folder / "sentences.txt").unlink()
+    (folder / "triplets.csv").unlink()
+    assert demo_folder(SilentProgress()) == folder
+    assert len(list(folder.rglob("*.*"))) == n_files

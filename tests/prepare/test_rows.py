@@ -1,7 +1,11 @@
+import json
+import os
+
 import pytest
 
 from simcse_cli.choices import Dedup
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files import iter_lines, sha256_file, sole_writer, temporary_beside
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.prepare.rows import write_rows
 from simcse_cli.progress import SilentProgress
@@ -59,3 +63,67 @@ def test_write_rows_says_why_no_row_is_left(tmp_path):
     ):
         write([("a",), ("",)], tmp_path / "a.txt", min_words=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def prepare(folder, **options):
+    options = RowOptions(output=folder / "out.txt", **options)
+    write_rows(
+        "sentences",
+        iter_rows(folder),
+        ("text",),
+        options,
+        inputs=[str(folder / "in.txt")],
+        settings={},
+        progress=SilentProgress(),
+    )
+
+
+def iter_rows(folder):
+    for line in iter_lines(folder / "in.txt"):
+        yield (line,)
+
+
+def test_write_rows_puts_the_manifest_there_first(tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    (tmp_path / "out.txt").write_text("older")
+    seen = []
+    replace = os.replace
+
+    def note(source, target):
+        seen.append((target.name, (tmp_path / "out.txt").exists()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note)
+    prepare(tmp_path, force=True)
+    assert seen[-2:] == [("out.txt.manifest.json", False), ("out.txt", False)]
+    manifest = json.loads((tmp_path / "out.txt.manifest.json").read_text())
+    assert manifest["outputs"] == [
+        {"path": "out.txt", "bytes": 8, "sha256": sha256_file(tmp_path / "out.txt"), "rows": 2}
+    ]
+
+
+def test_write_rows_has_one_writer_and_removes_what_a_kill_left(tmp_path):
+    (tmp_path / "in.txt").write_text("one\n")
+    left, mine = temporary_beside(tmp_path / "out.txt"), tmp_path / ".out.txt.tmp"
+    mine.write_text("mine")
+    with sole_writer(tmp_path / "out.txt"):
+        with pytest.raises(OutputError, match="being written by process"):
+            prepare(tmp_path)
+        left.mkdir()
+    prepare(tmp_path)
+    assert not left.exists()
+    assert mine.read_text() == "mine"
+
+
+def test_write_rows_refuses_an_input_that_changes_while_it_is_read(tmp_path, monkeypatch):
+    source = tmp_path / "in.txt"
+    source.write_text("one\n")
+
+    def lines_of_a_growing_file(path):
+        yield from ["one"]
+        source.write_text("one\ntwo\n")
+
+    monkeypatch.setitem(globals(), "iter_lines", lines_of_a_growing_file)
+    with pytest.raises(DataError, match=r"in\.txt has changed while it was read"):
+        prepare(tmp_path)
+    assert list(tmp_path.iterdir()) == [source]

@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import astuple, dataclass
 from itertools import chain, count, islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentence_key
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
 from simcse_cli.choices import Augmentation, Sides, TextUnit
-from simcse_cli.data.manifest import build_manifest, write_manifest
+from simcse_cli.data.manifest import build_manifest, manifest_path, write_manifest
 from simcse_cli.data.readers import iter_sentences, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, output_format
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, check_output
+from simcse_cli.files import STDIO, Inputs, check_output, sole_writer
 from simcse_cli.progress import Progress
 from simcse_cli.report import DiffRow
 
@@ -54,46 +55,65 @@ def augment_file(
         DataError: the input is unreadable or blank.
         OutputError: the output exists (without ``force``) or cannot be written.
     """
-    output, steps = options.output, parse_steps(options)
-    if output is not None:
-        output_format(output, COLUMNS)
-        if str(output) != STDIO:
-            check_output(output, force=options.force)
-    job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
-    sentences = iter_sentences(source, column=options.column)
-    if options.preview:
-        head = _take_sentences(sentences, options.preview)
-        show(list(_preview_rows(head, job, options.unit)))
-        sentences = chain(head, sentences)
-    if output is None:
-        return
+    output, steps = options.output or Path(STDIO), parse_steps(options)
+    with sole_writer(output, manifest_path(output)):
+        if options.output is not None:
+            output_format(output, COLUMNS)
+            if str(output) != STDIO:
+                check_output(output, force=options.force)
+        job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
+        read = Inputs([source])
+        sentences = iter_sentences(source, column=options.column)
+        if options.preview:
+            head = _take_sentences(sentences, options.preview)
+            show(list(_preview_rows(head, job, options.unit)))
+            sentences = chain(head, sentences)
+        if options.output is not None:
+            _write_augmented(source, sentences, read, output, job, options, steps, progress)
+
+
+def _write_augmented(
+    source: str,
+    sentences: Iterable[str],
+    read: Inputs,
+    output: Path,
+    job: "AugmentJob",
+    options: AugmentOptions,
+    steps: Sequence[AugmentOptions],
+    progress: Progress,
+) -> None:
     # A language model computes on all cores already.
     has_mlm = any(step.method == Augmentation.MLM for step in steps)
     workers = 1 if has_mlm else options.workers or _available_cores()
-    with open_rows(output, COLUMNS, force=options.force) as write:
+    counts = AugmentCounts()
+
+    def write_beside(complete: Path) -> None:
+        manifest = build_manifest(
+            "augment",
+            inputs=[source],
+            folder=complete.parent,
+            outputs=[(complete, counts.n_rows)],
+            settings={
+                "method": options.method if len(steps) > 1 else steps[0].method,
+                "rate": None if len(steps) > 1 else steps[0].rate,
+                "sides": options.sides,
+                "copies": options.copies,
+                "unit": options.unit,
+                "model": options.model,
+            },
+            seed=options.seed,
+            counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
+        )
+        read.require_unchanged()
+        write_manifest(complete, manifest)
+
+    with open_rows(output, COLUMNS, force=options.force, beside=write_beside) as write:
         counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
         if not counts.n_rows:
             raise DataError(f"{source_name(source)} has no sentences, only {counts.n_blank:,} blank lines")
     _report(counts, source_name(source), output, options.unit, progress)
-    if str(output) == STDIO:
-        return
-    manifest = build_manifest(
-        "augment",
-        inputs=[source],
-        folder=output.parent,
-        outputs=[(output, counts.n_rows)],
-        settings={
-            "method": options.method if len(steps) > 1 else steps[0].method,
-            "rate": None if len(steps) > 1 else steps[0].rate,
-            "sides": options.sides,
-            "copies": options.copies,
-            "unit": options.unit,
-            "model": options.model,
-        },
-        seed=options.seed,
-        counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
-    )
-    progress.detail(f"wrote {write_manifest(output, manifest)}")
+    if str(output) != STDIO:
+        progress.detail(f"wrote {manifest_path(output)}")
 
 
 @dataclass(frozen=True)
@@ -200,7 +220,16 @@ _worker_job: AugmentJob  # of this worker
 def _start_worker(job: AugmentJob) -> None:
     global _worker_job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent reports an interruption once
+    Thread(target=_end_with_parent, daemon=True).start()
     _worker_job = job
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent was killed; it would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(chunk: _Chunk) -> _Result:

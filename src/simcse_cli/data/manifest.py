@@ -53,8 +53,12 @@ def build_manifest(
     }
 
 
+def manifest_path(output: Path | str) -> Path:
+    return Path(f"{output}.manifest.json")
+
+
 def write_manifest(output: Path | str, manifest: dict[str, Any]) -> Path:
     """Write the manifest beside ``output`` and return its path."""
-    path = Path(f"{output}.manifest.json")
+    path = manifest_path(output)
     write_json(path, manifest)
     return path

@@ -39,27 +39,35 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
 
 @contextmanager
 def open_rows(
-    output: Path | str, columns: Sequence[str], *, force: bool = False
+    output: Path | str,
+    columns: Sequence[str],
+    *,
+    force: bool = False,
+    beside: Callable[[Path], object] | None = None,
 ) -> Iterator[Callable[[Row], object]]:
     """Yield a function that writes one row of clean texts; the file appears when the block ends well.
+
+    ``beside`` gets the complete file before it appears: what it writes beside that comes to lie beside the output.
 
     Raises:
         OutputError: the output exists without ``force``, cannot be written, or cannot hold the columns.
     """
     fmt = output_format(output, columns)
-    with _open_text(output, force=force) as stream:
+    with _open_text(output, force=force, beside=beside) as stream:
         yield _row_writer(stream, fmt, columns)
 
 
 @contextmanager
-def _open_text(output: Path | str, *, force: bool) -> Iterator[TextIO]:
+def _open_text(
+    output: Path | str, *, force: bool, beside: Callable[[Path], object] | None
+) -> Iterator[TextIO]:
     if Path(output).suffix != ".gz":
-        with atomic_text(output, force=force) as stream:
+        with atomic_text(output, force=force, beside=beside) as stream:
             yield stream
         return
     # No name and no date in the gzip header: the same rows give the same bytes.
     with (
-        atomic_path(output, force=force) as temporary,
+        atomic_path(output, force=force, beside=beside) as temporary,
         temporary.open("wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,

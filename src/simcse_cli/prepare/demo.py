@@ -13,7 +13,7 @@ from random import Random
 
 from simcse_cli import __version__
 from simcse_cli.data.manifest import build_manifest
-from simcse_cli.files import atomic_text, check_output, default_cache_dir, write_json
+from simcse_cli.files import atomic_text, check_output, default_cache_dir, sole_writer, write_json
 from simcse_cli.prepare.demo_grammar import COMPANY, PARTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes
 from simcse_cli.progress import Progress
@@ -27,11 +27,16 @@ _MAX_TRIES = 10_000
 def prepare_demo(
     folder: Path, sizes: DemoSizes, *, seed: int, force: bool = False, progress: Progress
 ) -> None:
-    files = write_demo_corpus(build_demo_corpus(sizes, seed=seed), folder, force=force)
-    manifest = build_manifest(
-        "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
-    )
-    write_json(folder / "manifest.json", manifest)
+    manifest = folder / "manifest.json"
+    corpus = build_demo_corpus(sizes, seed=seed)
+    with sole_writer(manifest, *(folder / name for name in _render(corpus))):
+        check_output(manifest, force=force)
+        manifest.unlink(missing_ok=True)  # it comes last, and says that all files are there
+        files = write_demo_corpus(corpus, folder, force=force)
+        facts = build_manifest(
+            "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
+        )
+        write_json(manifest, facts)
     for path, count in files.items():
         progress.info(f"{path}: {count:,} rows")
     progress.info(
@@ -91,13 +96,20 @@ def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
     """Write the corpus below ``folder`` and return the files written with their row counts.
 
+    Files that hold what would be written, as a kill leaves them, stay.
+
     Raises:
-        OutputError: one of the files exists and ``force`` is off; nothing is written then.
+        OutputError: another file has one of the names and ``force`` is off; nothing is written then.
     """
     files = {folder / name: text_and_count for name, text_and_count in _render(corpus).items()}
-    for path in files:
+    missing = {
+        path: text
+        for path, (text, _) in files.items()
+        if not path.is_file() or path.read_bytes() != text.encode()
+    }
+    for path in missing:
         check_output(path, force=force)
-    for path, (text, _) in files.items():
+    for path, text in reversed(missing.items()):  # sentences.txt last: who finds it finds all
         with atomic_text(path, force=force) as stream:
             stream.write(text)
     return {path: count for path, (_, count) in files.items()}

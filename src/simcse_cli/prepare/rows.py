@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from simcse_cli.choices import Dedup
-from simcse_cli.data.manifest import build_manifest, write_manifest
+from simcse_cli.data.manifest import build_manifest, manifest_path, write_manifest
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, open_rows
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO
+from simcse_cli.files import STDIO, Inputs, sole_writer
 from simcse_cli.prepare.filters import (
     RowCounts,
     RowFilter,
@@ -90,8 +91,19 @@ def write_rows(
     kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
     if options.sample is not None:
         kept = _sampled(kept, options.sample, options, counts)
+    manifest = manifest_path(options.output)
+    read = Inputs(inputs)
+
+    def write_beside(complete: Path) -> None:
+        facts = _manifest(kind, inputs, settings, options, result, complete)
+        if corpus is not None:
+            facts["corpus"] = vars(corpus)
+        read.require_unchanged()
+        write_manifest(complete, facts)
+
     with (
-        open_rows(options.output, columns, force=options.force) as write,
+        sole_writer(options.output, manifest),
+        open_rows(options.output, columns, force=options.force, beside=write_beside) as write,
         progress.task("rows written") as task,
     ):
         for row in kept:
@@ -116,10 +128,7 @@ def write_rows(
         progress.info(corpus.summary())
     _report(kind, result, options, progress)
     if str(options.output) != STDIO:
-        manifest = _manifest(kind, inputs, settings, options, result)
-        if corpus is not None:
-            manifest["corpus"] = vars(corpus)
-        progress.info(f"wrote {options.output} and {write_manifest(options.output, manifest)}")
+        progress.info(f"wrote {options.output} and {manifest}")
     return result
 
 
@@ -173,7 +182,12 @@ def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
 
 
 def _manifest(
-    kind: str, inputs: Sequence[str], settings: dict[str, Any], options: RowOptions, result: RowResult
+    kind: str,
+    inputs: Sequence[str],
+    settings: dict[str, Any],
+    options: RowOptions,
+    result: RowResult,
+    complete: Path,
 ) -> dict[str, Any]:
     shared = {name: getattr(options, name) for name in _MANIFEST_SETTINGS}
     if options.check_leak is not None:
@@ -181,8 +195,8 @@ def _manifest(
     return build_manifest(
         kind,
         inputs=inputs,
-        folder=options.output.parent,
-        outputs=[(options.output, result.counts.kept)],
+        folder=complete.parent,
+        outputs=[(complete, result.counts.kept)],
         settings=settings | shared,
         seed=options.seed,
         counts={
