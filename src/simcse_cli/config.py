@@ -27,6 +27,8 @@ MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
+COLUMNS_HELP = "What the columns of --pair-file are called, where that is not recognised."
+COLUMNS_METAVAR = "left=A,right=B,score=C"
 _MODEL, _DATA, _METHOD, _OPTIMISER, _RUN = "Model", "Data and model", "Method", "Optimisation", "Run"
 
 
@@ -82,12 +84,24 @@ class TrainConfig:
     objective: ObjectiveName = setting(
         ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD, main=True
     )
-    train_file: str | None = setting(
-        None, "Training file, or - for stdin; default: the generated corpus.", group=_DATA, main=True
+    train_file: list[str] | None = setting(
+        None,
+        "Training file, hf://OWNER/NAME or - for stdin; repeat for several, each perhaps with how often an epoch "
+        "takes it (a.csv:2). Default: the generated corpus.",
+        metavar="FILE[:WEIGHT]",
+        group=_DATA,
+        main=True,
+    )
+    columns: str | None = setting(
+        None,
+        "What columns are called where that is not recognised: anchor, positive, hard_negative (label) of "
+        "--train-file; left, right, score of --dev-file.",
+        metavar="anchor=A,positive=B",
+        group=_DATA,
     )
     dev_file: str | None = setting(
         None,
-        "STS-B file that chooses the best model; under another --dev-suite it gives alignment and uniformity.",
+        "Scored pairs that choose the best model; under another --dev-suite they give alignment and uniformity.",
         group=_DATA,
         main=True,
     )
@@ -173,6 +187,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Reject impossible values, naming the flag."""
+        if isinstance(self.train_file, str):
+            object.__setattr__(self, "train_file", [self.train_file])
         check_ranges(self)
         if self.max_length < 3:
             raise ConfigError(
@@ -215,4 +231,7 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values for YAML and JSON."""
-        return {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
+        values = {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
+        if self.train_file is not None and len(self.train_file) == 1:
+            values["train_file"] = self.train_file[0]
+        return values

@@ -2,23 +2,27 @@
 
 A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
 object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
-``README.md`` (model card).
+``README.md`` (model card); ``results/`` is what ``eval`` found for its model.
 """
 
+import hashlib
 import json
 import os
 import platform
+import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from simcse_cli import __version__
-from simcse_cli.choices import DevSuite
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 from simcse_cli.errors import OutputError
 from simcse_cli.files import atomic_text, output_error, read_json, write_json
 from simcse_cli.metrics import DEV_SUFFIX, label
+from simcse_cli.progress import Progress
 from simcse_cli.schema import checked
 
 RUN_FILE = "run.json"
@@ -28,6 +32,8 @@ DONE = ("finished", "stopped-early")
 """Status of a run that has nothing left to do."""
 SEED_PREFIX = "seed-"
 """Of the runs under one folder, one for each seed."""
+RESULTS = "results"
+"""The folder of what ``eval`` found for the run's model."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -125,7 +131,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     Raises:
         OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
     """
-    own = {"config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", "README.md"}
+    own = {"config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", RESULTS, "README.md"}
     try:
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
@@ -145,6 +151,47 @@ def open_run_dir(path: Path, *, force: bool) -> None:
         raise output_error(path, error) from error
     if not os.access(path, os.W_OK):
         raise OutputError(f"{path} is not writable", hint="choose another place with -o")
+
+
+def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
+    """Write a result of ``eval`` into the run folder that it judges, over an earlier one of the same settings.
+
+    A model that is no run keeps nothing; a folder that cannot be written is warned about.
+    """
+    run_dir = Path(model)
+    if not (run_dir / "run.json").is_file():
+        return
+    path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
+    try:
+        write_json(path, result)
+    except OutputError as error:
+        progress.warn(f"the result is not kept in the run: {error.message}")
+    else:
+        progress.info(f"kept {path} for `simcse compare {model}`")
+
+
+def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
+    """Return a file name for a result: its suite and settings, and what is unlike the run (``sts-test-spearman-all``).
+
+    Results of the same name have the same settings; the data is not one of them.
+    """
+    tasks = list(result["tasks"])
+    keys = ("suite", "benchmark", "split", "metric", "aggregation")
+    parts = [str(result[key]) for key in keys if result.get(key) is not None]
+    if result["suite"] == "transfer":
+        parts += [result["protocol"], *(["sklearn"] if result["probe"] == "sklearn" else [])]
+    parts += ["regressor"] if result.get("regressor") else []
+    parts += [result["pooler"]] if pooler is not None and result["pooler"] != pooler else []
+    parts += [result["precision"]] if result["precision"] != "fp32" else []
+    if result["postprocess"] is not None:
+        parts += [str(result["postprocess"].get("name", "postprocess")), _short_digest(result["postprocess"])]
+    if not any(set(suite) == set(tasks) for suite in (STS_TASKS, TRANSFER_TASKS)):
+        parts.append("+".join(tasks) if len(tasks) < 4 else _short_digest(tasks))
+    return re.sub(r"[^\w.+-]+", "-", "-".join(parts))
+
+
+def _short_digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 class MetricsLog:

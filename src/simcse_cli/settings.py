@@ -112,6 +112,8 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
             return kind(str(value))
         if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
             raise ValueError(value)
+        if kind is list:
+            return [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
         if kind is str and isinstance(value, list):
             raise ValueError(value)
         if kind in (int, float) and not isfinite(float(value)):

@@ -114,7 +114,7 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
 
 
 def test_describe_geometry_without_positives_is_refused():
-    with pytest.raises(DataError, match="above 4"):
+    with pytest.raises(DataError, match="above 80% of the scale"):
         describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
 
 

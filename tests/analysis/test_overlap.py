@@ -5,7 +5,7 @@ from simcse_cli.analysis.overlap import overlap_figure, read_overlaps, summarize
 from simcse_cli.errors import DataError
 from simcse_cli.progress import SilentProgress
 
-COLUMNS = ("anchor", "positive")
+COLUMNS = {"left": "anchor", "right": "positive"}
 
 
 def test_read_overlaps_of_known_pairs(tmp_path):
@@ -30,12 +30,12 @@ def test_read_overlaps_names_a_missing_column(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("anchor,positive\na,b\n")
     with pytest.raises(DataError, match="hypo"):
-        read_overlaps(path, "mine", ("anchor", "hypo"), SilentProgress())
+        read_overlaps(path, "mine", {"left": "anchor", "right": "hypo"}, SilentProgress())
 
 
 def test_all_labelled_snli_pairs_overlap_less_than_entailment_pairs(shared_data):
     path = shared_data / "nli" / "snli_dev.jsonl"
-    overlaps = read_overlaps(path, "snli", ("sentence1", "sentence2"), SilentProgress())
+    overlaps = read_overlaps(path, "snli", {"left": "sentence1", "right": "sentence2"}, SilentProgress())
     assert len(overlaps) == 9842
     assert summarize(overlaps)["mean"] < 0.39
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set, read_rated_file
+from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set
+from simcse_cli.data.pair_files import read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.errors import DataError
 
@@ -41,12 +42,12 @@ def test_score_is_taken_on_the_last_pairs():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sentence1,sentence2\na,b\n", "need a rating"),
-        ("sentence1,sentence2,score\na,b,high\n", "line 2: rating 'high' is not a finite number"),
+        ("sentence1,sentence2\na,b\n", "missing is score"),
+        ("sentence1,sentence2,score\na,b,high\n", "line 2: score 'high' is not a finite number"),
     ],
 )
 def test_rated_file_names_what_is_wrong(tmp_path, text, message):
     path = tmp_path / "mine.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
-        read_rated_file(path)
+        read_scored_pairs(path)

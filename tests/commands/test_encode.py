@@ -122,15 +122,15 @@ def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, 
 
 
 def test_pairs_go_to_a_file_and_need_two_columns(invoke, tiny_model_dir, tmp_path):
-    (tmp_path / "t.csv").write_text("id,left,right\n1,a cat,a dog\n")
+    (tmp_path / "t.csv").write_text("id,one,two\n1,a cat,a dog\n")
     command = ("encode", tmp_path / "t.csv", "--pairs", "-m", tiny_model_dir, "-o", tmp_path / "o.jsonl")
     refused = invoke(*command)
     assert refused.exit_code == 1
-    assert "id, left, right" in refused.stderr
+    assert "id, one, two" in refused.stderr
     assert not (tmp_path / "o.jsonl").exists()
-    assert invoke(*command, "--column", "left,right").exit_code == 0
+    assert invoke(*command, "--column", "one,two").exit_code == 0
     assert json.loads((tmp_path / "o.jsonl").read_text())["sentence2"] == "a dog"
-    assert invoke(*command, "--column", "left").exit_code == 2
+    assert invoke(*command, "--column", "one").exit_code == 2
 
 
 def test_vectors_need_a_file_or_stdout(invoke, source, tiny_model_dir):

@@ -9,6 +9,7 @@ import numpy as np
 
 from simcse_cli.comparison.entries import Entry, EntryKind, from_published
 from simcse_cli.comparison.published import load_table
+from simcse_cli.data.evaluation_sets import PUBLISHED, known_sets
 from simcse_cli.predictions import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
 from simcse_cli.runs import RunRecord
 
@@ -27,7 +28,7 @@ def write_sts_result(path: Path, scores: Mapping[str, float | None], **settings:
         name: None
         if score is None
         else {
-            "n_pairs": 10,
+            "n_pairs": known_sets()[name, "test"][PUBLISHED][0],
             "score": score,
             "spearman": {"all": score, "mean": score - 0.01, "wmean": score - 0.02},
             "pearson": {"all": score - 0.01, "mean": score - 0.02, "wmean": score - 0.03},

@@ -36,14 +36,16 @@ def test_pair_rows_finds_the_published_layouts(tmp_path, name, content, expected
 
 def test_pair_rows_takes_the_columns_named(tmp_path):
     (tmp_path / "a.csv").write_text("id,left,right\n1,a,b\n")
-    assert list(pair_rows([tmp_path / "a.csv"], columns=("right", "left"))) == [("b", "a")]
+    assert list(pair_rows([tmp_path / "a.csv"], columns={"anchor": "right", "positive": "left"})) == [
+        ("b", "a")
+    ]
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         (None, "the columns are id, left, right"),
-        (("left", "wrong"), "no column wrong; there are id, left, right"),
+        ({"anchor": "left", "positive": "wrong"}, "the columns are id, left, right; no column wrong"),
     ],
 )
 def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):

@@ -27,7 +27,7 @@ from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
 
-POSITIVE_ABOVE = 4.0
+POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
 
 
 def alignment(left: Vectors, right: Vectors) -> float:
@@ -49,6 +49,18 @@ def alignment(left: Vectors, right: Vectors) -> float:
         )
     difference = unit_rows(left, np.float64) - unit_rows(right, np.float64)
     return float(np.einsum("nd,nd->n", difference, difference).mean())
+
+
+def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which pairs count as positive: rated above 4 on a scale from 0 to 5, above 80% of another scale.
+
+    Source: Gao et al. 2021, section 3, for 0 to 5. A scale begins at 0, or at the lowest score if that is below,
+    and ends at 1, 5, 10 or 100, or at the highest score if that is above.
+    """
+    low = min(0.0, float(gold.min(initial=0.0)))
+    high = float(gold.max(initial=low))
+    high = next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
+    return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
 def uniformity(vectors: Vectors, t: float = 2.0, *, block_rows: int = 1024) -> float:
@@ -129,11 +141,11 @@ def describe_geometry(space: Space) -> dict[str, Any]:
     Raises:
         DataError: no pair is rated above 4.
     """
-    positive = space.data.pairs.gold > POSITIVE_ABOVE
+    positive = is_positive(space.data.pairs.gold)
     if not positive.any():
         raise DataError(
-            f"{space.data.name}: no pair is rated above {POSITIVE_ABOVE:g}, alignment needs a positive pair",
-            hint="give pairs rated from 0 to 5, as those of STS-B",
+            f"{space.data.name}: no pair is rated above {POSITIVE_SHARE:.0%} of the scale, so none is positive",
+            hint="give pairs of which some are rated as equal in meaning",
         )
     everything = np.concatenate([space.left, space.right])
     spectrum = spectrum_of(space)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import SearchBackend
-from simcse_cli.config import DATA_VARIABLE, MODEL_HELP, LoadOptions
+from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
 from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
 from simcse_cli.settings import setting
 
@@ -22,8 +22,9 @@ class SpaceOptions(LoadOptions, FitOptions):
         None, "SentEval folder with STS-B, and with NLI pairs for --fit nli.", env=DATA_VARIABLE
     )
     pair_file: Path | None = setting(
-        None, "Your own rated pairs instead: a table with sentence1, sentence2 and score."
+        None, "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv."
     )
+    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR)
     embeddings: list[Path] | None = setting(
         None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
     )
@@ -91,8 +92,8 @@ class RetrievalOptions(LoadOptions):
 class OverlapOptions:
     """Which columns of a table are compared, and how words are counted."""
 
-    columns: str = setting(
-        "anchor,positive", "The two columns to compare, comma-separated; usual names are recognised."
+    columns: str | None = setting(
+        None, "The two columns to compare, where they are not recognised.", metavar="left=A,right=B"
     )
     distinct: bool = setting(False, "Count each distinct word once.")
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure
 from simcse_cli.analysis.views import View, label_sources
-from simcse_cli.data.readers import read_rows
+from simcse_cli.data.pair_files import PAIR, iter_pairs
+from simcse_cli.data.readers import parse_columns, source_name
 from simcse_cli.data.text import overlap_f1
-from simcse_cli.errors import UsageError
+from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 
@@ -19,16 +20,17 @@ BINS = np.linspace(0, 1, 21)
 
 
 def read_overlaps(
-    source: Path, name: str, columns: tuple[str, str], progress: Progress, *, multiset: bool = True
+    source: Path, name: str, columns: Mapping[str, str], progress: Progress, *, multiset: bool = True
 ) -> NDArray[np.float64]:
-    """Return F1 between the words of the two named columns, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap)."""
-    rows = read_rows(source, columns)
-    with progress.task(f"overlap of {name}", len(rows)) as task:
-        values = np.empty(len(rows))
-        for row, (left, right) in enumerate(rows):
-            values[row] = overlap_f1(left, right, multiset=multiset)
+    """Return F1 between the words of the two texts, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap)."""
+    values = []
+    with progress.task(f"overlap of {name}") as task:
+        for left, right in iter_pairs(source, columns):
+            values.append(overlap_f1(left, right, multiset=multiset))
             task.advance()
-    return values
+    if not values:
+        raise DataError(f"{source_name(source)} has no rows")
+    return np.array(values)
 
 
 def summarize(overlaps: NDArray[np.float64]) -> dict[str, float]:
@@ -57,10 +59,7 @@ def overlap_view(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
     """Return the overlap of the pairs of each file."""
-    left, _, right = options.columns.partition(",")
-    if not left or not right or "," in right:
-        raise UsageError(f"{options.columns!r}: need two names, as in anchor,positive", option="--columns")
-    columns, multiset = (left.strip(), right.strip()), not options.distinct
+    columns, multiset = parse_columns(options.columns, PAIR), not options.distinct
     names = label_sources([str(path) for path in files], labels)
     overlaps = [
         read_overlaps(path, name, columns, progress, multiset=multiset)

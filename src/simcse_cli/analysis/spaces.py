@@ -14,9 +14,10 @@ from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.views import NamedSource, label_sources, name_sources
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.config import LoadOptions
-from simcse_cli.data.readers import Record, find_column, iter_records, resolve_columns
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.readers import parse_columns
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
-from simcse_cli.errors import DataError, UsageError
+from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
@@ -25,11 +26,9 @@ from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files import read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.progress import Progress
-from simcse_cli.schema import parse_number
 
 Vectors = NDArray[np.floating[Any]]
 SPLITS = ("train", "dev", "test", "all")
-RATING_NAMES = ("score", "rating", "gold", "similarity", "label")
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
     if options.pair_file is not None:
         if options.split != "all":
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
-        pairs = read_rated_file(options.pair_file)
+        pairs = read_scored_pairs(options.pair_file, parse_columns(options.columns, SCORED_PAIR))
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
@@ -149,37 +148,6 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
     if options.split != "all":
         return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
     return PairSet("STS-B", pairs, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
-
-
-def read_rated_file(path: Path) -> StsSubset:
-    """Return the pairs of a table with two sentence columns and a rating.
-
-    Columns are found by the usual names: ``anchor`` and ``positive``, ``sentence1`` and ``sentence2``, ...;
-    the rating is called ``score``, ``rating``, ``gold``, ``similarity`` or ``label``.
-
-    Raises:
-        DataError: no such columns, no rows, or a rating that is no number; names the line.
-    """
-    left, right, gold = [], [], []
-    for number, record in iter_records(path):
-        place = f"{path}, line {number}"
-        first, second = resolve_columns(record, ("anchor", "positive"), place)
-        left.append(record[first])
-        right.append(record[second])
-        gold.append(_rating(record, place))
-    if not gold:
-        raise DataError(f"{path} has no rows")
-    return StsSubset(left, right, np.array(gold))
-
-
-def _rating(record: Record, place: str) -> float:
-    name = next((found for name in RATING_NAMES if (found := find_column(record, name))), None)
-    if name is None:
-        raise DataError(
-            f"{place}: the columns are {', '.join(record)}, need a rating",
-            hint=f"name the column of ratings one of {', '.join(RATING_NAMES)}",
-        )
-    return parse_number(record[name], place, "rating")
 
 
 @dataclass(eq=False)

@@ -13,7 +13,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from simcse_cli.comparison.published import PublishedSystem
-from simcse_cli.metrics import STSB_DEV, STSB_DEV_DATA, TIMES
+from simcse_cli.data.evaluation_sets import PUBLISHED
+from simcse_cli.metrics import AVERAGE, STSB_DEV, STSB_DEV_DATA, TIMES
 
 # settings in which repetitions of one run may differ
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
@@ -43,6 +44,7 @@ class Entry:
         members: labels behind a mean.
         pair_scores: the file with the score of each STS pair, where it was saved.
         predictions: the file with the predicted class of each transfer example, where it was saved.
+        data: measure -> what it was scored on, where published scores of it exist.
         remarks: what the reader of the table should know of this entry.
     """
 
@@ -58,6 +60,7 @@ class Entry:
     members: tuple[str, ...] = ()
     pair_scores: Path | None = None
     predictions: Path | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
@@ -68,7 +71,8 @@ def from_published(system: PublishedSystem) -> Entry:
     if STSB_DEV in system.scores:
         settings["dev data"] = STSB_DEV_DATA
     label = f"{system.table}: {system.label}"
-    return Entry(label, EntryKind.PUBLISHED, system.table, dict(system.scores), settings)
+    data = dict.fromkeys(system.scores, PUBLISHED)
+    return Entry(label, EntryKind.PUBLISHED, system.table, dict(system.scores), settings, data=data)
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
@@ -117,7 +121,21 @@ def _join(a: Entry, b: Entry) -> Entry:
         intervals={**a.intervals, **b.intervals},
         pair_scores=a.pair_scores or b.pair_scores,
         predictions=a.predictions or b.predictions,
+        data={**a.data, **b.data},
+        remarks=(*a.remarks, *b.remarks),
     )
+
+
+def add_missing(run: Entry, result: Entry) -> Entry | None:
+    """Return the run with the scores of a result that it lacks; None where the two differ in a score.
+
+    Averages may differ: they are over the tasks of one result.
+    """
+    shared = run.scores.keys() & result.scores.keys() - set(TIMES)
+    if any(run.scores[name] != result.scores[name] for name in shared if AVERAGE not in name):
+        return None
+    new = {name: score for name, score in result.scores.items() if name not in run.scores}
+    return _join(run, replace(result, scores=new))
 
 
 def _group_key(entry: Entry) -> Any:
@@ -166,5 +184,10 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
             if all(other.settings.get(key) == value for other in others)
         },
         deviations={measure: stdev(found) for measure, found in values.items()},
+        data={
+            measure: what
+            for measure, what in first.data.items()
+            if all(other.data.get(measure) == what for other in others)
+        },
         members=tuple(member.label for member in members),
     )

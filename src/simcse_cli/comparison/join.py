@@ -89,7 +89,8 @@ class Comparison:
     """Entries (lines, means after their members) over the same measures (columns).
 
     Differences are taken to ``reference``; ``warnings`` say what makes the numbers unlike each other; ``front``
-    holds the labels of the entries that no other dominates in ``pareto_measures``.
+    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data``, those of the
+    warnings that make differences meaningless, stand under the tables too.
     """
 
     entries: tuple[Entry, ...]
@@ -98,6 +99,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     pareto_measures: tuple[str, ...] = ()
     front: frozenset[str] = frozenset()
+    unlike_data: tuple[str, ...] = ()
 
     def differences(self, entry: Entry) -> dict[str, float]:
         """Return score minus reference for the measures that both have."""
@@ -169,12 +171,15 @@ def join(
     columns = tuple(measures) or tuple(in_order(_default_measures(levelled, reference)))
     _require_common(levelled, reference, columns)
     judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
-    warnings += setting_mismatches(judged, columns)
+    unlike_data = data_mismatches(levelled, columns)
+    warnings += unlike_data + setting_mismatches(judged, columns)
     front_over = tuple(pareto_measures) or _default_pareto(columns)
     if sum(all(name in entry.scores for name in front_over) for entry in without_members(levelled)) < 2:
         front_over = ()  # a front needs two systems
     front = front_labels(levelled, front_over) if front_over else frozenset()
-    return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front)
+    return Comparison(
+        tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data)
+    )
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
@@ -198,6 +203,27 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
             values = "; ".join(f"{value} in {', '.join(names)}" for value, names in labels.items())
             remarks.append(f"unlike settings: {key} is {values}")
     return remarks
+
+
+def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
+    """Return a remark for each group of measures that entries have scored on different data."""
+    measured: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name in measures:
+        by_data: dict[str, list[str]] = {}
+        for entry in without_members(entries):
+            if name in entry.scores and name in entry.data:
+                is_published = entry.kind is EntryKind.PUBLISHED
+                by_data.setdefault(entry.data[name], []).append(
+                    "published rows" if is_published else entry.label
+                )
+        if len(by_data) > 1:
+            places = tuple((what, ", ".join(dict.fromkeys(labels))) for what, labels in by_data.items())
+            measured.setdefault(places, []).append(name)
+    return [
+        f"NOT COMPARABLE: {', '.join(map(label, names))} is scored on "
+        + ", on ".join(f"{what} in {labels}" for what, labels in places)
+        for places, names in measured.items()
+    ]
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import Aggregation, Metric
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, Metric
 from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.errors import DataError
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
 from simcse_cli.schema import checked
@@ -75,6 +76,7 @@ def _read_suite(result: Result, label: str, source: str, view: StsView) -> Entry
             scores,
             _settings(result),
             intervals=intervals if view == AS_ASKED else {},
+            data={name: what for name, what in _data(result).items() if name in scores},
             pair_scores=_find_saved(result, source, "pair_scores", "pairs") if suite == "sts" else None,
             predictions=_find_saved(result, source, "predictions", "predictions")
             if suite == "transfer"
@@ -101,6 +103,24 @@ def _find_saved(result: Result, source: str, key: str, ending: str) -> Path | No
     return next((path for path in candidates if path.is_file()), None)
 
 
+def _data(result: Result) -> dict[str, str]:
+    """Return what each measure was scored on: the published set, the demo corpus, or other examples."""
+    suite, split = result["suite"], str(result.get("split", "test"))
+    if suite not in ("sts", "transfer"):
+        return {}
+    suffix, average = _split_suffix(result), AVERAGE if suite == "sts" else TRANSFER_AVERAGE
+    found: dict[str, str] = {}
+    for name, task in result["tasks"].items():
+        n_examples = None if task is None else task.get("n_pairs" if suite == "sts" else "n_test")
+        if n_examples is not None:
+            what = describe_set(name, split, n_examples, result.get("data_sha256", {}).get(name))
+            found |= {} if what is None else {name + suffix: what}
+    if found:
+        others = [what for what in found.values() if what != PUBLISHED]
+        found[average + suffix] = "data with other sets than the published ones" if others else PUBLISHED
+    return found
+
+
 def _sts_scores(result: Result) -> Scores:
     scores = {name: task and task["score"] for name, task in result["tasks"].items()}
     yield from _with_average(scores, AVERAGE, _split_suffix(result))
@@ -117,7 +137,8 @@ def _transfer_scores(result: Result) -> Scores:
 def _with_average(scores: Mapping[str, float | None], average: str, suffix: str) -> Scores:
     for name, score in scores.items():
         yield name + suffix, score
-    present = [score for score in scores.values() if score is not None]
+    tasks = STS_TASKS if average == AVERAGE else TRANSFER_TASKS  # files of one's own enter no average
+    present = [score for name, score in scores.items() if score is not None and name in tasks]
     yield average + suffix, sum(present) / len(present) if present else None
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.choices import Aggregation, DevSuite
-from simcse_cli.comparison.entries import Entry, EntryKind, merge_parts
+from simcse_cli.comparison.entries import Entry, EntryKind, add_missing, merge_parts
 from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_json_lines, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
-from simcse_cli.runs import DONE, RUN_FILE, SEED_PREFIX, RunRecord, read_run_record
+from simcse_cli.runs import DONE, RESULTS, RUN_FILE, SEED_PREFIX, RunRecord, read_run_record
 from simcse_cli.schema import checked, parse_json
 
 _MEASURED: dict[str, Any] = {"alignment": float | None, "uniformity": float | None}
@@ -34,7 +34,7 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
         return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
     name = folder.resolve().name
     if (folder / RUN_FILE).is_file():
-        return [_read_run(folder, label or name, view)]
+        return _read_run(folder, label or name, view)
     runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
     if not runs:
         raise DataError(
@@ -43,8 +43,9 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
         )
     entries = []
     for run in runs:
-        entry = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
-        entries.append(_with_results(entry, run.parent, view) if run.name.startswith(SEED_PREFIX) else entry)
+        entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
+        is_seed = run.name.startswith(SEED_PREFIX)
+        entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
     return entries
 
 
@@ -58,8 +59,30 @@ def _read_stdin() -> Any:
     return parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
 
 
-def _read_run(folder: Path, label: str, view: StsView) -> Entry:
-    return _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
+    """Return a run with the results in its folder, and those of other settings as entries of their own."""
+    run = _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+    variants = []
+    for path, result in _kept_results(folder, label, view):
+        whole = add_missing(run, result)
+        if whole is None:
+            variants.append(replace(result, label=f"{label} [{path.stem}]"))
+        else:
+            run = replace(whole, source=str(folder))
+    return [run, *variants]
+
+
+def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Entry]]:
+    """Yield what ``eval`` has kept in a run, results with the most tasks first; those of another model warn."""
+    files = sorted((folder / RESULTS).glob("*.json"))
+    contents = {path: content for path in files if is_result(content := read_json(path))}
+    digest, pooler = (getattr(read_run_record(folder), name) for name in ("model_digest", "pooler"))
+    for path, content in sorted(contents.items(), key=lambda item: -len(item[1].get("tasks", ()))):
+        is_own = content.get("postprocess") is None and content.get("pooler") == pooler
+        outdated = f"{path} is of an earlier model of the run; evaluate it again"
+        is_outdated = is_own and digest is not None and content.get("model_digest") != digest
+        for result in read_results(content, label=label, source=str(path), view=view):
+            yield path, replace(result, remarks=(outdated,)) if is_outdated else result
 
 
 def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:

@@ -23,7 +23,7 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     columns = [Column("system"), *(_column(name, "difference") for name in comparison.measures)]
     others = [entry for entry in comparison.entries if entry is not reference]
     rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
-    return [scores, Report(f"Difference to {reference.label}", columns, rows)]
+    return [scores, Report(f"Difference to {reference.label}", columns, rows, list(comparison.unlike_data))]
 
 
 def _scores_table(comparison: Comparison) -> Report:
@@ -39,6 +39,7 @@ def _scores_table(comparison: Comparison) -> Report:
         mark = FRONT_MARK if entry.label in comparison.front else ""
         rows.append({"system": entry.label, **entry.scores, "front": mark})
         rows += _extra_rows(entry, comparison.measures)
+    notes += comparison.unlike_data
     if any(entry.members for entry in comparison.entries):
         notes.append("deviation: sample standard deviation over the members (n - 1)")
     return Report("Scores", columns, rows, notes)

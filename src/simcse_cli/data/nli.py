@@ -1,6 +1,6 @@
 """Read natural language inference corpora in the layouts they are published in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +11,7 @@ from simcse_cli.data.readers import (
     Record,
     find_column,
     guess_format,
+    has_header,
     iter_records,
     source_name,
 )
@@ -45,11 +46,12 @@ class NliPair:
     label: Label | None
 
 
-def iter_nli(source: InputPath) -> Iterator[Iterator[NliPair]]:
+def iter_nli(source: InputPath, columns: Mapping[str, str] | None = None) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any layout that NLI corpora are published in.
 
     Read are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
     SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT``: name one of the three, or the folder for all.
+    ``columns`` says what ``anchor``, ``positive`` and ``label`` are called in other tables.
 
     Raises:
         DataError: columns or labels are not those of an NLI corpus; names file and line.
@@ -61,26 +63,28 @@ def iter_nli(source: InputPath) -> Iterator[Iterator[NliPair]]:
     for labels in label_files:
         yield _iter_senteval(labels)
     if not label_files:
-        yield _iter_table(source)
+        yield _iter_table(source, columns or {})
 
 
-def _iter_table(source: InputPath) -> Iterator[NliPair]:
+def _iter_table(source: InputPath, given: Mapping[str, str]) -> Iterator[NliPair]:
     fmt = guess_format(source)
     names: tuple[str, str, str] | None = None
-    for number, record in iter_records(source, fmt=FileFormat.TSV if fmt is FileFormat.TEXT else fmt):
+    fmt, header = FileFormat.TSV if fmt is FileFormat.TEXT else fmt, has_header(given.values())
+    for number, record in iter_records(source, fmt=fmt, header=header):
         place = f"{source_name(source)}, line {number}"
-        names = names or _columns(record, place)
+        names = names or _columns(record, given, place)
         premise, hypothesis, label = (record[name] for name in names)
         yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
 
 
-def _columns(record: Record, place: str) -> tuple[str, str, str]:
-    found = [find_column(record, name) for name in ("anchor", "positive", "label")]
+def _columns(record: Record, given: Mapping[str, str], place: str) -> tuple[str, str, str]:
+    found = [find_column(record, given.get(name, name)) for name in ("anchor", "positive", "label")]
     if None in found:
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
             "(or premise, hypothesis and label)",
-            hint="give an SNLI, MNLI or ANLI file; for pairs without labels use `simcse prepare pairs`",
+            hint="give an SNLI, MNLI or ANLI file, or for other names in training --columns "
+            "anchor=NAME,positive=NAME,label=NAME; for pairs without labels use `simcse prepare pairs`",
         )
     premise, hypothesis, label = map(str, found)
     return premise, hypothesis, label

@@ -6,6 +6,7 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -76,6 +77,14 @@ class StsSubset:
     def n_pairs(self) -> int:
         return len(self.left)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 over sentences and scores, whatever file they were read from."""
+        state = sha256()
+        for left, right, gold in zip(self.left, self.right, self.gold.tolist(), strict=True):
+            state.update(f"{left}\t{right}\t{gold!r}\n".encode("utf-8", "surrogatepass"))
+        return state.hexdigest()
+
 
 @dataclass(frozen=True)
 class StsTask:
@@ -88,6 +97,11 @@ class StsTask:
     @property
     def n_pairs(self) -> int:
         return sum(subset.n_pairs for subset in self.subsets.values())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the pairs of all subsets."""
+        return sha256("".join(subset.digest for subset in self.subsets.values()).encode()).hexdigest()
 
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
@@ -123,7 +137,8 @@ def _subset(pairs: Iterator[tuple[str, str, float]], path: Path) -> StsSubset:
     return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
 
 
-def _year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
+def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
+    """Yield the annotated pairs of ``STS.input.SUBSET.txt`` with the scores of ``STS.gs.SUBSET.txt``."""
     pairs_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     pairs, golds = list(iter_lines(pairs_path)), list(iter_lines(gold_path))
     if len(pairs) != len(golds):
@@ -231,7 +246,7 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     if task == "SICKRelatedness":
         return StsTask(task, split, {split: _subset(_sick_pairs(path), path)})
     folder = path.parent
-    subsets = {name: _subset(_year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
+    subsets = {name: _subset(year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
 
 

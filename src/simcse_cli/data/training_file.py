@@ -1,33 +1,102 @@
 """Training files as objectives need them: rows of one to three texts, documents, or labelled pairs."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import re
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, islice, pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any, overload
 
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.readers import (
+    COLUMN_ALIASES,
     POSITIONAL,
     FileFormat,
+    columns_hint,
     find_column,
     guess_format,
-    iter_records,
+    has_header,
     iter_sentences,
+    iter_values,
+    resolve_columns,
     source_name,
 )
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, sha256_file
+from simcse_cli.files import STDIO, output_error, sha256_file
+
+Row = tuple[str, ...]
+
+_SET = "set"  # a list of texts that all mean the same
+_NUMBERED = re.compile(r"[ _-]?\d+$")
+_PAIR_LABELS = frozenset({"1", "1.0", "true", "entailment"})
+_OTHER_LABELS = frozenset({"0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""})
+# What the labels of premise and hypothesis mean besides, on the Hub and in ANLI.
+_NLI_LABELS = {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False}
+
+
+class StoredRows(Sequence[Row]):
+    """Rows of texts in a temporary file, which goes with the process: memory holds eight bytes for each text.
+
+    Args:
+        rows: as many texts in each.
+
+    Raises:
+        OutputError: the disk is full.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._ends = array("Q", [0])
+        self._width = 1
+        try:
+            with tempfile.TemporaryFile() as stream:
+                for row in rows:
+                    self._width = len(row)
+                    for text in row:
+                        n_bytes = stream.write(text.encode("utf-8", "surrogatepass"))
+                        self._ends.append(self._ends[-1] + n_bytes)
+                stream.flush()
+                self._texts = mmap(stream.fileno(), 0, access=ACCESS_READ) if self._ends[-1] else b""
+        except OSError as error:
+            raise output_error(Path(tempfile.gettempdir()), error) from error
+
+    def __len__(self) -> int:
+        return (len(self._ends) - 1) // self._width
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        first = index % len(self) * self._width
+        ends = self._ends[first : first + self._width + 1]
+        return tuple(self._texts[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends))
 
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Sentences, pairs (anchor, positive) or triplets (with a hard negative)."""
+    """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
+
+    Attributes:
+        files: rows of each file and how often an epoch takes them, where there are several.
+        remarks: what was left out besides the rows without text, for people.
+    """
 
     name: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[Row]
     n_dropped: int
     digest: str
+    files: tuple[tuple[int, float], ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -39,49 +108,177 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
         return sha256_file(source)
     state = hashlib.sha256()
     for line in lines:
-        state.update(f"{line}\n".encode())
+        state.update(f"{line}\n".encode("utf-8", "surrogatepass"))
     return state.hexdigest()
 
 
-def read_training_rows(source: str | Path) -> TrainingRows:
-    """Return the rows of a training file; rows with an empty text are dropped and counted.
+@dataclass(frozen=True)
+class RowLayout:
+    """Where a table holds the texts of training rows.
 
-    Text files give single sentences. Tables give the columns ``anchor``, ``positive`` and ``hard_negative``
-    as far as they have them (under their usual names too); the first row decides which.
+    Attributes:
+        columns: which of anchor, positive and hard negative there are.
+        keys: the columns of the table behind each; hard negatives may have several (``negative_1``, ...).
+        label: the column that says which rows are pairs, if one does.
+        is_nli: whether its numbers are those of natural language inference, 0 being entailment.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+    label: str | None = None
+    is_nli: bool = False
+
+
+def iter_training_rows(
+    records: Iterable[tuple[int, Mapping[str, Any]]],
+    name: str,
+    columns: Mapping[str, str] | None = None,
+    *,
+    left_out: Counter[str] | None = None,
+) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
+
+    The first record decides on the layout. A cell may hold a list: a record with several positives or hard
+    negatives becomes as many rows as there are of the more frequent kind, dealt in turn.
+
+    Args:
+        records: as ``readers.iter_values`` gives them.
+        name: of the table.
+        columns: what ``anchor``, ``positive`` and ``hard_negative`` are called; then no other column counts.
+        left_out: counts the records that are no pair, by label.
+
+    Raises:
+        DataError: the columns are unknown, their meaning is not clear, or a value is no text; names the line.
+    """
+    layout: RowLayout | None = None
+    for number, record in records:
+        place = f"{name}, line {number}"
+        layout = layout or find_layout(record, columns or {}, place)
+        try:
+            if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
+                if left_out is not None:
+                    left_out[str(record[layout.label])] += 1
+                continue
+            texts = [[text for key in keys for text in _texts(record[key], place)] for keys in layout.keys]
+        except KeyError as error:
+            raise DataError(f"{place}: column {error} is missing") from error
+        if layout.columns == (_SET,):
+            yield from ((POSITIONAL[:2], pair) for pair in combinations(texts[0], 2))
+            continue
+        sides = [side or [""] for side in texts]
+        for turn in range(max(map(len, sides))):
+            yield layout.columns, tuple(side[turn % len(side)] for side in sides)
+
+
+def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
+    """Return what the columns of a table stand for.
+
+    Raises:
+        DataError: no anchor, a hard negative without a positive, or scores that do not say which rows are pairs.
+    """
+    if given:
+        wanted = tuple(column for column in POSITIONAL if column in given)
+        if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
+            raise DataError(
+                f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive",
+                hint=columns_hint(record, POSITIONAL[:2]),
+            )
+        return RowLayout(wanted, tuple((name,) for name in resolve_columns(record, wanted, place, given)))
+    if list(record) in ([_SET], ["texts"]) and isinstance(next(iter(record.values())), list):
+        return RowLayout((_SET,), (tuple(record),))
+    found = {column: find_column(record, column) for column in POSITIONAL}
+    keys = {column: (name,) for column, name in found.items() if name is not None}
+    if numbered := _numbered_negatives(record):
+        keys["hard_negative"] = tuple(dict.fromkeys((*keys.get("hard_negative", ()), *numbered)))
+    columns = tuple(keys)
+    if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
+        raise DataError(
+            f"{place}: the columns are {', '.join(record)}; "
+            "need anchor, or anchor and positive, or these and hard_negative",
+            hint=columns_hint(record, POSITIONAL[:2]),
+        )
+    if len(columns) != 2:
+        return RowLayout(columns, tuple(keys.values()))
+    label = find_column(record, "label")
+    positive, score = keys["positive"][0].lower(), find_column(record, "score")
+    if label is None and score is not None and positive != "positive":
+        raise DataError(
+            f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
+            hint=f"to take every row: {columns_hint(record, POSITIONAL[:2])}; scored pairs serve as --dev-file",
+        )
+    return RowLayout(columns, tuple(keys.values()), label, is_nli=positive == "hypothesis")
+
+
+def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
+    """Return the columns such as ``negative_1`` and ``neg2`` in their order."""
+    names = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
+    known = {name for name in names if not name[-1].isdigit()}
+    return [
+        name for name in record if _NUMBERED.search(name) and _NUMBERED.sub("", name.strip().lower()) in known
+    ]
+
+
+def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
+    """Say whether the label is that of a pair."""
+    text = label.strip().lower()
+    if layout.is_nli and text in _NLI_LABELS:
+        return _NLI_LABELS[text]
+    if text not in _PAIR_LABELS | _OTHER_LABELS:
+        raise DataError(
+            f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
+            hint="make triplets of an NLI corpus with `simcse prepare nli`; to take every row, name the columns with "
+            "--columns anchor=NAME,positive=NAME",
+        )
+    return text in _PAIR_LABELS
+
+
+def _texts(value: Any, place: str) -> list[str]:
+    """Return the texts of a cell, on one line each; blank ones do not count."""
+    if isinstance(value, dict):
+        raise DataError(f"{place}: a JSON object, need a text or a list of texts")
+    values = value if isinstance(value, list) else [value]
+    known = (each for each in values if each is not None and each == each)  # NaN is how pandas writes nothing
+    return [text for text in (" ".join(str(each).split()) for each in known) if text]
+
+
+def read_training_rows(
+    source: str | Path, columns: Mapping[str, str] | None = None, *, limit: int | None = None
+) -> TrainingRows:
+    """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
+
+    Text files give single sentences, tables what ``iter_training_rows`` says.
+
+    Args:
+        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
+        columns: what ``anchor``, ``positive`` and ``hard_negative`` are called, where that is not recognised.
+        limit: how many rows are read; all by default.
 
     Raises:
         DataError: unreadable or malformed input, no ``anchor`` column, or no row left.
     """
-    name = source_name(source)
-    columns: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    rows: list[tuple[str, ...]] = []
-    n_dropped = 0
-    for number, record in iter_records(source):
-        if not columns:
-            found = {column: find_column(record, column) for column in POSITIONAL}
-            columns = tuple(column for column, key in found.items() if key is not None)
-            keys = tuple(key for key in found.values() if key is not None)
-            if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
-                raise DataError(
-                    f"{name}: columns {', '.join(record)}; "
-                    "need anchor, or anchor and positive, or these and hard_negative",
-                    hint="rename the columns, or build the file with `simcse prepare`",
-                )
-        try:
-            row = tuple(" ".join(record[key].split()) for key in keys)
-        except KeyError as error:
-            raise DataError(f"{name}, line {number}: column {error} is missing") from error
-        if all(row):
-            rows.append(row)
-        else:
-            n_dropped += 1
+    name, left_out, n_dropped = source_name(source), Counter[str](), 0
+    records = iter_values(source, header=has_header((columns or {}).values()))
+    found_columns: tuple[str, ...] = ()
+
+    def whole_rows() -> Iterator[Row]:
+        nonlocal n_dropped, found_columns
+        for layout, row in iter_training_rows(records, name, columns, left_out=left_out):
+            found_columns = layout
+            if all(row):
+                yield row
+            else:
+                n_dropped += 1
+
+    rows = StoredRows(islice(whole_rows(), limit))
+    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
+    remarks = (f"{name}: rows that are no pairs were left out: {labels}",) if labels else ()
     if not rows:
         raise DataError(
-            f"{name} holds no training example", hint="give a file with one sentence a line, or a table"
+            "; ".join((f"{name} holds no training example", *remarks)),
+            hint="give a file with one sentence a line, or a table",
         )
     digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, columns, rows, n_dropped, digest)
+    return TrainingRows(name, found_columns, rows, n_dropped, digest, remarks=remarks)
 
 
 @dataclass(frozen=True)
@@ -107,14 +304,16 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
     return documents if documents[-1] else documents[:-1]
 
 
-def read_training_documents(source: str | Path) -> TrainingDocuments:
+def read_training_documents(
+    source: str | Path, columns: Mapping[str, str] | None = None
+) -> TrainingDocuments:
     """Return the documents of a file: text with a blank line between documents, or a table with one a row.
 
     Raises:
         DataError: no sentence, or a text file without any blank line, whose lines may be in no order.
     """
     name = source_name(source)
-    lines = list(iter_sentences(source))
+    lines = list(iter_sentences(source, column=(columns or {}).get("anchor")))
     if guess_format(source) is not FileFormat.TEXT:
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)
@@ -128,14 +327,53 @@ def read_training_documents(source: str | Path) -> TrainingDocuments:
     return TrainingDocuments(name, documents, _digest(source, iter(lines)))
 
 
-def read_labelled_rows(source: str | Path) -> TrainingRows:
+def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
+    """Return the rows of several files as one, with how often an epoch takes those of each.
+
+    Raises:
+        DataError: the files have different columns.
+    """
+    (first, _), *_ = parts
+    for part, _ in parts:
+        if part.columns != first.columns:
+            raise DataError(
+                f"{part.name} has {', '.join(part.columns)}, but {first.name} has {', '.join(first.columns)}",
+                hint="train on files with the same columns; --columns anchor=NAME,positive=NAME leaves others out",
+            )
+    return TrainingRows(
+        ", ".join(part.name for part, _ in parts),
+        first.columns,
+        StoredRows(chain.from_iterable(part.rows for part, _ in parts)),
+        sum(part.n_dropped for part, _ in parts),
+        _joined_digest([part.digest for part, _ in parts]),
+        tuple((len(part), weight) for part, weight in parts),
+        tuple(remark for part, _ in parts for remark in part.remarks),
+    )
+
+
+def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
+    """Return the documents of several files as one."""
+    return TrainingDocuments(
+        ", ".join(part.name for part in parts),
+        [document for part in parts for document in part.documents],
+        _joined_digest([part.digest for part in parts]),
+    )
+
+
+def _joined_digest(digests: Sequence[str]) -> str:
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
+
+    ``columns`` says what ``anchor``, ``positive`` and ``label`` are called, where that is not recognised.
 
     Raises:
         DataError: the file is no NLI corpus, or no row is left.
     """
     name = source_name(source)
-    pairs = [pair for part in iter_nli(source) for pair in part]
+    pairs = [pair for part in iter_nli(source, columns) for pair in part]
     rows: list[tuple[str, ...]] = [
         (pair.premise, pair.hypothesis, pair.label.value)
         for pair in pairs

@@ -6,8 +6,10 @@ white-space split of the line, re-joined with one space. The ``cat -v`` artefact
 ``M-i``) and the lines that are empty after stripping (CR, MPQA) are part of the published sets and are kept.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TRANSFER_TASKS
+from simcse_cli.data.readers import (
+    FileFormat,
+    find_column,
+    guess_format,
+    has_header,
+    iter_records,
+    resolve_columns,
+)
 from simcse_cli.data.senteval import CHECK_HINT, resolve_senteval_dir, single_spaced
 from simcse_cli.errors import DataError
 from simcse_cli.files import iter_lines, require_file
@@ -56,7 +66,7 @@ class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
 
     ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split, in the order
-    of the protocol; MR, CR, SUBJ and MPQA have the one part ``all``.
+    of the protocol; MR, CR, SUBJ and MPQA have the one part ``all``. ``classes`` are the labels of a task file.
     """
 
     name: str
@@ -65,6 +75,18 @@ class TransferTask:
     labels: NDArray[np.int64]
     parts: dict[Part, range]
     n_classes: int
+    classes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over texts, labels and parts."""
+        rows = [
+            self.left,
+            self.right,
+            self.labels.tolist(),
+            {part: len(rows) for part, rows in self.parts.items()},
+        ]
+        return sha256(json.dumps(rows).encode()).hexdigest()
 
     @property
     def sentences(self) -> list[str]:
@@ -75,12 +97,12 @@ class TransferTask:
 
     def size_remarks(self) -> list[str]:
         """Return a sentence for every part whose size differs from the published set."""
-        expected = TRANSFER_ROWS[self.name]
+        expected = TRANSFER_ROWS.get(self.name, {})
         return [
             f"{self.name} {part} has {len(rows):,} rows, the published set {expected[part]:,}: "
             "scores do not compare with published ones"
             for part, rows in self.parts.items()
-            if len(rows) != expected[part]
+            if part in expected and len(rows) != expected[part]
         ]
 
 
@@ -122,16 +144,69 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     files = transfer_files(data_dir, task)
     if task in _POLARITY_FILES:
         rows = [*_polarity_rows(files["pos"], 1), *_polarity_rows(files["neg"], 0)]
-        return _assemble(task, {"all": rows})
+        return _assemble(task, {"all": rows}, 2)
     read = _READERS[task]
     parts = {part: list(read(files[part])) for part in _SPLIT_FILES[task]}
     for part, rows in parts.items():
         if not rows:
             raise DataError(f"{files[part]} holds no example", hint=CHECK_HINT)
-    return _assemble(task, parts)
+    return _assemble(task, parts, len(TREC_CLASSES) if task == "TREC" else 2)
 
 
-def _assemble(task: str, parts: dict[Part, list[_Row]]) -> TransferTask:
+def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
+    """Return a table of labelled texts, or pairs of texts, as a task called by the file's stem.
+
+    Without a column ``split`` (train, test, perhaps dev) all rows are one part, which the protocol tests in folds.
+
+    Args:
+        path: a table.
+        columns: what ``text``, or ``left`` and ``right``, and ``label`` are called, where that is not recognised.
+
+    Raises:
+        DataError: a column, a text or a label is missing, or there is only one label; names the line.
+    """
+    fmt, names, sides = guess_format(path), tuple[str, ...](), tuple[str, ...]()
+    rows: dict[str, list[tuple[str, str, str]]] = {}
+    records = iter_records(
+        path, fmt=FileFormat.CSV if fmt is FileFormat.TEXT else fmt, header=has_header(columns.values())
+    )
+    for number, record in records:
+        place = f"{path}, line {number}"
+        if not names:
+            has_pair = {"left", "right"} <= columns.keys() or find_column(record, "right") is not None
+            sides = ("left", "right") if has_pair and "text" not in columns else ("text",)
+            names = resolve_columns(record, (*sides, "label"), place, columns)
+        *texts, label = (single_spaced(record.get(name, "")) for name in names)
+        if not label or not all(texts):
+            raise DataError(
+                f"{place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
+            )
+        part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
+        rows.setdefault(part, []).append((texts[0], texts[-1] if len(texts) > 1 else "", label))
+    if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
+        found = ", ".join(rows) or "none"
+        raise DataError(
+            f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
+        )
+    classes = tuple(sorted({label for part in rows.values() for _, _, label in part}, key=_class_order))
+    if len(classes) < 2:
+        raise DataError(f"{path}: every label is {classes[0]}, need two or more")
+    parts = {
+        part: [(left, right, classes.index(label)) for left, right, label in rows[part]]
+        for part in ("all", "train", "dev", "test")
+        if part in rows
+    }
+    return replace(_assemble(path.stem, parts, len(classes)), classes=classes)
+
+
+_SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
+
+
+def _class_order(label: str) -> tuple[bool, int, str]:
+    return (not label.isdecimal(), int(label) if label.isdecimal() else 0, label)
+
+
+def _assemble(task: str, parts: dict[Part, list[_Row]], n_classes: int) -> TransferTask:
     ordered: list[_Row] = []
     ranges: dict[Part, range] = {}
     for part, rows in parts.items():
@@ -142,10 +217,10 @@ def _assemble(task: str, parts: dict[Part, list[_Row]]) -> TransferTask:
     return TransferTask(
         name=task,
         left=list(left),
-        right=list(right) if task == "MRPC" else [],
+        right=list(right) if any(right) else [],
         labels=np.array(labels, dtype=np.int64),
         parts=ranges,
-        n_classes=len(TREC_CLASSES) if task == "TREC" else 2,
+        n_classes=n_classes,
     )
 
 

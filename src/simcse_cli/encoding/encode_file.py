@@ -1,7 +1,7 @@
 """Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from torch import distributed
 
 from simcse_cli import __version__
+from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.readers import (
-    POSITIONAL,
     FileFormat,
     first_read,
     guess_format,
-    iter_records,
     iter_sentences,
-    resolve_columns,
+    parse_columns,
     source_name,
 )
 from simcse_cli.data.text import clean_text
@@ -93,11 +92,12 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     for flag, is_given in (("--index", options.index), ("--resume", options.resume)):
         if is_given:
             raise UsageError("has no use with --pairs, which writes no vectors", option=flag)
-    names = options.column.split(",") if options.column else []
+    names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
     with open_rows(output, (*_PAIR_COLUMNS, "cosine"), force=options.force) as write_row:
-        blocks = windows(_iter_pairs(source, names))
+        rows = iter_pairs(source, names, option="--column")
+        blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
         first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
         if first is None:
             raise DataError(f"{source_name(source)} has no rows")
@@ -109,17 +109,6 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                 for pair, cosine in zip(pairs, cosines, strict=True):
                     write_row((*pair, f"{cosine:.6f}"))
                 task.advance(len(pairs))
-
-
-def _iter_pairs(source: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield two texts of each row, by default those of usual names; text and stdin have a tab between them."""
-    fmt = guess_format(source)
-    fmt = FileFormat.TSV if fmt is FileFormat.TEXT else fmt
-    for number, record in iter_records(source, fmt=fmt, header=True if names else None):
-        if not names or any(name not in record for name in names):
-            place = f"{source_name(source)}, line {number}"
-            names = resolve_columns(record, names or POSITIONAL[:2], place)
-        yield clean_text(record[names[0]]), clean_text(record[names[1]])
 
 
 def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:

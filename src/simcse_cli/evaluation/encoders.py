@@ -1,7 +1,7 @@
 """The encoder that is judged: a model, word vectors, or a file of vectors."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -20,6 +20,7 @@ from simcse_cli.models.precomputed import PrecomputedVectors
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
+from simcse_cli.runs import keep_result
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class OpenEncoder:
             encode=encode,
             postprocess=fitted.describe(),
         )
+
+
+def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
+    """Keep the result in the run folder ``--model``, if that is what was judged."""
+    if options.vectors is None and options.embeddings is None:
+        keep_result(options.model, result, progress)
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:

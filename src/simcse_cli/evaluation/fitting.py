@@ -5,7 +5,7 @@ and test with MNLI train; ``target`` is all pairs of the evaluated task: every s
 dev and test of STS-B and SICK-R.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.choices import Postprocess
+from simcse_cli.config import DATA_VARIABLE
 from simcse_cli.data.readers import find_column, iter_records, iter_sentences
-from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.evaluation.sts import read_task
 from simcse_cli.files import check_output, iter_lines, require_file
 from simcse_cli.postprocess.base import PostProcessor
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
@@ -47,13 +49,15 @@ _NLI_FILES = {
 """Where each part may be: ``{}`` stands for 1 and 2, one file for each side, line by line."""
 
 
-def target_examples(data_dir: Path | str, task: str) -> list[Example]:
+def target_examples(
+    data_dir: Path | str | None, task: str, pair_tasks: Mapping[str, StsTask] | None = None
+) -> list[Example]:
     """Return all pairs of an STS task, whatever split is scored.
 
     Raises:
         DataError: a file of the task is missing or malformed.
     """
-    chosen = read_sts_task(data_dir, task, split="all" if has_split(task, "all") else "test")
+    chosen = read_task(data_dir, task, "all" if has_split(task, "all") else "test", pair_tasks or {})
     return [
         pair for subset in chosen.subsets.values() for pair in zip(subset.left, subset.right, strict=True)
     ]
@@ -222,7 +226,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
 def with_postprocess(
     encoder: OpenEncoder,
     plan: PostprocessPlan | None,
-    data_dir: Path,
+    data_dir: Path | None,
     progress: Progress,
     *,
     target: Sequence[Example] | None = None,
@@ -243,10 +247,14 @@ def with_postprocess(
         raise UsageError("target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit")
     if plan.saved is not None:
         return encoder.then(load(plan.saved), plan.label)
+    if plan.source == NLI and data_dir is None:
+        raise UsageError(f"nli needs --data-dir (or {DATA_VARIABLE})", option="--fit")
     if target is not None and plan.is_per_task:
         examples = list(target)
     else:
-        examples = nli_examples(data_dir, progress) if plan.source == NLI else file_examples(plan.source)
+        examples = (
+            nli_examples(data_dir or "", progress) if plan.source == NLI else file_examples(plan.source)
+        )
     fitted = _fit(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)
@@ -255,7 +263,7 @@ def with_postprocess(
 
 
 def open_with_postprocess(
-    options: EncoderOptions, data_dir: Path, progress: Progress, *, force: bool = False
+    options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
 ) -> OpenEncoder:
     """Return the encoder that the options name, with the same post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
@@ -263,7 +271,11 @@ def open_with_postprocess(
 
 
 def per_task_postprocess(
-    encoder: OpenEncoder, plan: PostprocessPlan, data_dir: Path, progress: Progress
+    encoder: OpenEncoder,
+    plan: PostprocessPlan,
+    data_dir: Path | None,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
 ) -> Callable[[str], Encode]:
     """Return a function from an STS task to an encode function fitted on its pairs.
 
@@ -280,7 +292,7 @@ def per_task_postprocess(
     shared = replace(encoder, encode=memoize(encoder.encode))
 
     def for_task(task: str) -> Encode:
-        fitted = _fit(shared, plan, target_examples(data_dir, task), progress)
+        fitted = _fit(shared, plan, target_examples(data_dir, task, pair_tasks), progress)
         return shared.then(fitted, plan.label).encode
 
     return for_task

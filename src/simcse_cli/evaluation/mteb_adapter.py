@@ -33,7 +33,7 @@ from simcse_cli.data.mteb_files import (
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import Encode
-from simcse_cli.evaluation.encoders import OpenEncoder
+from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
 from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
@@ -331,7 +331,9 @@ def eval_mteb(
     result = run(opened)
     progress.detail(f"mteb results are in {folder}")
     reports = [mteb_task_report(result, opened.name), mteb_category_report(result, opened.name)]
-    return Evaluation(reports, record(opened, result))
+    payload = record(opened, result)
+    keep_in_run(encoder, payload, progress)
+    return Evaluation(reports, payload)
 
 
 def _listed(text: str | None) -> list[str]:

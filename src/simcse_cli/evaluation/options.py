@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
-from simcse_cli.config import DATA_VARIABLE, DataOptions, ModelOptions
+from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, DataOptions, ModelOptions
 from simcse_cli.settings import setting
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
@@ -90,6 +90,11 @@ class StsOptions(SuiteOptions):
         None, "Train a regressor on STS-B and SICK-R, as SentEval does.", "--regressor/--no-regressor"
     )
     split: str = setting("test", "test, dev, train or all (the last three: STS-B and SICK-R only).")
+    pair_file: list[Path] | None = setting(
+        None,
+        "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks adds tasks.",
+    )
+    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR)
     cache_dir: Path | None = setting(
         None,
         "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
@@ -107,6 +112,15 @@ class TransferOptions(SuiteOptions):
 
     protocol: TransferProtocol = setting(
         TransferProtocol.DEFAULT, "default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."
+    )
+    task_file: list[Path] | None = setting(
+        None,
+        "Classify your own labelled texts or pairs of texts, a table; repeat for more. --tasks adds tasks.",
+    )
+    columns: str | None = setting(
+        None,
+        "What the columns of --task-file are called, where that is not recognised.",
+        metavar="text=A,label=B",
     )
     probe: Probe = setting(
         Probe.SENTEVAL, "senteval: the original classifier; sklearn: LogisticRegressionCV."

@@ -145,7 +145,7 @@ def with_regressor(
     if result.split != "test":
         raise ValueError(f"the regressor trains on train and dev and predicts test, not {result.split!r}")
     regressed = {
-        name: regress_task(name, encode, data_dir, progress=progress)
+        name: replace(score, subsets=regress_task(name, encode, data_dir, progress=progress).subsets)
         for name, score in result.tasks.items()
         if name in REGRESSED_TASKS and score is not None
     }

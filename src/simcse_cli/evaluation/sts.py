@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.readers import parse_columns
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_sts, suite_intervals
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
@@ -24,7 +26,7 @@ from simcse_cli.predictions import PairScores, SubsetPairs
 from simcse_cli.progress import Progress, SilentProgress
 
 # Raise when a change of the evaluation moves its numbers: kept results are then not reused.
-_RESULT_VERSION = 1
+_RESULT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class StsTaskScore:
     name: str
     split: str
     subsets: dict[str, SubsetScore]
+    data_sha256: str = ""
 
     @property
     def pairs(self) -> list[tuple[Floats, Floats]]:
@@ -166,6 +169,7 @@ class StsResult:
                 for name, task in self.tasks.items()
             },
             "missing": self.missing,
+            "data_sha256": {name: task.data_sha256 for name, task in self.tasks.items() if task is not None},
             "average": self.average,
             "n_sentences": self.n_sentences,
             "seconds": self.seconds,
@@ -184,22 +188,57 @@ def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) ->
         )
         for name, subset in task.subsets.items()
     }
-    return StsTaskScore(task.name, task.split, subsets)
+    return StsTaskScore(task.name, task.split, subsets, task.digest)
+
+
+def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
+    """Raise UsageError if another task has the name of a file."""
+    if name in taken:
+        raise UsageError(f"there is a task called {name}; give the file another name", option=option)
+
+
+def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
+    """Return each pair file as a task of one test set, called by the file's stem.
+
+    Raises:
+        UsageError: two files have one name, or ``columns`` is malformed.
+        DataError: a file is no pair file; names the line.
+    """
+    names = parse_columns(columns, SCORED_PAIR)
+    found: dict[str, StsTask] = {}
+    for path in paths:
+        check_task_name(path.stem, [*STS_TASKS, *found], "--pair-file")
+        found[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)})
+    return found
+
+
+def read_task(
+    data_dir: Path | str | None, name: str, split: Split, pair_tasks: Mapping[str, StsTask]
+) -> StsTask:
+    """Return one of the pair files, or a task of the folder."""
+    if name in pair_tasks or data_dir is None:
+        return pair_tasks[name]
+    return read_sts_task(data_dir, name, split=split)
 
 
 def read_available_tasks(
-    data_dir: Path | str, tasks: Sequence[str], split: Split, progress: Progress
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
 ) -> tuple[dict[str, StsTask], dict[str, str]]:
     """Return the tasks that can be read, and the reason for each that cannot."""
-    resolve_senteval_dir(data_dir)
+    if data_dir is not None and any(name not in pair_tasks for name in tasks):
+        resolve_senteval_dir(data_dir)
     found: dict[str, StsTask] = {}
     missing: dict[str, str] = {}
     for name in tasks:
-        if not has_split(name, split):
+        if name not in pair_tasks and not has_split(name, split):
             missing[name] = f"{name} has no {split} split"
             continue
         try:
-            found[name] = read_sts_task(data_dir, name, split=split)
+            found[name] = read_task(data_dir, name, split, pair_tasks)
         except DataError as error:
             missing[name] = error.message
     for name, reason in missing.items():
@@ -214,23 +253,25 @@ def read_available_tasks(
 
 def evaluate_sts(
     encode: Encode,
-    data_dir: Path | str,
+    data_dir: Path | str | None,
     *,
     tasks: Sequence[str] = STS_TASKS,
     metric: Metric = Metric.SPEARMAN,
     aggregation: Aggregation = Aggregation.ALL,
     split: Split = "test",
+    pair_tasks: Mapping[str, StsTask] | None = None,
     progress: Progress | None = None,
 ) -> StsResult:
     """Score an encoder on the STS tasks.
 
     Args:
         encode: called once with all distinct sentences of all tasks.
-        data_dir: SentEval folder.
+        data_dir: SentEval folder; None where all tasks are pair files.
         tasks: in the order of the result.
         metric: which correlation is the score.
         aggregation: how the subsets of a year become one score.
         split: ``test``; ``dev`` exists for STS-B and SICK-R only.
+        pair_tasks: those of the tasks that are pair files, by name.
         progress: gets a warning for every missing task.
 
     Returns:
@@ -240,7 +281,7 @@ def evaluate_sts(
         DataError: no task can be read.
     """
     progress = progress or SilentProgress()
-    found, missing = read_available_tasks(data_dir, tasks, split, progress)
+    found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})
     sentences = [
         s
         for task in found.values()
@@ -306,7 +347,9 @@ def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES) -> Suite
     )
 
 
-def sts_pair_scores(result: StsResult, data_dir: Path | str) -> PairScores:
+def sts_pair_scores(
+    result: StsResult, data_dir: Path | str | None, pair_tasks: Mapping[str, StsTask]
+) -> PairScores:
     """Return gold score, predicted similarity and sentences of every scored pair, in file order.
 
     Under a regressor the ``cosine`` of STS-B and SICK-R is the regressor's prediction instead, in 1 .. 5.
@@ -315,7 +358,7 @@ def sts_pair_scores(result: StsResult, data_dir: Path | str) -> PairScores:
     for name, task in result.tasks.items():
         if task is None:
             continue
-        texts = read_sts_task(data_dir, name, split=cast(Split, task.split)).subsets
+        texts = read_task(data_dir, name, cast(Split, task.split), pair_tasks).subsets
         scores[name] = {
             subset: SubsetPairs(
                 gold=score.gold,
@@ -328,11 +371,18 @@ def sts_pair_scores(result: StsResult, data_dir: Path | str) -> PairScores:
     return scores
 
 
-def sts_key(data_dir: Path | str, tasks: Sequence[str], split: Split, setting: StsSetting) -> dict[str, Any]:
-    """Return what a result depends on besides the encoder: tasks, setting, and digests of all files read."""
+def sts_key(
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    setting: StsSetting,
+    pair_tasks: Mapping[str, StsTask],
+) -> dict[str, Any]:
+    """Return what a result depends on besides the encoder: tasks, setting, and digests of all data read."""
     files = {
         path
         for task in tasks
+        if data_dir is not None and task not in pair_tasks
         for read in {split, "all" if setting.regressor and has_split(task, "all") else split}
         if has_split(task, read)
         for path in sts_files(data_dir, task, split=read)
@@ -345,4 +395,5 @@ def sts_key(data_dir: Path | str, tasks: Sequence[str], split: Split, setting: S
         "aggregation": setting.aggregation.value,
         "regressor": setting.regressor,
         "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
+        "pair_files": {name: task.digest for name, task in pair_tasks.items()},
     }

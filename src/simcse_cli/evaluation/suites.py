@@ -1,16 +1,16 @@
 """`simcse eval sts` and `simcse eval transfer`: open the encoder, score it, and make tables of the result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
-from simcse_cli.data.senteval import Split
+from simcse_cli.data.senteval import Split, StsTask
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
-from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.fitting import (
     open_with_postprocess,
     per_task_name,
@@ -25,6 +25,7 @@ from simcse_cli.evaluation.sts import (
     evaluate_per_task,
     evaluate_sts,
     read_available_tasks,
+    read_pair_tasks,
     resolve_setting,
     sts_intervals,
     sts_key,
@@ -41,6 +42,7 @@ from simcse_cli.evaluation.tables import (
 from simcse_cli.evaluation.transfer import (
     TransferResult,
     evaluate_transfer,
+    read_file_tasks,
     require_transfer_files,
     transfer_intervals,
     transfer_predictions,
@@ -81,13 +83,14 @@ def eval_sts(
     )
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
-    data_dir = data_dir_or_demo(options.data_dir, progress)
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             check_output(path, force=force)
-    tasks = parse_tasks(options.tasks, STS_TASKS)
-    if options.tasks is None and split != "test":
-        tasks = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    pair_tasks = read_pair_tasks(options.pair_file or (), options.columns)
+    if pair_tasks and (split != "test" or setting.regressor):
+        flag = "--split" if split != "test" else "--regressor"
+        raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
+    data_dir, tasks = _sts_tasks(options, pair_tasks, progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
     def run(encode: Encode, tasks: Sequence[str]) -> StsResult:
@@ -98,9 +101,12 @@ def eval_sts(
             metric=setting.metric,
             aggregation=setting.aggregation,
             split=split,
+            pair_tasks=pair_tasks,
             progress=progress,
         )
-        return with_regressor(result, encode, data_dir, progress=progress) if setting.regressor else result
+        if setting.regressor and data_dir is not None:
+            return with_regressor(result, encode, data_dir, progress=progress)
+        return result
 
     if options.checkpoints:
         others = {
@@ -109,7 +115,7 @@ def eval_sts(
             "--write-sentences": options.write_sentences,
         }
         check_checkpoints(encoder, others)
-        key = sts_key(data_dir, tasks, split, setting)
+        key = sts_key(data_dir, tasks, split, setting, pair_tasks)
         folder = cache_folder(options.cache_dir, options.cache, progress)
 
         def score(opened: OpenEncoder) -> dict[str, Any]:
@@ -124,12 +130,13 @@ def eval_sts(
         return Evaluation([report], payload)
 
     if options.write_sentences is not None:
-        write_sts_sentences(options.write_sentences, data_dir, tasks, split, progress, force=force)
+        found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
+        write_sts_sentences(options.write_sentences, found.values(), progress, force=force)
         return None
     plan = plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
-        for_task = per_task_postprocess(opened, plan, data_dir, progress)
+        for_task = per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
         result = evaluate_per_task(lambda task: run(for_task(task), (task,)), tasks, progress=progress)
         opened = per_task_name(opened, plan)
     else:
@@ -145,8 +152,9 @@ def eval_sts(
     if per_subset:
         reports.append(subset_report(result))
     if options.save_scores is not None:
-        write_pair_scores(options.save_scores, sts_pair_scores(result, data_dir), force=force)
+        write_pair_scores(options.save_scores, sts_pair_scores(result, data_dir, pair_tasks), force=force)
         payload["pair_scores"] = str(options.save_scores)
+    keep_in_run(encoder, payload, progress)
     return Evaluation(reports, payload)
 
 
@@ -154,13 +162,15 @@ def eval_transfer(
     encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
 ) -> Evaluation:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
-    data_dir = options.data_dir
-    if data_dir is None:
-        raise UsageError("need a SentEval folder (or SIMCSE_DATA)", option="--data-dir")
-    tasks = parse_tasks(options.tasks, TRANSFER_TASKS)
     if options.save_scores is not None:
         check_output(options.save_scores, force=force)
-    require_transfer_files(data_dir, tasks)
+    file_tasks = read_file_tasks(options.task_file or (), options.columns, options.protocol)
+    named = () if options.tasks is None and file_tasks else parse_tasks(options.tasks, TRANSFER_TASKS)
+    data_dir, tasks = options.data_dir if named else None, (*named, *file_tasks)
+    if data_dir is None and named:
+        raise UsageError("need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir")
+    if data_dir is not None:
+        require_transfer_files(data_dir, named)
     folder = cache_folder(options.cache_dir, options.cache, progress)
 
     def run(opened: OpenEncoder) -> TransferResult:
@@ -170,6 +180,7 @@ def eval_transfer(
             tasks=tasks,
             protocol=options.protocol,
             probe=options.probe,
+            file_tasks=file_tasks,
             cache=EvaluationCache(
                 folder, opened.cache_key, keep_vectors=not options.checkpoints, progress=progress
             ),
@@ -183,7 +194,7 @@ def eval_transfer(
         )
         return Evaluation([report], payload)
 
-    opened = open_with_postprocess(encoder, data_dir, progress, force=force)
+    opened = open_with_postprocess(encoder, options.data_dir, progress, force=force)
     result = run(opened)
     report = transfer_report(result, opened.name, opened.pooler)
     payload = result.to_json(**opened.facts())
@@ -192,6 +203,7 @@ def eval_transfer(
     if options.save_scores is not None:
         write_predictions(options.save_scores, transfer_predictions(result), force=force)
         payload["predictions"] = str(options.save_scores)
+    keep_in_run(encoder, payload, progress)
     return Evaluation([report], payload)
 
 
@@ -205,12 +217,21 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
         raise UsageError(str(error), option="--tasks") from None
 
 
-def write_sts_sentences(
-    target: Path, data_dir: Path, tasks: Sequence[str], split: Split, progress: Progress, *, force: bool
-) -> None:
+def _sts_tasks(
+    options: StsOptions, pair_tasks: Mapping[str, StsTask], progress: Progress
+) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the folder and the tasks: those named, else the pair files alone, else all that have the split."""
+    if options.tasks is None and pair_tasks:
+        return options.data_dir, tuple(pair_tasks)
+    named = parse_tasks(options.tasks, STS_TASKS)
+    if options.tasks is None and options.split != "test":
+        named = ("STSBenchmark",) if options.split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    return data_dir_or_demo(options.data_dir, progress), (*named, *pair_tasks)
+
+
+def write_sts_sentences(target: Path, tasks: Iterable[StsTask], progress: Progress, *, force: bool) -> None:
     """Write every distinct sentence of the tasks, for models that are run elsewhere."""
-    found, _ = read_available_tasks(data_dir, tasks, split, progress)
-    subsets = [subset for task in found.values() for subset in task.subsets.values()]
+    subsets = [subset for task in tasks for subset in task.subsets.values()]
     distinct = dict.fromkeys(sentence for subset in subsets for sentence in (*subset.left, *subset.right))
     with atomic_text(target, force=force) as stream:
         stream.writelines(f"{sentence}\n" for sentence in distinct)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcse_cli.choices import Metric
+from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.evaluation.bootstrap import SuiteIntervals
 from simcse_cli.evaluation.mteb_results import MtebResult
 from simcse_cli.evaluation.sts import StsResult
@@ -54,13 +55,27 @@ def _missing_notes(missing: Mapping[str, str]) -> list[str]:
     return [f"{task} missing: {reason}" for task, reason in missing.items()]
 
 
+def _data_notes(tasks: Mapping[str, Any], split: str, n_examples: Callable[[Any], int]) -> list[str]:
+    """Return a note for each task that was not scored on its published set."""
+    found = {
+        name: describe_set(name, split, n_examples(task), task.data_sha256)
+        for name, task in tasks.items()
+        if task
+    }
+    return [
+        f"{label(name)}: {what}; its score compares with no published number"
+        for name, what in found.items()
+        if what not in (None, PUBLISHED)
+    ]
+
+
 def sts_report(result: StsResult, name: str, pooler: str) -> Report:
     """Return the one-row table of the papers: seven tasks and their average."""
     return Report(
         f"STS, {result.split} sets: {result.metric} x100, aggregation {result.aggregation}, pooler {pooler}",
         [Column("model"), *_score_columns(result.tasks), _AVERAGE],
         [{"model": name, **result.scores(), "average": result.average}],
-        _missing_notes(result.missing),
+        _missing_notes(result.missing) + _data_notes(result.tasks, result.split, lambda task: task.n_pairs),
     )
 
 
@@ -106,7 +121,8 @@ def transfer_report(result: TransferResult, name: str, pooler: str) -> Report:
             {"model": f"{name} (dev)", **dev, "average": result.average_dev},
             {"model": name, **test, "average": result.average},
         ],
-        [] if mrpc is None or mrpc.f1 is None else [f"MRPC F1 {100 * mrpc.f1:.2f}"],
+        ([] if mrpc is None or mrpc.f1 is None else [f"MRPC F1 {100 * mrpc.f1:.2f}"])
+        + _data_notes(result.tasks, "test", lambda task: len(task.gold)),
     )
 
 

@@ -4,7 +4,7 @@ Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
-from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
+from simcse_cli.data.readers import parse_columns
+from simcse_cli.data.transfer_files import (
+    TransferTask,
+    missing_transfer_files,
+    read_task_file,
+    read_transfer_task,
+)
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_accuracy, suite_intervals
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
@@ -22,6 +28,7 @@ from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
+from simcse_cli.evaluation.sts import check_task_name
 from simcse_cli.predictions import TaskPredictions
 from simcse_cli.progress import Progress, SilentProgress
 
@@ -44,6 +51,8 @@ class TransferScore:
     predicted: NDArray[np.int64]
     left: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    data_sha256: str = ""
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -57,6 +66,7 @@ class TransferScore:
             "accuracy": self.accuracy,
             **f1,
             "n_test": len(self.gold),
+            **({"classes": list(self.classes)} if self.classes else {}),
             "penalties": list(self.penalties),
         }
 
@@ -88,6 +98,7 @@ class TransferResult:
             "protocol": self.protocol.value,
             "probe": self.probe.value,
             "tasks": {name: score.to_json() for name, score in self.tasks.items()},
+            "data_sha256": {name: score.data_sha256 for name, score in self.tasks.items()},
             "average": self.average,
             "average_dev": self.average_dev,
             "seconds": self.seconds,
@@ -96,11 +107,12 @@ class TransferResult:
 
 def evaluate_transfer(
     encode: Encode,
-    data_dir: Path | str,
+    data_dir: Path | str | None,
     *,
     tasks: Sequence[str] = TRANSFER_TASKS,
     protocol: TransferProtocol = TransferProtocol.DEFAULT,
     probe: Probe = Probe.SENTEVAL,
+    file_tasks: Mapping[str, TransferTask] | None = None,
     cache: EvaluationCache | None = None,
     progress: Progress | None = None,
 ) -> TransferResult:
@@ -108,11 +120,12 @@ def evaluate_transfer(
 
     Args:
         encode: called once per task with its distinct sentences.
-        data_dir: SentEval folder.
+        data_dir: SentEval folder; None where all tasks are task files.
         tasks: in the order of the result.
         protocol: folds and training of the classifier; with ``sklearn`` only its number of outer folds
             counts.
         probe: the original classifier, or scikit-learn's.
+        file_tasks: those of the tasks that are task files, by name.
         cache: where vectors and finished tasks are kept, so that a second call only does what is missing.
         progress: gets a line per task and a warning for data that is not the published set.
 
@@ -125,17 +138,37 @@ def evaluate_transfer(
     """
     progress = progress or SilentProgress()
     cache = cache or EvaluationCache(None, "")
-    require_transfer_files(data_dir, tasks)
+    own = file_tasks or {}
+    if data_dir is not None:
+        require_transfer_files(data_dir, [name for name in tasks if name not in own])
     started = time.perf_counter()
     scores: dict[str, TransferScore] = {}
     for name in tasks:
-        task = read_transfer_task(data_dir, name)
+        task = own[name] if name in own or data_dir is None else read_transfer_task(data_dir, name)
         for remark in task.size_remarks():
             progress.warn(remark)
         scores[name] = score_transfer_task(
             task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
         )
     return TransferResult(protocol, probe, scores, seconds=time.perf_counter() - started)
+
+
+def read_file_tasks(
+    paths: Sequence[Path], columns: str | None, protocol: TransferProtocol
+) -> dict[str, TransferTask]:
+    """Return each task file as a task called by the file's stem, with enough examples for the folds.
+
+    Raises:
+        UsageError: two files have one name, or ``columns`` is malformed.
+        DataError: a file holds no labelled texts, or a class has too few; names the line.
+    """
+    names = parse_columns(columns, ("text", "label", "left", "right"))
+    found: dict[str, TransferTask] = {}
+    for path in paths:
+        check_task_name(path.stem, [*TRANSFER_TASKS, *found], "--task-file")
+        found[path.stem] = read_task_file(path, names)
+        outer_splits(found[path.stem], PROBE_SETTINGS[protocol])
+    return found
 
 
 def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
@@ -213,11 +246,13 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts
     rows = task.rows("all" if nested else "train")
-    smallest = int(np.bincount(task.labels[rows], minlength=task.n_classes).min())
+    counts = np.bincount(task.labels[rows], minlength=task.n_classes)
+    smallest = int(counts.min())
     needed = settings.n_folds + 2 if nested else settings.n_folds
     if smallest < needed:
+        rarest = f" ({task.classes[int(counts.argmin())]})" if task.classes else ""
         raise DataError(
-            f"{task.name}: a class has {smallest} training examples, "
+            f"{task.name}: a class{rarest} has {smallest} training examples, "
             f"need {needed} for {settings.n_folds} folds",
             hint="use more data, or the fast protocol with its five folds: --protocol fast",
         )
@@ -259,6 +294,8 @@ def _score(task: TransferTask, result: ProbeResult) -> TransferScore:
         predicted=result.predictions,
         left=left,
         right=right,
+        classes=task.classes,
+        data_sha256=task.digest,
     )
 
 

@@ -59,7 +59,8 @@ def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
     if data_dir is not None:
         return data_dir
     progress.warn(
-        "no --data-dir (or SIMCSE_DATA): scoring on the generated demo corpus, whose numbers compare with nothing"
+        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, whose numbers compare with nothing; "
+        "for the published sets: export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
     )
     return demo_folder(progress)
 

@@ -7,7 +7,7 @@ that was interrupted goes on where it was. In memory are a few numbers a text, a
 import random
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.choices import NegativePick
 from simcse_cli.data.manifest import describe_file
-from simcse_cli.data.readers import POSITIONAL, iter_sentences
+from simcse_cli.data.readers import POSITIONAL, iter_sentences, parse_columns
 from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
@@ -56,9 +56,10 @@ def prepare_hard_negatives(
         UsageError: an impossible ``--range``, or stdin, which cannot be read twice.
         DataError: the index was made by another model; an interrupted search had other settings.
     """
-    limits = _Limits.of(options)
+    limits, columns = _Limits.of(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
         "model": options.model,
+        "columns": options.columns,
         "range": options.ranks,
         "margin": limits.margin,
         "ratio": options.ratio,
@@ -73,7 +74,7 @@ def prepare_hard_negatives(
     counts = NegativeCounts()
 
     def mine(encoder: SentenceEncoder, work: Path) -> Iterator[Row]:
-        return _negative_rows(inputs, options, limits, encoder, work, counts, progress)
+        return _negative_rows(inputs, columns, options, limits, encoder, work, counts, progress)
 
     _mine(
         "hard-negatives", sources, POSITIONAL, options, settings, mine, counts,
@@ -342,6 +343,7 @@ def _blocks(
 
 def _negative_rows(
     inputs: Sequence[str],
+    columns: Mapping[str, str],
     options: HardNegativeOptions,
     limits: _Limits,
     encoder: SentenceEncoder,
@@ -352,7 +354,7 @@ def _negative_rows(
     """Mine the negatives and return the rows, in the order of the pairs."""
 
     def pairs() -> Iterator[tuple[str, str]]:
-        for anchor, positive in pair_rows(inputs, encoding=options.encoding):
+        for anchor, positive in pair_rows(inputs, columns=columns, encoding=options.encoding):
             row = clean_text(anchor), clean_text(positive)
             if all(row):
                 yield row

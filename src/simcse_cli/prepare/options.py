@@ -94,6 +94,9 @@ class MiningOptions(RowOptions, ModelOptions):
 class HardNegativeOptions(MiningOptions):
     """Which of the texts near an anchor become its hard negatives."""
 
+    columns: str | None = setting(
+        None, "Columns to pair, where they are not recognised.", metavar="anchor=A,positive=B"
+    )
     ranks: str = setting(
         "10:100",
         "Of the MAX nearest texts, leave out the first MIN that are allowed.",
@@ -138,7 +141,9 @@ class PairOptions(MiningOptions):
     flickr30k: bool = setting(False, "Captions: every two captions of an image are a pair.")
     parallel: bool = setting(False, "Two text files: line i of one belongs to line i of the other.")
     columns: str | None = setting(
-        None, "Columns to pair, where they are not found; with --paraphrases the one of texts.", metavar="A,B"
+        None,
+        "Columns to pair, where they are not recognised; with --paraphrases the one of texts.",
+        metavar="anchor=A,positive=B",
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
 

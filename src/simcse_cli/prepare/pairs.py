@@ -1,10 +1,11 @@
 """``prepare pairs``: paraphrase and caption corpora in their published layouts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, groupby, zip_longest
 from operator import itemgetter
+from typing import Any
 
 from simcse_cli.data.readers import (
     POSITIONAL,
@@ -13,10 +14,14 @@ from simcse_cli.data.readers import (
     Record,
     find_column,
     guess_format,
+    has_header,
     iter_records,
+    iter_values,
+    parse_columns,
     resolve_columns,
     source_name,
 )
+from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import STDIO, iter_lines
@@ -79,7 +84,9 @@ def prepare_pairs(
     elif options.parallel:
         rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=encoding)
     else:
-        columns = None if options.columns is None else _two(options.columns.split(","), "--columns", "names")
+        columns = parse_columns(options.columns, POSITIONAL[:2])
+        if options.columns is not None:
+            _two(list(columns), "--columns", "names")
         rows = pair_rows(inputs, columns=columns, encoding=encoding)
     write_rows(
         "pairs",
@@ -105,13 +112,13 @@ def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
 
 
 def pair_rows(
-    sources: Sequence[InputPath], *, columns: tuple[str, str] | None = None, encoding: str = "utf-8"
+    sources: Sequence[InputPath], *, columns: Mapping[str, str] | None = None, encoding: str = "utf-8"
 ) -> Iterator[Row]:
     """Yield the pairs of the sources; the layout is found from the column names of each.
 
     Known are QQP, MRPC and WikiAuto (rows that are no paraphrases are left out), ParaNMT and any other file
-    of two or three tab-separated columns without a header, and tables with the columns ``anchor`` and
-    ``positive`` or their usual other names.
+    of two or three tab-separated columns without a header, and what ``iter_training_rows`` knows; ``columns``
+    says what ``anchor`` and ``positive`` are called in others.
 
     Raises:
         DataError: there are no two columns to pair.
@@ -120,19 +127,26 @@ def pair_rows(
         yield from _pairs_of(source, columns, encoding)
 
 
-def _pairs_of(source: InputPath, columns: tuple[str, str] | None, encoding: str) -> Iterator[Row]:
+def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: str) -> Iterator[Row]:
     fmt, names = _delimited_layout(source, encoding)
-    header = None if columns is None or set(columns) <= set(POSITIONAL) else True
-    records = iter_records(source, fmt=fmt, encoding=encoding, names=names, header=header)
+    header = has_header((columns or {}).values())
+    records = iter_values(source, fmt=fmt, encoding=encoding, names=names, header=header)
     first = next(records, None)
     if first is None:
         raise DataError(f"{source_name(source)} has no rows")
-    number, record = first
-    layout = _layout_of(record, columns, f"{source_name(source)}, line {number}")
-    label = next((name for name in layout.label if name in record), None)
-    for _, record in chain([first], records):
-        if label is None or record[label].lower() in layout.accepted:
-            yield record[layout.anchor], record[layout.positive]
+    records = chain([first], records)
+    layout = None if columns else _layout_of(first[1])
+    if layout is None:
+        for found, row in iter_training_rows(records, source_name(source), columns):
+            if len(found) < 2:
+                place = f"{source_name(source)}, line {first[0]}"
+                resolve_columns(first[1], POSITIONAL[:2], place)
+            yield row[:2]
+        return
+    label = next((name for name in layout.label if name in first[1]), None)
+    for _, record in records:
+        if label is None or str(record[label]).lower() in layout.accepted:
+            yield str(record[layout.anchor] or ""), str(record[layout.positive] or "")
 
 
 def _delimited_layout(source: InputPath, encoding: str) -> tuple[FileFormat | None, Sequence[str] | None]:
@@ -147,17 +161,8 @@ def _delimited_layout(source: InputPath, encoding: str) -> tuple[FileFormat | No
     return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
 
 
-def _layout_of(record: Record, columns: tuple[str, str] | None, place: str) -> PairLayout:
-    if columns is not None:
-        for column in columns:
-            if column not in record:
-                raise DataError(f"{place}: no column {column}; there are {', '.join(record)}")
-        return PairLayout(*columns)
-    for layout in LAYOUTS:
-        if layout.anchor in record and layout.positive in record:
-            return layout
-    anchor, positive = resolve_columns(record, POSITIONAL[:2], place)
-    return PairLayout(anchor, positive)
+def _layout_of(record: Mapping[str, Any]) -> PairLayout | None:
+    return next((each for each in LAYOUTS if each.anchor in record and each.positive in record), None)
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:

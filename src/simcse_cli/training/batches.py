@@ -61,7 +61,7 @@ class BatchMaker:
             if self._objective.ordered:
                 order: Indices = np.arange(len(examples))
             else:
-                order = generator.permutation(len(examples))
+                order = shuffled_files(files_of(self._data, examples), generator)
                 if self._config.bucket_batches > 1:
                     window = self._config.bucket_batches
                     order = bucket_by_length(order, examples, window, self.global_batch_size, generator)
@@ -72,6 +72,38 @@ class BatchMaker:
 def random_generator(*key: int) -> np.random.Generator:
     """Return the generator of a key such as (seed, epoch); those of different keys are independent."""
     return np.random.default_rng(np.random.SeedSequence(key))
+
+
+def files_of(data: Any, examples: Sequence[Any]) -> Sequence[tuple[int, float]]:
+    """Return how many examples each training file has, and how often an epoch takes them."""
+    files = getattr(data, "files", ()) if examples is getattr(data, "rows", None) else ()
+    return files or ((len(examples), 1.0),)
+
+
+def n_taken(n_examples: int, weight: float) -> int:
+    """Return how many examples of a file an epoch has: ``weight`` times all, at least one."""
+    return max(1, round(weight * n_examples))
+
+
+def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Generator) -> Indices:
+    """Return the order of an epoch: each file shuffled, and the files mixed evenly.
+
+    A file is passed through as often as its weight says, every pass in an order of its own, the last one perhaps
+    in part; so two copies of an example stand about a pass apart and hardly ever meet in a batch. Files take turns
+    in proportion to what they give: files with 4 and 2 examples are mixed as a, b, a, a, b, a.
+
+    Args:
+        files: number of examples and weight of each, the examples numbered from one file to the next.
+        generator: of seed and epoch.
+    """
+    orders, places, first = [], [], 0
+    for n_examples, weight in files:
+        n_wanted = n_taken(n_examples, weight)
+        passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
+        orders.append(first + np.concatenate(passes)[:n_wanted])
+        places.append((np.arange(n_wanted) + 0.5) / n_wanted)
+        first += n_examples
+    return np.concatenate(orders)[np.argsort(np.concatenate(places), kind="stable")]
 
 
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:

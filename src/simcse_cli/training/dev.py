@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.geometry import alignment, uniformity
+from simcse_cli.analysis.geometry import alignment, is_positive, uniformity
 from simcse_cli.choices import (
     STS_TASKS,
     TRANSFER_TASKS,
@@ -19,13 +19,14 @@ from simcse_cli.choices import (
     TransferProtocol,
 )
 from simcse_cli.config import DATA_VARIABLE, TrainConfig
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.readers import POSITIONAL, parse_columns
 from simcse_cli.data.senteval import (
     Split,
     StsSubset,
     StsTask,
     has_split,
     read_sts_task,
-    read_stsb_file,
     resolve_senteval_dir,
     sts_files,
 )
@@ -43,7 +44,6 @@ from simcse_cli.progress import Progress, SilentProgress
 Facts = dict[str, Any]
 """What the record of a run says of its dev data: names and digests."""
 
-POSITIVE_ABOVE = 4.0  # gold score of the pairs that count as positives for alignment
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
 
 
@@ -72,7 +72,7 @@ class DevSet(Protocol):
 
 @dataclass(frozen=True)
 class DevPairs:
-    """The pairs of an STS-B file."""
+    """The pairs of one file."""
 
     pairs: StsSubset
     metric: Metric
@@ -152,11 +152,11 @@ def mean_over_tasks(tasks: Mapping[str, float | None]) -> float | None:
 def geometry(
     left: NDArray[np.float32], right: NDArray[np.float32], gold: NDArray[np.float64]
 ) -> tuple[float | None, float | None]:
-    """Return alignment over pairs with a gold score above 4, and uniformity over the sentences of both sides.
+    """Return alignment over the positive pairs, and uniformity over the sentences of both sides.
 
     Source: Wang and Isola 2020; Gao et al. 2021, section 3. None where they are undefined.
     """
-    positive = gold > POSITIVE_ABOVE
+    positive = is_positive(gold)
     return (
         alignment(left[positive], right[positive]) if positive.any() else None,
         uniformity(np.concatenate([left, right])) if len(gold) else None,
@@ -180,10 +180,14 @@ def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | Non
         ConfigError: the suite has no data folder, or an unknown task.
         DataError: a file is missing or malformed, or has too few examples for the folds.
     """
-    pairs = read_stsb_file(config.dev_file) if config.dev_file else None
-    facts = (
-        {"dev_file": config.dev_file, "dev_sha256": sha256_file(config.dev_file)} if config.dev_file else {}
-    )
+    pairs, facts = None, Facts()
+    if config.dev_file:
+        columns = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
+        names = {role: name for role, name in columns.items() if role in SCORED_PAIR}
+        pairs = read_scored_pairs(config.dev_file, names)
+        is_file = Path(config.dev_file).is_file()
+        digest = sha256_file(config.dev_file) if is_file else pairs.digest
+        facts = {"dev_file": config.dev_file, "dev_sha256": digest}
     if config.dev_suite is DevSuite.FILE:
         return None if pairs is None else DevPairs(pairs, config.dev_metric), facts
     if config.data_dir is None:

@@ -51,7 +51,7 @@ def train(
     """
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
     starts_processes = options.num_processes > 1 and "LOCAL_RANK" not in os.environ
-    if starts_processes and flags.get("train_file") == STDIO:
+    if starts_processes and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
     if starts_processes and not is_many:
         launch(options.num_processes, arguments, progress)
@@ -193,7 +193,7 @@ def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
         dev["dev_file"] = config.dev_file or str(sts_files(folder, "STSBenchmark", split="dev")[0])
     elif config.dev_suite is DevSuite.STS:
         dev["data_dir"] = config.data_dir or str(folder)
-    return replace(config, train_file=str(train_file), **dev)
+    return replace(config, train_file=[str(train_file)], **dev)
 
 
 def default_run_dir(config: TrainConfig) -> Path:

@@ -1,7 +1,8 @@
 """From settings to the objects of a run: encoder with its head, objective, data, dev set."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,17 +12,29 @@ from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse
 from simcse_cli.config import TrainConfig
-from simcse_cli.data.training_file import read_labelled_rows, read_training_documents, read_training_rows
+from simcse_cli.data.pair_files import SCORED_PAIR
+from simcse_cli.data.readers import POSITIONAL, FileFormat, guess_format, parse_columns
+from simcse_cli.data.training_file import (
+    join_documents,
+    join_rows,
+    read_labelled_rows,
+    read_training_documents,
+    read_training_rows,
+)
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files import STDIO, require_file
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
+from simcse_cli.objectives.sbert import Sbert
+from simcse_cli.objectives.views import TextViews
+from simcse_cli.processes import process_count
 from simcse_cli.progress import Progress
 from simcse_cli.settings import flag
-from simcse_cli.training.batches import random_generator
+from simcse_cli.training.batches import files_of, n_taken, random_generator
 from simcse_cli.training.dev import DevSet, build_dev_set
 
 
@@ -78,12 +91,6 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
     return TokenShuffle(steps[0].rate or 0.0)
 
 
-READERS: dict[DataKind, Callable[[str], Any]] = {
-    DataKind.ROWS: read_training_rows,
-    DataKind.LABELLED: read_labelled_rows,
-    DataKind.DOCUMENTS: read_training_documents,
-}
-
 # Why an objective that does not take a setting has no use for it.
 REFUSALS = {
     "temperature": "its loss has no temperature",
@@ -107,14 +114,77 @@ def check_settings(config: TrainConfig) -> None:
             )
 
 
-def read_data(config: TrainConfig, reads: DataKind, progress: Progress) -> Any:
-    """Return the training data in the shape that the objective reads."""
-    if config.train_file is None:
+_ROW_IS_EXAMPLE = (TextViews, Sbert)
+
+
+def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
+    """Return the training files, each with its weight.
+
+    Raises:
+        ConfigError: there is none, or a weight is not above 0.
+        DataError: a file is missing or empty.
+    """
+    if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
-    data = READERS[reads](config.train_file)
-    if getattr(data, "n_dropped", 0):
-        progress.info(f"{data.name}: {data.n_dropped:,} rows without text were left out")
-    return data
+    sources = [_split_weight(text) for text in config.train_file]
+    for source, _ in sources:
+        if source != STDIO and guess_format(source) is not FileFormat.HUB:
+            require_file(source)
+    return sources
+
+
+def _split_weight(text: str) -> tuple[str, float]:
+    source, _, number = text.rpartition(":")
+    try:
+        weight = float(number) if source and not Path(text).exists() else None
+    except ValueError:
+        weight = None
+    if weight is None:
+        return text, 1.0
+    if not (math.isfinite(weight) and weight > 0):
+        raise ConfigError(f"--train-file {text}: need a weight above 0, for example {source}:2")
+    return source, weight
+
+
+def read_data(config: TrainConfig, progress: Progress) -> Any:
+    """Return the training data in the shape that the objective reads, several files joined.
+
+    Of a Hub dataset no more rows are read than ``--max-steps`` needs, where every row is an example.
+    """
+    objective, sources = OBJECTIVES[config.objective], train_sources(config)
+    for source, weight in sources:
+        if weight != 1 and not issubclass(objective, _ROW_IS_EXAMPLE):
+            raise ConfigError(
+                f"--train-file {source}:{weight:g}: --objective {config.objective} makes its examples from all files "
+                "together, so a file has no weight of its own",
+                hint=f"write --train-file {source}",
+            )
+    given = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
+    columns = {role: name for role, name in given.items() if role not in SCORED_PAIR}
+    if objective.reads is DataKind.DOCUMENTS:
+        return join_documents([read_training_documents(source, columns) for source, _ in sources])
+    parts = []
+    for source, weight in sources:
+        if objective.reads is DataKind.LABELLED:
+            part = read_labelled_rows(source, columns)
+        else:
+            part = read_training_rows(source, columns, limit=_stream_limit(config, source, progress))
+        if part.n_dropped:
+            progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
+        for remark in part.remarks:
+            progress.info(remark)
+        parts.append((part, weight))
+    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else join_rows(parts)
+
+
+def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int | None:
+    """Return how many rows of a Hub dataset the steps of a run can see, None for all of a source."""
+    is_stream = guess_format(source) is FileFormat.HUB and issubclass(OBJECTIVES[config.objective], TextViews)
+    if not is_stream or config.max_steps is None:
+        return None
+    limit = config.max_steps * config.batch_size * process_count()
+    progress.info(f"{source}: the first {limit:,} rows are read, all that {config.max_steps:,} steps can see")
+    return limit
 
 
 def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
@@ -124,7 +194,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         DataError, ConfigError, CheckpointError: whatever is wrong with a file, a setting or the model.
     """
     check_settings(config)
-    data = read_data(config, OBJECTIVES[config.objective].reads, progress)
+    data = read_data(config, progress)
     dev_set, dev_facts = build_dev_set(config, progress)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
@@ -141,12 +211,14 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
             f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",
             hint="leave it out, or use a smaller --batch-size",
         )
-    n_examples = len(objective.examples(data, random_generator(config.seed, 0)))
+    examples = objective.examples(data, random_generator(config.seed, 0))
+    n_examples = sum(n_taken(*file) for file in files_of(data, examples))
     if n_examples < 2:
         raise DataError(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)"
         )
     for warning in objective.warnings:
         progress.warn(warning)
-    digests = {"train_file": config.train_file, "train_sha256": data.digest, "n_examples": n_examples}
+    digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
+    digests |= {"n_examples": n_examples}
     return TrainingParts(objective, data, dev_set, digests | dev_facts)

@@ -1,0 +1,122 @@
+"""Pair files: two texts a row, with or without a score; any table, and SentEval's own files.
+
+A column is found by its name: ``left``, ``right`` and ``score`` or what ``readers.COLUMN_ALIASES`` lists, or the
+names given. A table of three columns without a header has the texts in the two that are no numbers.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from simcse_cli.data.readers import (
+    POSITIONAL,
+    FileFormat,
+    InputPath,
+    Record,
+    find_column,
+    guess_format,
+    has_header,
+    iter_records,
+    resolve_columns,
+    source_name,
+)
+from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
+from simcse_cli.errors import DataError
+from simcse_cli.files import STDIO
+
+SCORED_PAIR = ("left", "right", "score")
+PAIR = SCORED_PAIR[:2]
+_YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
+
+
+def iter_pairs(
+    source: InputPath, columns: Mapping[str, str] | None = None, *, option: str = "--columns"
+) -> Iterator[tuple[str, str]]:
+    """Yield the two texts of each row; scores are not needed.
+
+    Args:
+        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
+        columns: what ``left`` and ``right`` are called, where that is not recognised.
+        option: that says so, for error messages.
+
+    Raises:
+        DataError: a column is missing, or a row cannot be read; names the line.
+    """
+    for _, left, right, *_ in _iter_rows(source, PAIR, columns or {}, option):
+        yield left, right
+
+
+def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> StsSubset:
+    """Return the pairs of a file with their scores, of any range; rows with a blank score are left out.
+
+    Raises:
+        DataError: a column is missing, a score is no finite number, a text is empty, or no row is left.
+    """
+    left, right, gold = [], [], list[float]()
+    for place, *texts, score in _iter_rows(source, SCORED_PAIR, columns or {}):
+        if not score.strip():
+            continue
+        for side, text in zip(PAIR, texts, strict=True):
+            if not text.strip():
+                raise DataError(f"{place}: the {side} text is empty", hint="fill it in, or remove the row")
+        value = _number(score)
+        if value is None:
+            hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
+            raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
+        left.append(single_spaced(texts[0]))
+        right.append(single_spaced(texts[1]))
+        gold.append(value)
+    if not gold:
+        raise DataError(f"{source_name(source)} holds no pair with a score")
+    return StsSubset(left, right, np.array(gold, dtype=np.float64))
+
+
+def _iter_rows(
+    source: InputPath, roles: tuple[str, ...], given: Mapping[str, str], option: str = "--columns"
+) -> Iterator[tuple[str, ...]]:
+    """Yield ``(place, left, right)``, with the score behind them where ``roles`` asks for it."""
+    path = Path(source)
+    if path.name.startswith(_YEAR_FILE):
+        for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
+            yield str(path), left, right, str(score)
+        return
+    fmt = guess_format(source)
+    names: tuple[str, ...] = ()
+    records = iter_records(
+        source,
+        fmt=FileFormat.CSV if fmt is FileFormat.TEXT or str(source) == STDIO else fmt,
+        header=has_header(given.values()),
+    )
+    for number, record in records:
+        place = f"{source_name(source)}, line {number}"
+        if not names or any(name not in record for name in names):
+            names = (None if given else _by_position(record, roles)) or resolve_columns(
+                record, roles, place, _with_label(record, given), option
+            )
+        yield place, *(record[name] for name in names)
+
+
+def _with_label(record: Record, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the names given; a column of labels is that of scores where there is no other, as in GLUE."""
+    label = find_column(record, "label")
+    if "score" in given or label is None or find_column(record, "score") is not None:
+        return given
+    return {**given, "score": label}
+
+
+def _by_position(record: Record, roles: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the columns of three without names, the one with a number being the score; None for any others."""
+    numbers = [name for name in record if _number(record[name]) is not None]
+    if tuple(record) != POSITIONAL or len(numbers) != 1:
+        return None
+    return (*(name for name in record if name not in numbers), *numbers)[: len(roles)]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,128 @@
+"""Pair files in every layout give the same pairs; what cannot be read names the line and the fix."""
+
+import json
+
+import numpy as np
+import pytest
+
+from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
+from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
+from simcse_cli.data.readers import parse_columns
+from simcse_cli.data.senteval import read_sts_task, read_stsb_file
+from simcse_cli.errors import DataError, UsageError
+
+ROWS = [("A man, alone.", "Someone; here", 0.8), ('He said "no".', "No.", 0.25)]
+
+
+def as_jsonl(*names):
+    rows = (dict(zip(names, row, strict=True)) if names else list(row) for row in ROWS)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.csv", 'sentence1,sentence2,score\n"A man, alone.",Someone; here,0.8\n"He said ""no"".",No.,0.25\n', None),
+        ("a.csv", 'score;text1;text2\n0.8;A man, alone.;"Someone; here"\n0.25;"He said ""no"".";No.\n', None),
+        ("a.csv", 'A;B;C\nA man, alone.;"Someone; here";0.8\n"He said ""no"".";No.;0.25\n', "left=A,right=B,score=C"),
+        ("a.tsv", 'premise\thypothesis\trating\nA man, alone.\tSomeone; here\t0.8\nHe said "no".\tNo.\t0.25\n', None),
+        ("a.tsv", 'A man, alone.\tSomeone; here\t0.8\nHe said "no".\tNo.\t0.25\n', None),
+        ("a.txt", '0.8\tA man, alone.\tSomeone; here\n0.25\tHe said "no".\tNo.\n', None),
+        ("a.txt", '0.8\tA man, alone.\tSomeone; here\n0.25\tHe said "no".\tNo.\n', "left=2,right=3,score=1"),
+        ("a.jsonl", as_jsonl("sentence1", "sentence2", "label"), None),
+        ("a.jsonl", as_jsonl(), None),
+        ("a.jsonl", as_jsonl("q1", "q2", "how"), "left=q1,right=q2,score=how"),
+        ("sts-dev.csv", 'g\tf\t2017\t1\t0.8\tA man, alone.\tSomeone; here\tCC\n'
+         'g\tf\t2017\t2\t0.25\tHe said "no".\tNo.\n', None),
+    ],
+)  # fmt: skip
+def test_every_layout_gives_the_same_pairs(tmp_path, name, text, columns):
+    path = tmp_path / name
+    path.write_text(text)
+    names = parse_columns(columns, SCORED_PAIR)
+    read = read_scored_pairs(path, names)
+    assert list(zip(read.left, read.right, read.gold.tolist(), strict=True)) == ROWS
+    pair_names = {role: column for role, column in names.items() if role != "score"}
+    assert list(iter_pairs(path, pair_names)) == [row[:2] for row in ROWS]
+
+
+def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "score": [100.0, None, -1.0]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    read = read_scored_pairs(tmp_path / "a.parquet")
+    assert (read.left, read.gold.tolist()) == (["a", "c"], [100.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("A;B;C\nOne text.;Another text here.;1\nA third one.;A fourth one here.;2\n",
+         "columns are A, B, C; missing is left, right, score", "--columns left=A,right=B,score=C"),
+        ("sentence1,sentence2\na,b\n", "missing is score", "score=NAME"),
+        ("sentence1,sentence2,score\na,b,nan\n", "line 2: score 'nan' is not a finite number", "--columns"),
+        ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),
+        ("sentence1,sentence2,score\na,b,\n", "holds no pair with a score", None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_names_line_and_fix(tmp_path, text, message, hint):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_scored_pairs(tmp_path / "a.csv")
+    assert hint is None or hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lefty=A,right=B", "did you mean left=A"),
+        ("left=A,left=B", "left is named twice"),
+        ("a,b,c,d", "need left=NAME"),
+    ],
+)
+def test_columns_that_say_nothing_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_columns(text, SCORED_PAIR)
+
+
+def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):
+    sts = shared_data / "senteval" / "downstream" / "STS"
+    for split in ("dev", "test"):
+        path = sts / "STSBenchmark" / f"sts-{split}.csv"
+        assert read_scored_pairs(path).digest == read_stsb_file(path).digest
+    year = read_sts_task(shared_data / "senteval", "STS16").subsets["headlines"]
+    assert read_scored_pairs(sts / "STS16-en-test" / "STS.input.headlines.txt").digest == year.digest
+    sick = read_sts_task(shared_data / "senteval", "SICKRelatedness").subsets["test"]
+    read = read_scored_pairs(shared_data / "senteval" / "downstream" / "SICK" / "SICK_test_annotated.txt")
+    assert (read.digest, read.n_pairs) == (sick.digest, 4927)
+    assert describe_set("SICKRelatedness", "test", 4927, None) == PUBLISHED
+
+
+def test_digests_of_the_published_and_the_demo_sets_are_known(shared_data, tmp_path):
+    from simcse_cli.choices import STS_TASKS
+    from simcse_cli.data.evaluation_sets import DEMO
+    from simcse_cli.data.transfer_files import read_transfer_task
+    from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
+    from simcse_cli.prepare.options import DemoSizes
+
+    for name in STS_TASKS:
+        task = read_sts_task(shared_data / "senteval", name)
+        assert describe_set(name, "test", task.n_pairs, task.digest) == PUBLISHED
+    trec = read_transfer_task(shared_data / "senteval", "TREC")
+    assert describe_set("TREC", "test", 500, trec.digest) == PUBLISHED
+    write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), tmp_path, force=True)
+    demo = read_sts_task(tmp_path, "STSBenchmark")
+    assert describe_set("STSBenchmark", "test", demo.n_pairs, demo.digest) == DEMO
+    assert describe_set("STS12", "test", 3108, "0") == "3,108 examples that are not those published"
+    assert describe_set("STS12", "test", 7, None) == "7 examples instead of the published 3,108"
+    assert describe_set("mine", "test", 7, None) is None
+
+
+def test_positive_pairs_follow_the_scale():
+    from simcse_cli.analysis.geometry import is_positive
+
+    assert is_positive(np.array([4.0, 4.2, 5.0])).tolist() == [False, True, True]
+    assert is_positive(np.array([0.8, 0.81, 0.1])).tolist() == [False, True, False]
+    assert is_positive(np.array([80.0, 81.0, 6.0])).tolist() == [False, True, False]
