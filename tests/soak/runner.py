@@ -23,7 +23,7 @@ os.environ |= {
 for _name in [name for name in os.environ if name.startswith("SIMCSE_")]:
     del os.environ[_name]
 
-from soak import faults, kills, malformed  # noqa: E402 - the environment comes first
+from soak import faults, hostile, kills, malformed  # noqa: E402 - the environment comes first
 from soak.workbench import FAILURES, Workbench  # noqa: E402
 
 Cases = Callable[[Workbench, Random], Iterator[tuple[str, Callable[[], None]]]]
@@ -32,6 +32,7 @@ PARTS: dict[str, Cases] = {
     "kills": kills.cases,
     "faults": faults.cases,
     "malformed": malformed.cases,
+    "hostile": hostile.cases,
 }
 
 

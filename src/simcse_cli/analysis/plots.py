@@ -61,6 +61,7 @@ _STYLE: Any = {
     "lines.linewidth": 1.8,
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "simcse",
+    "text.parse_math": False,  # names of models and files may hold dollar signs
 }
 
 Values = NDArray[np.floating[Any]]

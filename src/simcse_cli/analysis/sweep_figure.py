@@ -39,6 +39,9 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
         _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
         if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
             axes.set_xscale("log")
+            axes.set_xticks(values[0])
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
     else:
         names = list(dict.fromkeys(str(point.settings[swept[0]]) for point in points))
         _draw_line(axes, [names.index(str(point.settings[swept[0]])) for point in points], points, "")

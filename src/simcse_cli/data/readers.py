@@ -154,7 +154,23 @@ def iter_records(
     Numbers and lists keep their JSON spelling, a missing value is the empty string; otherwise as ``iter_values``.
     """
     values = iter_values(source, fmt=fmt, encoding=encoding, names=names, header=header)
-    return ((number, {name: _text_of(value) for name, value in row.items()}) for number, row in values)
+    place = source_name(source)
+    for number, row in values:
+        yield number, _Row(((name, _text_of(value)) for name, value in row.items()), f"{place}, line {number}")
+
+
+class _Row(Record):
+    """The columns of a row, which in JSON Lines need not be those of the first: to ask for another is a DataError."""
+
+    def __init__(self, values: Iterable[tuple[str, str]], place: str) -> None:
+        super().__init__(values)
+        self.place = place
+
+    def __missing__(self, column: str) -> str:
+        raise DataError(
+            f"{self.place}: no column {column}; there are {', '.join(self)}",
+            hint="give every row the columns of the first",
+        )
 
 
 def iter_values(
