@@ -212,6 +212,8 @@ def foreign_format(
     """
     try:
         yield
+    except DataError as found:  # in a file that belongs to it
+        raise error(found.message, hint=found.hint or hint) from found
     except SimcseError:
         raise
     except MemoryError as found:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM
 
 from simcse_cli.augment.augmentations import (
     DEFAULT_MLM,
@@ -31,8 +31,9 @@ from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuat
 from simcse_cli.choices import Augmentation
 from simcse_cli.devices import resolve_device
 from simcse_cli.errors import CheckpointError
-from simcse_cli.models.pretrained import load_tokenizer
+from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.schema import foreign_format
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
 # of the logits, depend on the sentences alone.
@@ -41,7 +42,6 @@ _MAX_TOKENS = 512
 _MIN_TOKENS = 64
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
-_LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
 def model_augmenter(options: AugmentOptions) -> TextAugmenter:
@@ -209,19 +209,17 @@ def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str 
     Raises:
         CheckpointError: the files cannot be read, hold no masked-LM head, or the tokenizer has no mask token.
     """
+    hint = "use a masked language model, for example --model bert-base"
 
     def refuse(reason: str) -> CheckpointError:
-        hint = "use a masked language model, for example --model bert-base"
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model_dir, **_LOCAL)
+    check_folder(model_dir)
+    tokenizer = load_tokenizer(model_dir)
+    with foreign_format(model_dir, "a masked language model", error=CheckpointError, hint=hint):
         model, info = AutoModelForMaskedLM.from_pretrained(
-            model_dir, dtype=torch.float32, output_loading_info=True, **_LOCAL
+            model_dir, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise refuse(f"no masked language model can be loaded ({reason})") from error
     if tokenizer.mask_token is None:
         raise refuse("the tokenizer has no mask token")
     if not tokenizer.is_fast:

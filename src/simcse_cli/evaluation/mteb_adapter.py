@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +41,7 @@ from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files import default_cache_dir
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.schema import foreign_format
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
@@ -216,10 +217,9 @@ class _Runner:
         """Return the stored result if it can be read and was measured on the same data, else None."""
         if self._rerun:
             return None
-        try:
+        stored = None
+        with suppress(DataError), foreign_format(task.metadata.name, "a stored result"):
             stored = self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
-        except ValueError:  # cut off while it was written
-            return None
         return stored if stored is not None and stored.dataset_revision == task.metadata.revision else None
 
 

@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from simcse_cli.errors import CheckpointError, DataError, reason_of
+from simcse_cli.errors import CheckpointError
 from simcse_cli.files import read_json
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
+from simcse_cli.schema import checked, foreign_format
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step
-    model_step = int(read_json(model / RECORD_FILE).get("step", last))
+    facts = checked(read_json(model / RECORD_FILE), dict[str, Any], f"{model / RECORD_FILE}")
+    model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
     found = {
         step_of(path): KeptCheckpoint(step_of(path), path, False)
         for path in kept_states(run_dir / "checkpoint")
@@ -49,13 +51,9 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     Raises:
         CheckpointError: the state is corrupt, gone, or lacks weights of the encoder.
     """
-    try:
+    hint = f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}"
+    with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."
         encoder.load_state_dict({name: tensors[prefix + name] for name in encoder.state_dict()})
-    except (SafetensorError, DataError, OSError, KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{state}: the weights cannot be read ({reason_of(error)})",
-            hint=f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}",
-        ) from error

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.errors import CheckpointError
 from simcse_cli.files import read_json
 from simcse_cli.schema import checked, foreign_format, inside
 
@@ -116,15 +116,13 @@ def check_folder(folder: Path) -> None:
     """
     weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
-    try:
+    with _model_files(folder, "a model"):
         for path in folder.glob("*.index.json"):
             index = checked(read_json(path), dict[str, Any], str(path))
             for name in checked(index.get("weight_map"), dict[str, str], f"{path}: weight_map").values():
                 inside(str(path), name)
         path = folder / "config.json"
         _check_sizes(checked(read_json(path), dict[str, Any], str(path)), path, n_bytes)
-    except DataError as error:
-        raise CheckpointError(error.message, hint="copy or download the model again") from error
 
 
 def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
