@@ -15,6 +15,7 @@ from simcse_cli.files import (
     atomic_path,
     check_output,
     iter_lines,
+    open_standard_streams,
     read_json,
     require_file,
     settle,
@@ -291,3 +292,19 @@ def test_names_that_are_not_utf8_survive_json(tmp_path):
 def test_full_disk_that_a_library_tells_in_words_is_explained(tmp_path):
     with pytest.raises(OutputError, match="No space left"), atomic_path(tmp_path / "out"):
         raise RuntimeError("I/O error: No space left on device (os error 28)")
+
+
+def test_stdout_takes_any_text_in_any_locale(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    open_standard_streams()
+    out.write("–ü caf\udce9")
+    out.flush()
+    assert out.buffer.getvalue() == "–ü caf\\udce9".encode()
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    code = "import os, sys; from simcse_cli.files import open_standard_streams; open_standard_streams()\n"
+    code += "sys.exit(os.open(sys.argv[1], os.O_CREAT))"
+    command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, tmp_path / "out"]
+    assert subprocess.run(command, check=False).returncode == 3

@@ -1,8 +1,10 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +15,7 @@ import typer
 from simcse_cli import __version__
 from simcse_cli.console import HelpPage, HelpSection, configure_console, get_console, printable
 from simcse_cli.errors import SimcseError, UsageError
+from simcse_cli.files import open_standard_streams
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -257,9 +260,18 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
     return command
 
 
+def _terminate(number: int, frame: object) -> None:
+    """End as an error does, so that nothing is left behind."""
+    sys.exit(128 + number)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
     configure_console()
+    open_standard_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, _terminate)
     arguments = list(sys.argv[1:] if args is None else args)
     first = next((word for word in arguments if not word.startswith("-")), None)
     names = (first,) if first in COMMANDS else COMMANDS

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import SimcseError
-from simcse_cli.files import STDIO, atomic_text, default_cache_dir
+from simcse_cli.files import STDIO, atomic_text, default_cache_dir, standard_output
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.report import RENDERERS, DiffRow, Report, to_text
 
@@ -185,7 +185,7 @@ class Console:
 
     @property
     def stdout_is_terminal(self) -> bool:
-        return sys.stdout.isatty()
+        return sys.stdout is not None and sys.stdout.isatty()
 
     def _stderr(self) -> "RichConsole":
         from rich.console import Console as RichConsole
@@ -302,6 +302,8 @@ class Console:
 
     def ask(self, question: str) -> str | None:
         """Return the next line of stdin without its end, None after the last; a person at a terminal is asked."""
+        if sys.stdin is None:
+            return None
         if sys.stdin.isatty():
             sys.stderr.write(question)
             sys.stderr.flush()
@@ -323,8 +325,8 @@ class Console:
 
     def print_data(self, text: str) -> None:
         """Write text to stdout exactly as it is."""
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        with standard_output() as stream:
+            stream.write(text)
 
     def _show_tables(self, reports: Sequence[Report]) -> None:
         from rich import box
@@ -375,7 +377,11 @@ class Console:
                 f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
                 for row in rows
             )
-            terminal.print(Text(printable("\n\n".join(lines))), soft_wrap=True)
+            text = printable("\n\n".join(lines)) + "\n"
+            if to_stderr:
+                self._stderr().print(Text(text), soft_wrap=True, end="")
+            else:
+                self.print_data(text)
             return
         label = TableColumn(max_width=14)
         table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)

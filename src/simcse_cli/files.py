@@ -8,6 +8,7 @@ import errno
 import fcntl
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -304,6 +305,21 @@ def atomic_text(
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream,
     ):
         yield stream
+
+
+def open_standard_streams() -> None:
+    """Make the standard streams take any text in any locale: data are UTF-8, half characters are shown as escapes.
+
+    Closed ones are opened to nothing, or the next file would get their number and with it what libraries print.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors=errors)
 
 
 @contextmanager

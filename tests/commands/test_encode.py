@@ -2,12 +2,15 @@ import csv
 import hashlib
 import json
 import os
+import shutil
+import signal
 
 import numpy as np
 import pytest
 
 from helpers import SENTENCES, plain_vectors
 from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.files import sole_writer
 from simcse_cli.models.encoder import SentenceEncoder
 
@@ -235,3 +238,37 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
 def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
     assert encode("--index", tmp_path / "v.idx").exit_code == 0
     assert SearchIndex.load(tmp_path / "v.idx").sentences == source.read_text().split("\n")[:-1]
+
+
+def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path, monkeypatch):
+    real, calls = SentenceEncoder.encode, []
+
+    def encode_and_end(self, sentences, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, sentences, **options)
+
+    monkeypatch.setitem(encode_stream.__kwdefaults__, "window", 8)
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", encode_and_end)
+        outcome = encode()
+    signal.signal(signal.SIGTERM, before)
+    assert outcome.exit_code == 128 + signal.SIGTERM
+    assert names(tmp_path) == ["v.npy.part", "v.npy.part.json", "v.npy.part.txt"]
+    assert encode("--resume").exit_code == 0
+    assert names(tmp_path) == ["v.npy", "v.npy.json"]
+
+
+def test_names_that_are_not_utf8_are_written_and_recorded(invoke, source, tiny_model_dir, tmp_path):
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    text = shutil.move(source, odd / "input.txt")
+    for ending in ("npy", "npz", "safetensors", "parquet", "jsonl"):
+        outcome = invoke("encode", text, "-o", odd / f"v.{ending}", "-m", tiny_model_dir)
+        assert outcome.exit_code == 0, outcome.stderr
+        assert json.loads((odd / f"v.{ending}.json").read_text())["input"] == str(text)
+    outcome = invoke("encode", text, "-o", odd / "w.npy", "-m", tiny_model_dir, "--index", odd / "w.idx")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert len(SearchIndex.load(odd / "w.idx").sentences) == len(SENTENCES) + 2
