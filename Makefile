@@ -8,7 +8,7 @@ EXTRAS := demo,cpu-kernels,dev,mteb,faiss,search
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 
-.PHONY: demo test soak check format bench binary wheel docs clean help
+.PHONY: demo test soak check format bench mutants binary wheel docs clean help
 
 help:            ## show the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  \1\t/'
@@ -44,6 +44,9 @@ $(BENCH): $(STAMP)
 
 bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
 	$(BIN)/python benchmarks/run.py
+
+mutants: $(STAMP) ## change the code in one place at a time: do the tests notice? (hours; MODULES= some)
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tests/mutants.py $(MODULES)
 
 wheel: $(STAMP)  ## build dist/*.whl
 	$(BIN)/python -m pip install -q -c constraints.txt build

@@ -9,8 +9,14 @@ from torch import distributed, multiprocessing
 
 
 def run_on_processes(worker: Callable[..., Any], folder: Path, *args: Any, n_processes: int = 2) -> list[Any]:
-    """Return ``worker(rank, *args)`` of each rank; the worker must be importable by name."""
-    multiprocessing.spawn(_enter, (worker, str(folder), n_processes, args), nprocs=n_processes)
+    """Return ``worker(rank, *args)`` of each rank; the worker must be importable by name.
+
+    The processes are forked from one that has imported the package, and nothing else has happened there.
+    """
+    multiprocessing.set_forkserver_preload(["simcse_cli.losses.gather", "simcse_cli.training.loop"])
+    multiprocessing.start_processes(
+        _enter, (worker, str(folder), n_processes, args), nprocs=n_processes, start_method="forkserver"
+    )
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(n_processes)]
 
 

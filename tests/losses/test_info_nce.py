@@ -35,6 +35,8 @@ class TestInfoNce:
         assert info_nce(same, same, temperature=0.05).item() == pytest.approx(math.log(5))
         loss = info_nce(same, same, temperature=0.05, hard_negatives=same, hard_negative_alpha=alpha)
         assert loss.item() == pytest.approx(math.log(2 * 5 - 1 + alpha))
+        default = info_nce(same, same, temperature=0.05, hard_negatives=same)
+        assert default.item() == pytest.approx(math.log(2 * 5))
 
     @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
     @pytest.mark.parametrize(("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)])
