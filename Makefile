@@ -45,7 +45,7 @@ $(BENCH): $(STAMP)
 bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
 	$(BIN)/python benchmarks/run.py
 
-mutants: $(STAMP) ## change the code in one place at a time: do the tests notice? (hours; MODULES= some)
+mutants: $(STAMP) ## change the code in one place at a time: do the tests notice? (hours; MODULES=... for some, or --survivors)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tests/mutants.py $(MODULES)
 
 wheel: $(STAMP)  ## build dist/*.whl

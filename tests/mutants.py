@@ -2,8 +2,9 @@
 
 ``make mutants`` changes one place of a module at a time, runs the tests that belong to the module, and lists the
 changes that pass them all. ``tests/mutants.yaml`` says which tests these are, and gives the reason for every survivor
-that is accepted; any other makes the exit code 1. Modules as arguments restrict the run; without, docs/mutants.md is
-written anew.
+that is accepted; any other makes the exit code 1. Modules as arguments restrict the run, `--survivors` runs again what
+survived the latest one. docs/mutants.md has the counts
+of the latest run of each module.
 
 All tests of a mutant run in a process forked from this one, which has imported torch and pytest but neither computed
 anything nor seen the package, and find the package in a copy that has one file changed; processes that they start
@@ -11,13 +12,14 @@ find it there too.
 """
 
 import ast
+import gc
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,13 @@ import torch  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 import yaml
 
+from helpers import build_tiny_model
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "simcse_cli"
 LIST = REPOSITORY / "tests" / "mutants.yaml"
 REPORT = REPOSITORY / "docs" / "mutants.md"
+AGAIN = "--survivors"
 
 COMPARISONS = {
     ast.Lt: ast.LtE,
@@ -157,6 +162,14 @@ def _changes(node: ast.expr) -> Iterator[Callable[[], None]]:
                 yield lambda i=i: (keys.pop(i), values.pop(i))
 
 
+class LeaveAtOnce:
+    """Ends the process where pytest would collect garbage and tidy folders."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        os._exit(int(exitstatus))
+
+
 def run_tests(package: Path, tests: list[str], limit_s: float) -> str:
     """Run tests against a copy of the package in a forked process: ``passed``, ``failed`` or ``timeout``."""
     started = time.monotonic()
@@ -165,12 +178,20 @@ def run_tests(package: Path, tests: list[str], limit_s: float) -> str:
         os.setsid()
         os.environ |= {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
         os.environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        sys.dont_write_bytecode = True  # two mutants of one second and size would share theirs
         sys.path.insert(0, str(package.parent))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", *tests])
-        os._exit(int(code))
+        options = [
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--assert=plain",
+            f"--basetemp={package.parent / 'tmp'}",
+        ]
+        os._exit(int(pytest.main([*options, *tests], plugins=[LeaveAtOnce()])))
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -182,8 +203,10 @@ def run_tests(package: Path, tests: list[str], limit_s: float) -> str:
         time.sleep(0.01)
 
 
-def examine(module: str, entry: dict[str, Any], copy: Path) -> tuple[int, list[Mutant]]:
-    """Return how many mutants a module has, and those that its tests let pass."""
+def examine(
+    module: str, entry: dict[str, Any], copy: Path, keys: Collection[str] | None
+) -> tuple[int, list[Mutant]]:
+    """Return how many mutants a module has, and those that its tests let pass; with ``keys``, only these are run."""
     target = copy / module
     source = target.read_text(encoding="utf-8")
     tests = [str(REPOSITORY / "tests" / test) for test in entry["tests"]]
@@ -196,6 +219,8 @@ def examine(module: str, entry: dict[str, Any], copy: Path) -> tuple[int, list[M
     try:
         for mutant in mutants_of(source):
             n_tried += 1
+            if keys is not None and mutant.key not in keys:
+                continue
             target.write_text(mutant.source, encoding="utf-8")
             if run_tests(copy, tests, limit_s) == "passed":
                 survivors.append(mutant)
@@ -210,47 +235,61 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(chosen: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    chosen = [argument for argument in arguments if argument != AGAIN]
     listed = yaml.safe_load(LIST.read_text(encoding="utf-8"))
-    rows, n_unexplained = [], 0
+    n_unexplained = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(PACKAGE, Path(folder) / "simcse_cli"))
+        build_tiny_model(Path(folder) / "model")  # what transformers keeps from its first use is shared
+        gc.freeze()
         for module in chosen or listed:
             started = time.monotonic()
-            accepted = listed[module].get("accepted") or {}
-            tried, survivors = examine(module, listed[module], copy)
-            seconds = time.monotonic() - started
-            unexplained = [mutant for mutant in survivors if mutant.key not in accepted]
-            n_unexplained += len(unexplained)
+            keys = survivors_of(module) if AGAIN in arguments else None
+            tried, survivors = examine(module, listed[module], copy, keys)
+            accepted = listed[module].get("accepted", {})
+            reasons = [(mutant.key, accepted.get(mutant.key, "**none**")) for mutant in survivors]
+            unexplained = sum(mutant.key not in accepted for mutant in survivors)
+            n_unexplained += unexplained
             counts = f"{tried} mutants, {tried - len(survivors)} killed, {len(survivors)} survived"
-            say(f"{module}: {counts}, {len(unexplained)} of them without a reason; {seconds:.0f} s")
-            rows.append((module, tried, [(m, accepted.get(m.key, "**none**")) for m in survivors]))
-    if not chosen:
-        write_report(rows)
+            say(f"{module}: {counts}, {unexplained} without a reason; {time.monotonic() - started:.0f} s")
+            write_report(module, tried, reasons)
     return 1 if n_unexplained else 0
 
 
-def write_report(rows: list[tuple[str, int, list[tuple[Mutant, str]]]]) -> None:
-    """Write the page of docs: counts by module, and every survivor with its reason."""
-    tried = sum(n for _, n, _ in rows)
-    survived = sum(len(survivors) for _, _, survivors in rows)
+def survivors_of(module: str) -> set[str]:
+    """Return the keys of a module's survivors on the page of docs."""
+    lines = REPORT.read_text(encoding="utf-8").replace("\\|", "|").splitlines()
+    start = f"| `{module}` | `"
+    return {line.removeprefix(start).split("` | ")[0] for line in lines if line.startswith(start)}
+
+
+def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> None:
+    """Write the lines of a module into the page of docs, in the place of those that are there."""
+    old = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
+    rows = [line for line in old if line.startswith("| `") and not line.startswith(f"| `{module}` |")]
+    rows.append(f"| `{module}` | {tried} | {tried - len(survivors)} | {len(survivors)} |")
+    for key, reason in survivors:
+        change = key.replace("|", "\\|")
+        rows.append(f"| `{module}` | `{change}` | {reason} |")
+    counts = sorted(row for row in rows if row.count(" | ") == 3)
+    n_tried, n_killed, n_survived = (
+        sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3)
+    )
     lines = [
         "# Mutants",
         "",
-        "Written by `make mutants`; see [contributing](contributing.md#mutants).",
-        f"Tried {tried:,}, killed {tried - survived:,}, survived {survived:,}.",
+        f"Written by `make mutants` ([contributing](contributing.md#mutants)): {n_tried:,} changes tried, "
+        f"{n_killed:,} noticed by a test, {n_survived:,} not.",
         "",
-        "| module | mutants | killed | survived |",
+        "| module | tried | killed | survived |",
         "|---|---:|---:|---:|",
-        *(f"| `{module}` | {n} | {n - len(survivors)} | {len(survivors)} |" for module, n, survivors in rows),
+        *counts,
         "",
-        "| survivor | change | why no test can or should notice |",
+        "| survivor | change | why no test notices |",
         "|---|---|---|",
+        *sorted(row for row in rows if row not in counts),
     ]
-    for module, _, survivors in rows:
-        for mutant, reason in survivors:
-            change = mutant.key.replace("|", "\\|")
-            lines.append(f"| `{module}` | `{change}` | {reason} |")
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -63,6 +63,13 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_tests_that_pages_name_exist():
+    sources = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    for page in PAGES:
+        for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")):
+            assert f"def {name}(" in sources, f"{page.name} names {name}"
+
+
 def test_readme_is_short_and_names_every_command():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 200

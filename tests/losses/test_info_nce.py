@@ -38,6 +38,12 @@ class TestInfoNce:
         default = info_nce(same, same, temperature=0.05, hard_negatives=same)
         assert default.item() == pytest.approx(math.log(2 * 5))
 
+    def test_info_nce_of_one_anchor_has_its_own_hard_negatives_alone(self):
+        same = torch.ones(1, 3, dtype=torch.float64)
+        for n_negatives in (1, 3):
+            loss = info_nce(same, same, temperature=0.05, hard_negatives=same.repeat(n_negatives, 1))
+            assert loss.item() == pytest.approx(math.log(1 + n_negatives))
+
     @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
     @pytest.mark.parametrize(("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)])
     def test_info_nce_equals_double_loop(self, alpha, similarity, oracle):

@@ -16,6 +16,12 @@ def test_jensen_shannon_mi_of_orthogonal_features_is_closed_form():
     assert loss.item() == pytest.approx(math.log1p(math.exp(-1)) - math.log(2), rel=1e-12)
 
 
+def test_jensen_shannon_mi_of_one_token_and_two_sentences_is_closed_form():
+    sentences = torch.eye(2, dtype=torch.float64)
+    loss = jensen_shannon_mi(sentences[:1], sentences, torch.tensor([0]))
+    assert loss.item() == pytest.approx(math.log1p(math.exp(-1)) - math.log(2), rel=1e-12)
+
+
 def test_jensen_shannon_mi_equals_double_loop():
     local, sentences = normal(8, 4), normal(3, 4, seed=1)
     positive = negative = 0.0

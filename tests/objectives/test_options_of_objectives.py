@@ -48,6 +48,15 @@ def test_coerce_option_accepts_spellings_of_yaml(kind, given, expected):
         (Name.SIMCSE_UNSUP, {"augment_both": True}, "nothing augments"),
         (Name.SIMCSE_UNSUP, {"mlm_weight": -0.1}, "need 0 or more"),
         (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1.5}, "between 0 and 1"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 0}, "between 0 and 1"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1}, "between 0 and 1"),
+        (Name.SIMCSE_UNSUP, {"matryoshka_dims": [0]}, "0 is not between 1 and"),
+        (Name.SIMCSE_UNSUP, {"matryoshka_dims": [33]}, "33 is not between 1 and the vector's width, 32"),
+        (Name.BARLOW_TWINS, {"redundancy_weight": -1}, "need 0 or more"),
+        (Name.DECLUTR, {"n_anchors": 0}, "at least one anchor"),
+        (Name.DECLUTR, {"n_positives": 0}, "at least one anchor"),
+        (Name.DECLUTR, {"min_span": 0}, "at least one anchor"),
+        (Name.DECLUTR, {"min_span": 512}, "min_span below max_span"),
         (Name.NEXT_SENTENCE, {"window": 0}, "at least 1"),
         (Name.CT, {"n_negatives": 0}, "at least 1"),
         (Name.DECLUTR, {"min_span": 40, "max_span": 30}, "min_span below max_span"),
@@ -56,6 +65,25 @@ def test_coerce_option_accepts_spellings_of_yaml(kind, given, expected):
 def test_build_objective_refuses_bad_options(name, options, message, tiny_encoder):
     with pytest.raises(ConfigError, match=message):
         build_objective(name, tiny_encoder, {}, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (Name.CT, {"n_negatives": 1}),
+        (Name.NEXT_SENTENCE, {"window": 1}),
+        (Name.BARLOW_TWINS, {"projector_dim": 2, "redundancy_weight": 0}),
+        (
+            Name.VICREG,
+            {"projector_dim": 2, "invariance_weight": 0, "variance_weight": 0, "covariance_weight": 0},
+        ),
+        (Name.SIMCSE_UNSUP, {"matryoshka_dims": [1, 32], "mlm_weight": 0}),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 1e-3, "mlm_probability": 0.999}),
+        (Name.DECLUTR, {"n_anchors": 1, "n_positives": 1, "min_span": 1, "max_span": 2}),
+    ],
+)
+def test_build_objective_accepts_options_at_their_limits(name, options, tiny_encoder):
+    build_objective(name, tiny_encoder, {}, options)
 
 
 def test_build_objective_names_the_nearest_option(tiny_encoder):

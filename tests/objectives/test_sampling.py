@@ -63,6 +63,7 @@ def test_sample_tension_pairs_draws_positives_and_both_sides_of_negatives_indepe
 
 
 def test_sample_tension_pairs_needs_two_sentences():
+    assert len(sample_tension_pairs(2, generator=np.random.default_rng(0))[0]) == 16
     with pytest.raises(ValueError, match="at least 2"):
         sample_tension_pairs(1, generator=np.random.default_rng(0))
 
