@@ -260,7 +260,7 @@ def byte_level_bpe():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<s>", "<pad>", "</s>", "<mask>"]
-    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=190, special_tokens=special))
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "mask_token": "<mask>"}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
