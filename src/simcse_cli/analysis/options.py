@@ -108,6 +108,33 @@ class TraceOptions:
     first: int = setting(100, "Last step of the panel that shows the beginning.", min=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(LoadOptions):
+    """What stands on the page of a run."""
+
+    output: Path = setting(..., "Page to write (.html).", "--output", "-o")
+    baseline: str | None = setting(
+        None, "Run or model to set beside it; default: the model that training started from.", completes="run"
+    )
+    against: list[str] | None = setting(
+        None,
+        "Published table beside the scores; default: Table 5 of SimCSE where there are STS scores. Repeatable.",
+        completes="table",
+    )
+    row: list[str] | None = setting(None, "Row of the table; default: those of the run's kind. Repeatable.")
+    group: str | None = setting(None, "Group of the row where its name occurs twice.")
+    data_dir: Path | None = setting(
+        None,
+        "SentEval folder; its STS-B shows the space. Without it there are no vectors.",
+        env=DATA_VARIABLE,
+    )
+    pair_file: Path | None = setting(
+        None, "Your own rated pairs instead: a table with sentence1, sentence2 and score."
+    )
+    queries: int = setting(5, "Sentences whose neighbours are shown.", min=0)
+    force: bool = setting(False, "Overwrite existing outputs.")
+
+
 @dataclass(frozen=True)
 class ViewOptions:
     """What systems are called, and where pictures of the results go."""

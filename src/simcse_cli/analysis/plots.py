@@ -133,7 +133,7 @@ def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
 
 
-_PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", LINE: "--line", "#ffffff": "--paper"}
+_PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", LINE: "--line", "#ffffff": "--paper", COLOURS[0]: "--accent"}
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from simcse_cli.analysis.options import (
     GeometryOptions,
     OverlapOptions,
+    ReportOptions,
     RetrievalOptions,
     SpaceOptions,
     SpectrumOptions,
@@ -174,3 +175,22 @@ def trace_command(
     from simcse_cli.analysis.trace import trace_runs
 
     show_view(lambda _: trace_runs(runs or [], options, shown.label), shown)
+
+
+@app.command("report")
+@takes("options", ReportOptions)
+def report_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],
+    options: ReportOptions,
+) -> None:
+    """Everything known of a run on one page: scores, training, geometry, neighbours, what changed.
+
+    The page needs no network and no other file. Vectors are shown beside those of the model that training
+    started from, or of `--baseline`.
+
+    simcse analyze report runs/first -o first.html --data-dir senteval
+    simcse analyze report runs/second -o second.html --baseline runs/first --pair-file pairs.csv
+    """
+    from simcse_cli.analysis.run_report import write_run_report
+
+    write_run_report(run, options, get_console())

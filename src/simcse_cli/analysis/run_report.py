@@ -1,0 +1,250 @@
+"""`analyze report`: one page with everything that is known of a training run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
+from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
+from simcse_cli.analysis.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
+from simcse_cli.analysis.qrels import Texts, sample_texts
+from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_view
+from simcse_cli.analysis.spaces import Space, encode_pairs
+from simcse_cli.analysis.trace import STAR, trace_models
+from simcse_cli.analysis.views import Page, View, html_page
+from simcse_cli.choices import STS_TASKS, ObjectiveName
+from simcse_cli.comparison.changes import changed_pairs
+from simcse_cli.comparison.compare import compare
+from simcse_cli.comparison.options import CompareOptions
+from simcse_cli.comparison.published import load_table
+from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.tables import pairs_table
+from simcse_cli.config import LoadOptions
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files import atomic_text, check_output, iter_json_lines
+from simcse_cli.metrics import AVERAGE
+from simcse_cli.predictions import SubsetPairs
+from simcse_cli.progress import Progress
+from simcse_cli.report import Column, Report
+from simcse_cli.runs import RUN_FILE, RunRecord, read_run_record
+
+STS_TABLE = "simcse.5"
+SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
+CHANGES_SHOWN = 10
+SMOOTHING = 0.1  # weight of a new loss in the running mean
+
+
+def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
+    """Write the page of a run folder.
+
+    Raises:
+        OutputError: the page exists without ``--force``, or cannot be written.
+        DataError: there is no run in the folder, or no data where it was asked for.
+    """
+    check_output(options.output, force=options.force)
+    record = read_run_record(run)
+    name = run.resolve().name
+    views = [
+        *_scores(run, record, options, progress),
+        *_training(run, record),
+        *trace_models([(str(run), name)]),
+        *_spaces(run, record, options, progress),
+        _record_view(record),
+    ]
+    page = Page(
+        name,
+        lambda: views,
+        subtitle=f"{record.objective} on {record.model}, seed {record.seed}, {record.status}.",
+        facts=list(_facts(record, views)),
+        own=frozenset({name}),
+    )
+    with atomic_text(options.output, force=options.force) as stream:
+        stream.write(html_page(page))
+    progress.info(f"wrote {options.output}: {', '.join(view.title.lower() for view in views)}")
+
+
+def _facts(record: RunRecord, views: Sequence[View]) -> Any:
+    """Yield what the reader wants to know first."""
+    average = next((v for view in views for v in [view.payload.get("own_average")] if v is not None), None)
+    if average is not None:
+        yield "STS average", f"{100 * average:.2f}"
+    if record.best_score is not None:
+        yield f"{_dev_name(record)}, best", f"{100 * record.best_score:.2f}"
+        if record.start_score is not None:
+            gain = 100 * (record.best_score - record.start_score)
+            yield "gain over the start", f"{gain:+.2f}"
+    yield "steps", f"{record.step:,}"
+    if (n_examples := record.data.get("n_examples")) is not None:
+        yield "training examples", f"{n_examples:,}"
+    if (seconds := record.timings.get("train_s")) is not None:
+        yield "training time", f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _dev_name(record: RunRecord) -> str:
+    return "dev score" if "dev_suite" in record.data else Path(str(record.data.get("dev_file", "dev"))).stem
+
+
+def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[View]:
+    """Return the scores of the run beside the baseline's and published rows; none where it has no score."""
+    (entry,) = load_entries(str(run))
+    if not entry.scores:
+        return []
+    wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
+    if options.baseline is not None and (Path(options.baseline) / RUN_FILE).is_file():
+        wanted = replace(wanted, baseline=options.baseline)
+    if options.against is None and any(task in entry.scores for task in STS_TASKS):
+        group = "supervised" if record.objective in SUPERVISED else "unsupervised"
+        rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
+        published = replace(wanted, against=[STS_TABLE], row=options.row or rows, group=group)
+    else:
+        published = wanted
+    try:
+        found = compare([str(run)], published, progress)
+    except ConfigError as error:
+        if published is wanted:
+            raise
+        progress.warn(f"no published rows: {error.message}")
+        found = compare([str(run)], wanted, progress)
+    found.reports[0].notes += found.payload["warnings"]
+    text = "Measured by `simcse eval`, or by the dev evaluation of the run; published rows as printed."
+    payload = {"own_average": entry.scores.get(AVERAGE)}
+    return [View("Scores", text.replace("`", ""), tables=found.reports, payload=payload)]
+
+
+def _training(run: Path, record: RunRecord) -> list[View]:
+    """Return the curves of a run that has logged its loss."""
+    path = run / "metrics.jsonl"
+    lines = [line for _, line in iter_json_lines(path)] if path.is_file() and path.stat().st_size else []
+    if not any(line.get("loss") is not None for line in lines):
+        return []
+    text = "Loss of each logged step with its running mean"
+    text += ", and the dev score at each evaluation." if record.best_score is not None else "."
+    caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
+    return [View("Training", text, caption=caption, figure=lambda: training_figure(lines, record))]
+
+
+@house_style()
+def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Figure:
+    """Return the loss of a run by step, and its dev scores beside it where it has any."""
+    scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
+    figure, panels = new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
+    logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
+    steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
+    panels[0].plot(steps, losses, color=SOFT, alpha=0.4, linewidth=0.8)
+    panels[0].plot(steps, _running_mean(losses), **curve_style(0))
+    panels[0].set_ylabel("loss")
+    if scored:
+        panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **curve_style(0))
+        if record.best_score is not None and record.best_step is not None:
+            panels[1].scatter(record.best_step, 100 * record.best_score, color=colour(1), zorder=5, **STAR)
+        panels[1].set_ylabel(f"{_dev_name(record)} x100")
+    for axes in panels:
+        axes.set_xlabel("step")
+    return figure
+
+
+def _running_mean(values: np.ndarray) -> list[float]:
+    means: list[float] = []
+    for value in values.tolist():
+        means.append(value if not means else means[-1] + SMOOTHING * (value - means[-1]))
+    return means
+
+
+def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[View]:
+    """Return what the vectors of the run look like beside those of the baseline, on rated pairs."""
+    if options.data_dir is None and options.pair_file is None:
+        progress.info(
+            "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
+        )
+        return []
+    own = SpaceOptions(
+        **{name: getattr(options, name) for name in LoadOptions.__dataclass_fields__},
+        model=[str(run)],
+        data_dir=options.data_dir,
+        pair_file=options.pair_file,
+    )
+    baseline = options.baseline or record.model
+    label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
+    label += "" if options.baseline else " (start)"
+    name = run.resolve().name
+    try:
+        before = encode_pairs(replace(own, model=[baseline]), [label], progress)
+    except CheckpointError:
+        if options.baseline is not None:
+            raise
+        progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
+        before = []
+    spaces = [*before, *encode_pairs(own, [name], progress)]
+    views = [replace(make(spaces), page=None) for make in SPACE_ANALYSES.values()]
+    if len(spaces) > 1:
+        views += _changes(spaces)
+    return views + ([_neighbours(spaces, options)] if options.queries else [])
+
+
+def _changes(spaces: Sequence[Space]) -> list[View]:
+    """Return the pairs that the second space ranks most unlike the first."""
+    before, after = (
+        {
+            space.data.name: {
+                "all": SubsetPairs(
+                    space.data.pairs.gold,
+                    space.cosines,
+                    tuple(space.data.pairs.left),
+                    tuple(space.data.pairs.right),
+                )
+            }
+        }
+        for space in spaces
+    )
+    changes = changed_pairs(before, after, n=CHANGES_SHOWN)
+    if not changes:
+        return []
+    table = pairs_table(changes, spaces[0].label, spaces[1].label)
+    kept = [column for column in table.columns if column.key not in ("task", "pair")]
+    text = "Rated pairs that moved most in the order by cosine, first those that came nearer to their rating."
+    return [View("What changed", text, tables=[replace(table, columns=kept)])]
+
+
+def _neighbours(spaces: Sequence[Space], options: ReportOptions) -> View:
+    """Return the nearest sentences of a few, by each space."""
+    pairs = spaces[0].data.pairs
+    rows = {text: row for row, text in reversed(list(enumerate([*pairs.left, *pairs.right])))}
+    corpus = Texts.numbered(list(rows))
+    indexes = []
+    for space in spaces:
+        vectors = np.concatenate([space.left, space.right])[list(rows.values())]
+        info = {
+            "model": space.encoder.source,
+            "digest": space.encoder.digest,
+            "pooler": space.encoder.pooler or "",
+        }
+        indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences, info=info)))
+    search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
+    return retrieval_view(search, sample_texts(corpus, options.queries, seed=42))
+
+
+def _record_view(record: RunRecord) -> View:
+    """Return the settings, data and versions of a run, behind a fold."""
+    tables = [
+        Report(
+            title,
+            [Column("name", ""), Column("value", "")],
+            [{"name": k, "value": v} for k, v in facts.items()],
+        )
+        for title, facts in (
+            ("Settings", record.config),
+            ("Data", record.data),
+            ("Versions", record.versions),
+        )
+    ]
+    text = (
+        f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "
+        "run again: simcse train --config RUN/config.yaml -o NEW_RUN"
+    )
+    return View(
+        "Settings and data", text, tables=tables, folded="all settings, digests of the data, versions"
+    )
