@@ -8,7 +8,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import Device, Pooler, Precision, SearchBackend
+from simcse_cli.choices import Device, LongTexts, Pooler, Precision, SearchBackend
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.models.checkpoint import load_encoder
@@ -39,6 +39,9 @@ class Embedder:
         device: Device | str = Device.AUTO,
         precision: Precision | str = Precision.FP32,
         batch_tokens: int | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
+        long: LongTexts | str = LongTexts.CUT,
     ) -> Self:
         """Return a model.
 
@@ -49,10 +52,14 @@ class Embedder:
             device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
             batch_tokens: tokens per forward pass; default is tuned to the machine.
+            prompt: put before every text: a text, or the name of one of the model's prompts; default is what
+                the model takes by default. ``search`` takes the model's own for queries and for documents.
+            truncate_dim: keep so many first components of vectors.
+            long: texts beyond the model's length are ``cut``, or get the ``mean`` over their windows.
 
         Raises:
             CheckpointError: the model is not found, broken, or refuses the pooler.
-            ConfigError: device or precision is not available.
+            ConfigError: device, precision, prompt or dimension is not available.
 
         Example:
             >>> from simcse_cli import load
@@ -68,6 +75,7 @@ class Embedder:
             encode_only=True,
             progress=_PythonWarnings(),
         )
+        encoder.vary(prompt=prompt, truncate_dim=truncate_dim, long=long)
         return cls(encoder, batch_tokens=batch_tokens)
 
     @property
@@ -85,8 +93,18 @@ class Embedder:
         """SHA-256 of everything that determines the vectors: equal digests give equal vectors."""
         return self._encoder.digest
 
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by name."""
+        return dict(self._encoder.prompts)
+
     def encode(
-        self, texts: Texts, *, normalize: bool = False, max_length: int | None = None
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = False,
+        max_length: int | None = None,
+        prompt: str | None = None,
     ) -> NDArray[np.float32]:
         """Return vectors, ``(N, D)`` float32, or ``(D,)`` for one text.
 
@@ -94,12 +112,20 @@ class Embedder:
             texts: one or any number.
             normalize: scale vectors to length 1.
             max_length: cut texts after so many sub-words; at most, and by default, the model's own limit.
+            prompt: text or name of a prompt, instead of that of :meth:`load`.
         """
+        chosen = None if prompt is None else self._encoder.find_prompt(prompt)
+        return self._encode(texts, chosen, normalize=normalize, max_length=max_length)
+
+    def _encode(
+        self, texts: Texts, prompt: str | None, *, normalize: bool = False, max_length: int | None = None
+    ) -> NDArray[np.float32]:
         vectors = self._encoder.encode(
             [texts] if isinstance(texts, str) else texts,
             batch_tokens=self._batch_tokens,
             max_length=max_length,
             normalize=normalize,
+            prompt=prompt,
             progress=_PythonWarnings(),
         )
         return vectors[0] if isinstance(texts, str) else vectors
@@ -115,16 +141,23 @@ class Embedder:
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def index(
-        self, corpus: Sequence[str], *, backend: SearchBackend | str = SearchBackend.EXACT
+        self,
+        corpus: Sequence[str],
+        *,
+        backend: SearchBackend | str = SearchBackend.EXACT,
+        prompt: str | None = None,
     ) -> SearchIndex:
         """Return an index over texts, to search several times or to keep: ``index.save(path)``.
 
-        ``backend`` is ``exact`` or ``faiss``. Files written by ``simcse encode --index`` are read by
-        ``SearchIndex.load``.
+        Args:
+            corpus: the texts.
+            backend: ``exact`` or ``faiss``.
+            prompt: text or name of a prompt; default is the model's for documents, if it has one.
         """
         encoder = self._encoder
-        info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
-        return SearchIndex.build(self.encode(corpus), corpus, backend=SearchBackend(backend), info=info)
+        chosen = encoder.document_prompt if prompt is None else encoder.find_prompt(prompt)
+        vectors, backend = self._encode(corpus, chosen), SearchBackend(backend)
+        return SearchIndex.build(vectors, corpus, backend=backend, info=encoder.facts(chosen))
 
     @overload  # a str is a sequence of str too: the first signature wins
     def search(  # type: ignore[overload-overlap]
@@ -141,6 +174,8 @@ class Embedder:
     ) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
+        Queries get the prompt of :meth:`load`, else the model's for queries; a corpus as in :meth:`index`.
+
         Args:
             queries: one text (the result is its list) or several (a list for each).
             corpus: texts, or an index of this model over them.
@@ -150,12 +185,14 @@ class Embedder:
             DataError: the index was made by another model.
         """
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
-        if index.info.get("digest") not in (None, self.digest):
+        encoder = self._encoder
+        if index.info.get("digest") not in (None, encoder.digest_with(index.info.get("prompt", ""))):
             raise DataError(
-                f"the index was made by another model than {self._encoder.name} ({index.info.get('model')})",
+                f"the index was made by another model than {encoder.name} ({index.info.get('model')})",
                 hint="search it with the model that made it, or build it again",
             )
-        found = nearest(index, self.encode([queries] if isinstance(queries, str) else queries), k)
+        vectors = self._encode([queries] if isinstance(queries, str) else queries, encoder.query_prompt)
+        found = nearest(index, vectors, k)
         return found[0] if isinstance(queries, str) else found
 
 

@@ -97,6 +97,13 @@ class Precision(StrEnum):
     AUTO = "auto"
 
 
+class LongTexts(StrEnum):
+    """What becomes of texts beyond the model's length: cut, or the mean over their windows."""
+
+    CUT = "cut"
+    MEAN = "mean"
+
+
 class SearchBackend(StrEnum):
     """How the nearest vectors are found: by looking at all of them, or through a FAISS index."""
 

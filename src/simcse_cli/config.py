@@ -11,6 +11,7 @@ from simcse_cli.choices import (
     DropoutMode,
     Gather,
     HeadUse,
+    LongTexts,
     Metric,
     ObjectiveName,
     OptimizerName,
@@ -51,6 +52,13 @@ class LoadOptions:
     )
     batch_tokens: int | None = setting(
         None, "Tokens per forward pass; default: tuned to the machine.", min=16, group=_MODEL
+    )
+    prompt: str | None = setting(
+        None, "Put before every text: a text, or the name of a prompt of the model.", metavar="TEXT|NAME"
+    )
+    truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
+    long: LongTexts = setting(
+        LongTexts.CUT, "Texts beyond the model's length: cut, or the mean of their windows."
     )
 
 

@@ -320,3 +320,26 @@ def test_averages_are_over_datasets_and_leave_out_missing_ones():
     assert payload["categories"]["STS"] == {"n_tasks": 2, "n_scored": 2, "score": pytest.approx(0.8)}
     assert payload["categories"]["Retrieval"] == {"n_tasks": 2, "n_scored": 1, "score": pytest.approx(0.2)}
     assert (payload["n_tasks"], payload["n_scored"]) == (4, 3)
+
+
+def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
+    asked = []
+
+    def encode(sentences: Sequence[str], *, prompt: str = "none") -> np.ndarray:
+        asked.append(prompt)
+        return WordBags(0)(sentences)
+
+    def prompts_used(prompts: dict[str, str], task: str, data_dir: Path) -> list[str]:
+        asked.clear()
+        results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
+        which = MtebModel("m", "d", 8, encode, prompts)
+        run_mteb(which, select_tasks(tasks=[task]), results_dir=results, data_dir=data_dir)
+        return list(dict.fromkeys(asked))
+
+    assert prompts_used({}, "STSBenchmark", hub_layout) == ["none"]
+    assert prompts_used({"query": "q: "}, "STSBenchmark", hub_layout) == ["none"]
+    assert prompts_used({"STS": "s: ", "query": "q: "}, "STSBenchmark", hub_layout) == ["s: "]
+    assert prompts_used({"STS": "s: ", "STSBenchmark": "b: "}, "STSBenchmark", hub_layout) == ["b: "]
+    write_retrieval_folder(tmp_path / "retrieval" / "mteb" / "scifact", "d0")
+    used = prompts_used({"query": "q: ", "passage": "p: "}, "SciFact", tmp_path / "retrieval")
+    assert sorted(used) == ["p: ", "q: "]

@@ -69,6 +69,11 @@ class RetrievalOptions(LoadOptions):
     )
     corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
     column: str | None = setting(None, "Column of sentences, in corpus and queries.")
+    corpus_prompt: str | None = setting(
+        None,
+        "As --prompt, which is for queries, for the corpus; default: the model's for documents.",
+        metavar="TEXT|NAME",
+    )
     query: list[str] | None = setting(None, "A query; repeat for more.")
     queries: Path | None = setting(None, "File of queries, one per line or row.")
     sample: int = setting(0, "Draw this many queries from the corpus.", min=0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
-from simcse_cli.analysis.spaces import Encoder, load_model
+from simcse_cli.analysis.spaces import Encoder
 from simcse_cli.analysis.views import (
     NamedSource,
     View,
@@ -21,16 +21,18 @@ from simcse_cli.analysis.views import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.choices import Pooler
+from simcse_cli.choices import LongTexts, Pooler
 from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import STDIO, check_output
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
-from simcse_cli.schema import checked
+from simcse_cli.schema import checked, parse_number
 
 EVALUATION_DEPTH = 100
 _DEFAULT_MODEL = "minilm"
@@ -151,8 +153,9 @@ def open_search(
         else:
             if corpus is None:
                 raise UsageError("need the sentences to search, or --index", option="--corpus")
-            encoder = load_model(source, options, progress)
-            indexes.append((encoder, _build_index(encoder, i, corpus, options)))
+            loaded = load_for_encoding(source.path, options, progress)
+            index = _build_index(loaded, i, corpus, options, progress)
+            indexes.append((_query_encoder(loaded, source, options, progress), index))
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
@@ -195,23 +198,47 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     return named
 
 
-def _build_index(encoder: Encoder, number: int, corpus: Texts, options: RetrievalOptions) -> SearchIndex:
+def _query_encoder(
+    model: SentenceEncoder, named: NamedSource, options: LoadOptions, progress: Progress
+) -> Encoder:
+    """Return a model as the encoder of queries, with their prompt."""
+    encode = partial(
+        model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
+    )
+    return Encoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
+
+
+def _build_index(
+    model: SentenceEncoder, number: int, corpus: Texts, options: RetrievalOptions, progress: Progress
+) -> SearchIndex:
     """Return an index over the vectors given with the model, or over freshly encoded ones."""
-    files = options.embeddings
-    vectors = read_matrix(files[number]) if files else encoder.encode(corpus.sentences)
-    info = {"model": encoder.source, "digest": encoder.digest, "pooler": encoder.pooler or ""}
+    files, prompt = options.embeddings, model.document_prompt
+    if options.corpus_prompt is not None:
+        prompt = model.find_prompt(options.corpus_prompt)
+    vectors = (
+        read_matrix(files[number])
+        if files
+        else model.encode(
+            corpus.sentences, batch_tokens=options.batch_tokens, prompt=prompt, progress=progress
+        )
+    )
     return SearchIndex.build(
-        vectors, corpus.sentences, backend=options.backend, factory=options.faiss_factory, info=info
+        vectors,
+        corpus.sentences,
+        backend=options.backend,
+        factory=options.faiss_factory,
+        info=model.facts(prompt),
     )
 
 
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
 ) -> tuple[Encoder, SearchIndex]:
-    """Return a saved index with its model, read with the pooler that it names."""
+    """Return a saved index with its model, read as it was when the vectors were made."""
     index = SearchIndex.load(path)
+    info = index.info
     if not model:
-        model = index.info.get("model")
+        model = info.get("model")
         if not model:
             raise DataError(f"{path} does not say which model made it", hint="name it with --model")
         if not is_local(model):
@@ -219,13 +246,17 @@ def _load_index(
                 f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
-    if options.pooler is None and index.info.get("pooler"):
-        pooler = checked(index.info["pooler"], Pooler, f"{path}: pooler")
+    if options.pooler is None and info.get("pooler"):
+        pooler = checked(info["pooler"], Pooler, f"{path}: pooler")
         options = replace(options, pooler=pooler, force_pooler=True)
-    encoder = load_model(NamedSource(model, label), options, progress)
-    if index.info.get("digest") not in (None, encoder.digest):
+    if "truncate_dim" in info:
+        n_kept = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
+        options = replace(options, truncate_dim=n_kept)
+    long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
+    loaded = load_for_encoding(model, replace(options, long=long), progress)
+    if info.get("digest") not in (None, loaded.digest_with(info.get("prompt", ""))):
         progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
-    return encoder, index
+    return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 
 
 def read_ranks(text: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.views import NamedSource, label_sources, name_sources
+from simcse_cli.analysis.views import label_sources, name_sources
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.config import LoadOptions
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
@@ -24,7 +24,6 @@ from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
 from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files import read_json
-from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.progress import Progress
 
 Vectors = NDArray[np.floating[Any]]
@@ -56,12 +55,6 @@ class Encoder:
         """Return what a result records about the encoder."""
         facts = {"model": self.name, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
         return facts | ({"group": self.group} if self.group else {})
-
-
-def load_model(named: NamedSource, options: LoadOptions, progress: Progress) -> Encoder:
-    loaded = load_for_encoding(named.path, options, progress)
-    encode = partial(loaded.encode, batch_tokens=options.batch_tokens, progress=progress)
-    return Encoder(named.label, named.path, encode, loaded.digest, loaded.pooler.value, named.group)
 
 
 def load_encoders(

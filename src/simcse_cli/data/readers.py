@@ -156,7 +156,10 @@ def iter_records(
     values = iter_values(source, fmt=fmt, encoding=encoding, names=names, header=header)
     place = source_name(source)
     for number, row in values:
-        yield number, _Row(((name, _text_of(value)) for name, value in row.items()), f"{place}, line {number}")
+        yield (
+            number,
+            _Row(((name, _text_of(value)) for name, value in row.items()), f"{place}, line {number}"),
+        )
 
 
 class _Row(Record):

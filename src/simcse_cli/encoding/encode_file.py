@@ -74,10 +74,12 @@ def encode_file(
         _check_index(options.index, source, output, options)
     sentences = first_read(iter_sentences(source, column=options.column))
     if str(output) == STDIO:
-        encode, _ = _encode_function(load_for_encoding(options.model, options, progress), options)
+        encoder = load_for_encoding(options.model, options, progress)
+        encode, _ = _encode_function(encoder, options)
         for texts in windows(sentences, _WINDOW_OF_STDOUT):
             for text, row in zip(texts, encode(texts), strict=True):
                 write(json_line(text, row))
+        encoder.tell_cut(progress)
         inputs.require_unchanged()
         return
     rank = process_rank()
@@ -101,7 +103,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
         if first is None:
             raise DataError(f"{source_name(source)} has no rows")
-        encode, _ = _encode_function(load_for_encoding(options.model, options, progress), options)
+        encoder = load_for_encoding(options.model, options, progress)
+        encode, _ = _encode_function(encoder, options)
         with progress.task("pairs") as task:
             for pairs in chain([first], blocks):
                 vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)
@@ -109,6 +112,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                 for pair, cosine in zip(pairs, cosines, strict=True):
                     write_row((*pair, f"{cosine:.6f}"))
                 task.advance(len(pairs))
+    encoder.tell_cut(progress)
 
 
 def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:
@@ -177,6 +181,7 @@ def _write_vectors(
         "normalize": options.normalize,
         "max_length": options.max_length,
         "precision": options.precision.value,
+        **encoder.variations,
     }
     if options.postprocess is not None:
         record["postprocess_sha256"] = sha256_file(options.postprocess)
@@ -193,7 +198,7 @@ def _write_vectors(
         digest = sha256_file(source) if is_file else None
         inputs.require_unchanged(hint="give --resume: what is encoded already is kept where it is the same")
         if options.index is not None:
-            info = {"model": encoder.name, "digest": encoder.digest, "pooler": encoder.pooler.value}
+            info = encoder.facts(encoder.prompt_in_use)
             index = SearchIndex.build(rows, list(texts), info=info)  # in memory
             index.save(options.index, force=may_replace)
         side = {"format": 1, "version": __version__, "model": encoder.name, **record}
@@ -218,6 +223,7 @@ def _write_vectors(
         beside=write_beside,
         progress=progress if shard.rank == 0 else None,
     )
+    encoder.tell_cut(progress)
     if shard.rank == 0:
         elapsed = time.perf_counter() - started
         progress.info(

@@ -1,17 +1,16 @@
 """The encoder that is judged: a model, word vectors, or a file of vectors."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import Precision
+from simcse_cli.choices import LongTexts, Precision
 from simcse_cli.errors import UsageError
-from simcse_cli.evaluation.embedding_cache import Encode
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -31,7 +30,10 @@ class OpenEncoder:
         name: what the row of a table is called.
         pooler: of a transformer; a dash for anything else.
         digest: of everything that determines the vectors but the precision.
+        encode: maps sentences to vectors; takes a ``prompt`` for them where there are ``prompts``.
         postprocess: description of the post-processor, for result files.
+        variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
+        prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
     """
 
     name: str
@@ -39,8 +41,10 @@ class OpenEncoder:
     digest: str
     dim: int
     precision: Precision
-    encode: Encode
+    encode: Callable[..., NDArray[np.float32]]
     postprocess: dict[str, Any] | None = None
+    variations: dict[str, Any] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cache_key(self) -> str:
@@ -55,14 +59,15 @@ class OpenEncoder:
             "pooler": self.pooler,
             "precision": self.precision.value,
             "postprocess": self.postprocess,
+            **self.variations,
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "OpenEncoder":
         """Return the encoder followed by a post-processor that was fitted on its vectors."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
-        def encode(sentences: Sequence[str]) -> NDArray[np.float32]:
-            vectors = fitted.apply(self.encode(sentences))
+        def encode(sentences: Sequence[str], **how: Any) -> NDArray[np.float32]:
+            vectors = fitted.apply(self.encode(sentences, **how))
             check_vectors(vectors, sentences, label)
             return vectors
 
@@ -100,7 +105,16 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
 def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> OpenEncoder:
     """Return a loaded model as the encoder that the options name."""
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
-    return OpenEncoder(options.model, model.pooler, model.digest, model.dim, options.precision, encode)
+    return OpenEncoder(
+        options.model,
+        model.pooler,
+        model.digest,
+        model.dim,
+        options.precision,
+        encode,
+        variations=model.variations,
+        prompts=model.prompts if model.prompt is None else {},
+    )
 
 
 def _open_fixed(
@@ -126,5 +140,11 @@ def _check_sources(options: EncoderOptions) -> None:
     for flag, value in (("--sif-counts", options.sif_counts), ("--bilstm", options.bilstm)):
         if value is not None and options.vectors is None:
             raise UsageError("needs word vectors: --vectors glove.840B.300d.txt", option=flag)
+    if options.vectors is not None or options.embeddings is not None:
+        given = {"--prompt": options.prompt, "--truncate-dim": options.truncate_dim}
+        given["--long"] = None if options.long is LongTexts.CUT else options.long
+        for flag, chosen in given.items():
+            if chosen is not None:
+                raise UsageError("is for a --model, not for vectors from files", option=flag)
     if options.sif_counts is not None and options.bilstm is not None:
         raise UsageError("excludes --bilstm", option="--sif-counts")

@@ -10,9 +10,9 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from simcse_cli.data.mteb_files import (
 )
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
-from simcse_cli.evaluation.embedding_cache import Encode
+from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
 from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
@@ -40,6 +40,7 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files import default_cache_dir
+from simcse_cli.models.encoder import DOCUMENT_PROMPTS
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
 
@@ -51,12 +52,16 @@ _LONGEST_NAME = 200  # it becomes the name of a folder
 
 @dataclass(frozen=True)
 class MtebModel:
-    """What mteb needs to know of an encoder; ``digest`` decides which cached results are its own."""
+    """What mteb needs to know of an encoder; ``digest`` decides which cached results are its own.
+
+    ``encode`` takes a ``prompt`` where there are ``prompts``, which each task chooses from by name.
+    """
 
     name: str
     digest: str
     dim: int
-    encode: Encode
+    encode: Callable[..., NDArray[np.float32]]
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
 
 def select_tasks(
@@ -229,7 +234,7 @@ class _MtebEncoder:
     def __init__(self, model: MtebModel) -> None:
         from mteb.models import ModelMeta
 
-        self._encode = model.encode
+        self._encode, self._prompts = model.encode, dict(model.prompts)
         name = model.name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
@@ -240,9 +245,22 @@ class _MtebEncoder:
             }
         )
 
-    def encode(self, inputs: Any, **_: Any) -> NDArray[np.float32]:
-        """Return the vectors of all texts of a data loader; task and prompt make no difference."""
-        return self._encode([text for batch in inputs for text in batch["text"]])
+    def encode(
+        self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
+    ) -> NDArray[np.float32]:
+        """Return the vectors of all texts of a data loader, with the prompt of the task where the model has one."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        name = self._prompt_name(task_metadata, prompt_type) if self._prompts else None
+        return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
+
+    def _prompt_name(self, task_metadata: Any, prompt_type: Any) -> str | None:
+        """Return mteb's choice: by task, by its type, by query or document, the latter under any usual name."""
+        from mteb.models.abs_encoder import get_prompt_name
+
+        chosen: str | None = get_prompt_name(self._prompts, task_metadata, prompt_type)
+        if chosen is None and prompt_type is not None and prompt_type.value == "document":
+            chosen = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
+        return chosen
 
     def similarity(self, left: Any, right: Any) -> Any:
         from mteb.similarity_functions import cos_sim
@@ -310,7 +328,7 @@ def eval_mteb(
 
     def run(opened: OpenEncoder) -> MtebResult:
         return run_mteb(
-            MtebModel(opened.name, f"{opened.digest}-{opened.precision}", opened.dim, opened.encode),
+            MtebModel(opened.name, _results_key(opened), opened.dim, opened.encode, opened.prompts),
             tasks,
             results_dir=folder,
             data_dir=options.data_dir,
@@ -334,6 +352,13 @@ def eval_mteb(
     payload = record(opened, result)
     keep_in_run(encoder, payload, progress)
     return Evaluation(reports, payload)
+
+
+def _results_key(opened: OpenEncoder) -> str:
+    """Return what tells apart results: everything that determines vectors, prompts that tasks choose from too."""
+    own = f"{opened.digest}-{opened.precision}"
+    prompts = {name: text for name, text in opened.prompts.items() if text}
+    return f"{own}-{digest_of(prompts)}" if prompts else own
 
 
 def _listed(text: str | None) -> list[str]:

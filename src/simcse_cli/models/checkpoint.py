@@ -163,6 +163,8 @@ def load_encoder(
         name=str(name),
     )
     encoder.token_cnn = token_cnn
+    encoder.prompts, encoder.default_prompt = dict(record.prompts), record.default_prompt
+    encoder.include_prompt = record.include_prompt
     _check_finite(encoder, folder)
     encoder.to(target).eval()
     if dtype is not torch.float32:
@@ -181,7 +183,7 @@ def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> SentenceEncoder:
-    """Return an encoder that will only encode; hints where bfloat16 would be faster."""
+    """Return an encoder that will only encode, as the options say; hints where bfloat16 would be faster."""
     encoder = load_encoder(
         name,
         pooler=options.pooler,
@@ -191,6 +193,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
         encode_only=True,
         progress=progress,
     )
+    encoder.vary(prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
     if options.precision is Precision.FP32 and has_fast_bf16(encoder.device):
         progress.hint(
             "this machine has fast bfloat16: --precision bf16 is about 1.5 to 2 times faster, cosine to fp32 0.9998"

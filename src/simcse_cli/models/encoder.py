@@ -1,6 +1,7 @@
 """One encoder for training and inference: transformer, pooler, optional head."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from simcse_cli.choices import HeadUse, Pooler
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.choices import HeadUse, LongTexts, Pooler
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
     PackedBackbone,
@@ -27,6 +28,8 @@ from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
 
 DEFAULT_BATCH_TOKENS = 2048
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+"""What models call the prompt of texts that are searched; earlier ones win."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -56,6 +59,13 @@ class SentenceEncoder(nn.Module):
         max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
         name: what the user called the model.
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
+        prompts: what models trained with prompts want before a text, by name.
+        default_prompt: name of the one that ``encode`` takes by default, or None.
+        include_prompt: whether pooling counts the tokens of a prompt.
+        prompt: text before every text in this use of the model, or None for the default.
+        truncate_dim: how many components ``encode`` keeps, or None for all.
+        long: what ``encode`` does with texts beyond ``max_length``.
+        n_cut: how many texts ``encode`` has cut.
     """
 
     def __init__(
@@ -81,7 +91,14 @@ class SentenceEncoder(nn.Module):
         self.max_length = max_length
         self.name = name
         self.matmul_dtype: torch.dtype | None = None
-        self._fast_tokenizer: tuple[int, Tokenizer] | None = None
+        self.prompts: dict[str, str] = {}
+        self.default_prompt: str | None = None
+        self.include_prompt = True
+        self.prompt: str | None = None
+        self.truncate_dim: int | None = None
+        self.long = LongTexts.CUT
+        self.n_cut = 0
+        self._fast_tokenizers: dict[int | None, Tokenizer] = {}
 
     @property
     def config(self) -> Any:
@@ -99,20 +116,100 @@ class SentenceEncoder(nn.Module):
     @property
     def dim(self) -> int:
         """Width of the vectors that ``encode`` returns."""
+        return min(self.truncate_dim or self._whole_dim, self._whole_dim)
+
+    @property
+    def _whole_dim(self) -> int:
         if self.head is not None and self.head_use is HeadUse.KEPT:
             return self.head.dense.out_features
         return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     @property
     def digest(self) -> str:
-        """SHA-256 over weights, pooler and head use: equal digests give equal vectors."""
+        """SHA-256 over weights, pooler, head use and variations: equal digests give equal vectors."""
+        return self.digest_with(self.prompt_in_use)
+
+    def digest_with(self, prompt: str) -> str:
+        """Return the digest of vectors made with another prompt."""
+        variations = self._variations(prompt)
         state = hashlib.sha256(f"{self.pooler}/{self.head_use}/{self.normalize}/{self.max_length}".encode())
+        if variations:
+            state.update(json.dumps(variations, sort_keys=True).encode())
         tensors = self.state_dict()
         for name in sorted(tensors):
             tensor = tensors[name].detach().cpu().contiguous()
             state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             state.update(tensor.view(-1).view(torch.uint8).numpy().data)
         return state.hexdigest()
+
+    @property
+    def variations(self) -> dict[str, Any]:
+        """How vectors differ from those of the plain model: the prompt, fewer components, windows of long texts."""
+        return self._variations(self.prompt_in_use)
+
+    def _variations(self, prompt: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if prompt:
+            found["prompt"] = prompt
+        if prompt and not self.include_prompt:
+            found["include_prompt"] = False
+        if self.dim < self._whole_dim:
+            found["truncate_dim"] = self.dim
+        if self.long is not LongTexts.CUT:
+            found["long"] = self.long.value
+        return found
+
+    def facts(self, prompt: str) -> dict[str, str]:
+        """Return what a search index keeps of the encoder that made its vectors with this prompt."""
+        found = {"model": self.name, "digest": self.digest_with(prompt), "pooler": self.pooler.value}
+        return found | {name: str(value) for name, value in self._variations(prompt).items()}
+
+    @property
+    def prompt_in_use(self) -> str:
+        """The prompt of ``encode``: the one that was chosen, else the model's default, else none."""
+        return self._prompt_called() if self.prompt is None else self.prompt
+
+    @property
+    def query_prompt(self) -> str:
+        """The prompt of a search's queries: the one that was chosen, else the model's for queries."""
+        return self._prompt_called("query") if self.prompt is None else self.prompt
+
+    @property
+    def document_prompt(self) -> str:
+        """The prompt of the texts that are searched: the model's for documents."""
+        return self._prompt_called(*DOCUMENT_PROMPTS)
+
+    def _prompt_called(self, *names: str) -> str:
+        return next((self.prompts[n] for n in (*names, self.default_prompt) if n in self.prompts), "")
+
+    def find_prompt(self, prompt: str) -> str:
+        """Return the model's prompt of this name, else the text itself.
+
+        Raises:
+            ConfigError: one word that is no name of a prompt; a text ends in something else.
+        """
+        if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
+            names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
+            raise ConfigError(
+                f"--prompt {prompt}: {self.name} has no prompt of this name, {names}",
+                hint=f"if it is meant as text, end it as the model wants it, as in --prompt '{prompt}: '",
+            )
+        return self.prompts.get(prompt, prompt)
+
+    def vary(
+        self, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str = LongTexts.CUT
+    ) -> None:
+        """Choose how ``encode`` makes vectors: a prompt (text or name), fewer components, windows of long texts.
+
+        Raises:
+            ConfigError: no prompt of this name, or more components than there are.
+        """
+        if truncate_dim is not None and truncate_dim > self._whole_dim:
+            raise ConfigError(
+                f"--truncate-dim {truncate_dim}: vectors of {self.name} have {self._whole_dim} components"
+            )
+        self.prompt = None if prompt is None else self.find_prompt(prompt)
+        self.truncate_dim, self.long = truncate_dim, LongTexts(long)
 
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
@@ -140,10 +237,12 @@ class SentenceEncoder(nn.Module):
             return pooled
         return self.head(pooled)  # type: ignore[no-any-return]
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
+    ) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
         states = self.hidden_states(input_ids, attention_mask, **inputs)
-        return self.apply_head(pool(self.pooler, states, attention_mask))
+        return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
 
     def _packed(self) -> PackedBackbone | None:
         """Return the transformer's form without padding, where there is one (CPU, BERT family)."""
@@ -166,12 +265,17 @@ class SentenceEncoder(nn.Module):
         else:
             self.matmul_dtype = dtype
 
-    def embed_rows(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode."""
+    def embed_rows(self, rows: Sequence[Sequence[int]], *, n_skipped: int = 0) -> Tensor:
+        """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode.
+
+        Pooling leaves out the first ``n_skipped`` tokens of each row.
+        """
         packed = self._packed()
         if packed is not None and max(map(len, rows)) <= packed.max_tokens:
-            return self.apply_head(packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype))
-        return self(*pad(rows, self.pad_id, self.device))  # type: ignore[no-any-return]
+            pooled = packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped)
+            return self.apply_head(pooled)
+        ids, mask = pad(rows, self.pad_id, self.device)
+        return self(ids, mask, n_skipped=n_skipped)  # type: ignore[no-any-return]
 
     def embed_with_states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""
@@ -181,19 +285,22 @@ class SentenceEncoder(nn.Module):
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
-        limit = min(max_length or self.max_length, self.max_length)
+        return self._token_ids(sentences, min(max_length or self.max_length, self.max_length))
+
+    def _token_ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
         fast = self._tokenizer_cut_at(limit)
-        for sentence in sentences:
-            if not sentence.isascii() and _SURROGATE.search(sentence):
+        for text in texts:
+            if not text.isascii() and _SURROGATE.search(text):
                 raise DataError(
-                    f"{sentence[:80]!r} holds half of a character (a lone surrogate), need text",
+                    f"{text[:80]!r} holds half of a character (a lone surrogate), need text",
                     hint="clean the file with `simcse prepare sentences FILE -o CLEAN.txt`",
                 )
         with foreign_format(self.name, "a tokenizer that can cut every sentence", error=CheckpointError):
             if fast is None:
-                rows = self.tokenizer(list(sentences), truncation=True, max_length=limit)["input_ids"]
+                cut = {"truncation": True, "max_length": limit} if limit else {"verbose": False}
+                rows = self.tokenizer(list(texts), **cut)["input_ids"]
             else:
-                rows = [encoding.ids for encoding in fast.encode_batch_fast(list(sentences))]
+                rows = [encoding.ids for encoding in fast.encode_batch_fast(list(texts))]
         rows = [row or [self.pad_id] for row in rows]
         n_known, largest = int(self.config.vocab_size), max(map(max, rows), default=0)
         if largest >= n_known:
@@ -203,16 +310,40 @@ class SentenceEncoder(nn.Module):
             )
         return rows
 
-    def _tokenizer_cut_at(self, limit: int) -> Tokenizer | None:
+    def _tokenizer_cut_at(self, limit: int | None) -> Tokenizer | None:
         """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
         if not getattr(self.tokenizer, "is_fast", False):
             return None
-        if self._fast_tokenizer is None or self._fast_tokenizer[0] != limit:
+        if limit not in self._fast_tokenizers:
             copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
             copy.no_padding()
-            copy.enable_truncation(max_length=limit)
-            self._fast_tokenizer = (limit, copy)
-        return self._fast_tokenizer[1]
+            if limit is None:
+                copy.no_truncation()
+            else:
+                copy.enable_truncation(max_length=limit)
+            self._fast_tokenizers[limit] = copy
+        return self._fast_tokenizers[limit]
+
+    def _frame(self, prompt: str, limit: int) -> tuple[int, int]:
+        """Return how many tokens stand before a text, the prompt among them, and how many after it.
+
+        Raises:
+            ConfigError: they leave no room for a text.
+        """
+        fast = self._tokenizer_cut_at(None)
+        mask = (
+            self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+            if fast is None
+            else fast.encode("a").special_tokens_mask
+        )
+        n_after = len(mask) - len("".join(map(str, mask)).rstrip("1"))
+        n_before = len(self._token_ids([prompt], None)[0]) - n_after
+        if n_before + n_after >= limit:
+            raise ConfigError(
+                f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones leave no room for "
+                f"a text, {self.name} reads {limit}"
+            )
+        return n_before, n_after
 
     @property
     def pad_id(self) -> int:
@@ -230,11 +361,15 @@ class SentenceEncoder(nn.Module):
         max_length: int | None = None,
         normalize: bool = False,
         check_finite: bool = True,
+        prompt: str | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         """Return one vector a sentence, in evaluation mode and without gradient.
 
-        Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded.
+        Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded. Of a
+        sentence beyond ``max_length`` the rest is cut, or, with ``long`` set to ``mean``, its sub-words are
+        taken in consecutive windows, each with prompt and special tokens, and the vector is the mean of theirs
+        weighted by their sub-words of text, scaled to norm 1 where those of the model are.
 
         Args:
             sentences: any number of sentences; an empty one is encoded as its special tokens.
@@ -242,6 +377,7 @@ class SentenceEncoder(nn.Module):
             max_length: most sub-words, at most the model's own limit.
             normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
             check_finite: off for a model in training, whose vectors are judged by who asks for them.
+            prompt: put before every sentence, instead of ``prompt_in_use``.
             progress: shown per sentence.
 
         Returns:
@@ -255,32 +391,76 @@ class SentenceEncoder(nn.Module):
         inverse = np.fromiter(
             (positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences)
         )
-        distinct = np.empty((len(positions), self.dim), dtype=np.float32)
+        prompt = self.prompt_in_use if prompt is None else prompt
+        limit = min(max_length or self.max_length, self.max_length)
+        takes_windows = self.long is LongTexts.MEAN
+        frame = self._frame(prompt, limit) if prompt or takes_windows else (0, 0)
+        texts = [prompt + sentence for sentence in positions]
+        rows = self._token_ids(texts, limit)
+        beyond = self._beyond(texts, rows, limit) if takes_windows or limit == self.max_length else {}
+        pieces = [[row] for row in rows]
+        if takes_windows:
+            for position, ids in beyond.items():
+                pieces[position] = _windows(ids, frame, limit)
+        elif beyond:
+            n_cut = int(np.isin(inverse, list(beyond)).sum())
+            self.n_cut += n_cut
+            progress.warn(self._cut_note(n_cut))
+        every = [piece for own in pieces for piece in own]
+        vectors = np.empty((len(every), self._whole_dim), dtype=np.float32)
+        n_skipped = 0 if self.include_prompt or not prompt else frame[0]
         was_training = self.training
         self.eval()
         try:
-            with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
-                rows = self.tokenize(list(positions), max_length=max_length)
-                for batch, vectors in self._batch_vectors(rows, batch_tokens or DEFAULT_BATCH_TOKENS):
-                    distinct[batch] = vectors
-                    task.advance(len(batch))
+            with torch.inference_mode(), progress.task("encoding", len(rows)) as task:
+                for batch, made in self._batch_vectors(
+                    every, batch_tokens or DEFAULT_BATCH_TOKENS, n_skipped
+                ):
+                    vectors[batch] = made
+                    task.advance(len(batch) * len(rows) / len(every))
         finally:
             self.train(was_training)
         if check_finite:
-            check_vectors(distinct, list(positions), self.name)
-        if normalize or self.normalize:
-            norms = np.linalg.norm(distinct, axis=1, keepdims=True)
-            distinct /= np.where(norms > 0, norms, 1)
-        return distinct[inverse]
+            owners = [sentence for sentence, own in zip(positions, pieces, strict=True) for _ in own]
+            check_vectors(vectors, owners, self.name)
+        if self.normalize:
+            _scale_to_unit(vectors)
+        if takes_windows and beyond:
+            vectors = _means([[len(piece) - sum(frame) for piece in own] for own in pieces], vectors)
+            if self.normalize:
+                _scale_to_unit(vectors)
+        vectors = vectors[:, : self.dim]
+        if normalize and (self.dim < self._whole_dim or not self.normalize):
+            _scale_to_unit(vectors)
+        return vectors[inverse]
+
+    def _beyond(
+        self, texts: Sequence[str], rows: Sequence[Sequence[int]], limit: int
+    ) -> dict[int, list[int]]:
+        """Return all sub-words of the texts that have more than ``limit``, by position."""
+        candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
+        whole = self._token_ids([texts[position] for position in candidates], None) if candidates else []
+        return {position: ids for position, ids in zip(candidates, whole, strict=True) if len(ids) > limit}
+
+    def _cut_note(self, n_texts: int) -> str:
+        return (
+            f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} sub-words, the most that "
+            f"{self.name} reads; --long mean takes the mean of their windows"
+        )
+
+    def tell_cut(self, progress: Progress) -> None:
+        """Warn of the texts that were cut in calls of ``encode`` that told nobody."""
+        if self.n_cut:
+            progress.warn(self._cut_note(self.n_cut))
 
     def _batch_vectors(
-        self, rows: Sequence[Sequence[int]], batch_tokens: int
+        self, rows: Sequence[Sequence[int]], batch_tokens: int, n_skipped: int
     ) -> Iterable[tuple[list[int], NDArray[np.float32]]]:
         """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
         @torch.inference_mode()
         def vectors(batch: list[int]) -> NDArray[np.float32]:
-            return self.embed_rows([rows[i] for i in batch]).float().cpu().numpy()
+            return self.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float().cpu().numpy()
 
         packed = self._packed()
         batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=packed is None))
@@ -288,3 +468,27 @@ class SentenceEncoder(nn.Module):
             return zip(batches, map(vectors, batches), strict=True)
         packed.prepare(self.matmul_dtype)
         return zip(batches, map_on_cores(vectors, batches), strict=True)
+
+
+def _windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:
+    """Return the sub-words between those of the frame in pieces of at most ``limit``, each with the frame."""
+    before, after = ids[: frame[0]], ids[len(ids) - frame[1] :]
+    inner, room = ids[frame[0] : len(ids) - frame[1]], limit - sum(frame)
+    return [before + inner[start : start + room] + after for start in range(0, len(inner), room)]
+
+
+def _means(weights: Sequence[Sequence[int]], vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a weighted mean for each list of weights over its share of the rows, in order; one row stays as it is."""
+    means = np.empty((len(weights), vectors.shape[1]), dtype=np.float32)
+    start = 0
+    for position, own in enumerate(weights):
+        rows = vectors[start : start + len(own)]
+        means[position] = rows[0] if len(own) == 1 else np.average(rows, axis=0, weights=own)
+        start += len(own)
+    return means
+
+
+def _scale_to_unit(vectors: NDArray[np.float32]) -> None:
+    """Scale rows to L2 norm 1 in place; a row of zeros stays."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.where(norms > 0, norms, 1)

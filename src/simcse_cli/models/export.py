@@ -24,7 +24,7 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
 from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
-from simcse_cli.models.record import RECORD_FILE, ModelRecord
+from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",
@@ -139,6 +139,8 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     pooling.mkdir()
     modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
     flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
+    if not encoder.include_prompt:
+        flags["include_prompt"] = False
     width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
     write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
     modules.append((pooling.name, "Pooling"))
@@ -152,7 +154,10 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
+    settings = {"prompts": encoder.prompts, "similarity_fn_name": "cosine"}
+    if encoder.default_prompt is not None:
+        settings["default_prompt_name"] = encoder.default_prompt
+    write_json(folder / PROMPTS_FILE, settings)
 
 
 def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) -> None:
@@ -183,6 +188,7 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
         normalize=encoder.normalize,
         max_length=encoder.max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
+        include_prompt=encoder.include_prompt,
     )
     _write_sentence_transformers_files(encoder, folder, record)
     write_json(folder / RECORD_FILE, record.to_json(**facts))
@@ -229,7 +235,8 @@ def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArr
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-        vectors = model.encode(list(PROBE_SENTENCES), show_progress_bar=False, batch_size=batch_size)
+        sentences = list(PROBE_SENTENCES)
+        vectors = model.encode(sentences, prompt="", show_progress_bar=False, batch_size=batch_size)
     return np.asarray(vectors, dtype=np.float32)
 
 
@@ -242,7 +249,7 @@ def verify_export(folder: Path) -> dict[str, float | None]:
         CheckpointError: a difference above 1e-5 (relative to the largest component where that exceeds 1).
     """
     encoder = load_encoder(folder, device="cpu")
-    ours = encoder.encode(PROBE_SENTENCES)
+    ours = encoder.encode(PROBE_SENTENCES, prompt="")
     plain = _vectors_by_auto_model(folder, encoder)
     if encoder.normalize:
         plain = plain / np.linalg.norm(plain, axis=1, keepdims=True)

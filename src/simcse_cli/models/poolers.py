@@ -60,7 +60,9 @@ def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
 
 
-def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor) -> Tensor:
+def pool(
+    pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0
+) -> Tensor:
     """Return sentence vectors before any head, ``(B, D)``.
 
     Args:
@@ -68,10 +70,12 @@ def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor
         hidden_states: embedding output first, then one ``(B, L, D)`` tensor a layer; poolers of the last
             layer need only that one.
         attention_mask: ``(B, L)``, 1 on real tokens.
+        n_skipped: so many first tokens of each row do not count (a prompt that pooling leaves out).
     """
     spec = POOLERS[pooler]
     states = mean_of_layers([hidden_states[layer] for layer in spec.layers])
     if spec.reduction is Reduction.CLS:
-        return states[:, 0]
+        return states[:, n_skipped]
+    states, attention_mask = states[:, n_skipped:], attention_mask[:, n_skipped:]
     mask = attention_mask.unsqueeze(-1).to(states.dtype)
     return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp_min(1)

@@ -1,7 +1,7 @@
 """What a model folder says of its pooler: our own record, sentence-transformers modules, SimCSE checkpoints."""
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.schema import checked, inside
 
 RECORD_FILE = "simcse.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class ModelRecord:
         normalize: whether vectors are scaled to norm 1.
         max_length: most sub-words a sentence; None for the transformer's limit.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
+        include_prompt: whether pooling counts the tokens of a prompt.
+        prompts: what models trained with prompts want before a text, by name.
+        default_prompt: name of the one to take by default, or None.
         origin: where the record was found, for messages.
     """
 
@@ -36,11 +40,20 @@ class ModelRecord:
     normalize: bool = False
     max_length: int | None = None
     cnn_folder: str | None = None
+    include_prompt: bool = True
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
     origin: str = "nothing"
 
     def to_json(self, **extra: Any) -> dict[str, Any]:
-        """Return the content of ``simcse.json``, with further facts about the model beside the record."""
-        return {"format": 1} | {k: v for k, v in asdict(self).items() if k != "origin"} | extra
+        """Return the content of ``simcse.json``, with further facts about the model beside the record.
+
+        Prompts stand where sentence-transformers reads them.
+        """
+        elsewhere = {"origin", "prompts", "default_prompt"} | (
+            {"include_prompt"} if self.include_prompt else set()
+        )
+        return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
 
 
 def read_record(folder: Path, name: str) -> ModelRecord:
@@ -51,9 +64,9 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     """
     try:
         if (folder / RECORD_FILE).is_file():
-            return _own_record(folder)
+            return replace(_own_record(folder), **_prompts(folder))
         if (folder / "modules.json").is_file():
-            return _sentence_transformers_record(folder)
+            return replace(_sentence_transformers_record(folder), **_prompts(folder))
     except DataError as error:
         raise CheckpointError(
             f"{folder}: the record of the pooler is unreadable ({error})",
@@ -65,6 +78,17 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     if "sup-simcse" in lowered:
         return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
     return ModelRecord(None)
+
+
+def _prompts(folder: Path) -> dict[str, Any]:
+    path = folder / PROMPTS_FILE
+    values = _object(path) if path.is_file() else {}
+    found = checked(values.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
+    prompts = {name: text for name, text in found.items() if text is not None}
+    default = values.get("default_prompt_name")
+    if default not in (None, *prompts):
+        raise DataError(f"{path}: default_prompt_name {default!r}, need the name of a prompt")
+    return {"prompts": prompts, "default_prompt": default}
 
 
 def _own_record(folder: Path) -> ModelRecord:
@@ -106,7 +130,11 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
                     _length(_object(settings).get("max_seq_length"), settings) if settings.is_file() else None
                 )
             case "Pooling":
-                reduction = _reduction_of(_object(path / "config.json"), path)
+                config = _object(path / "config.json")
+                reduction = _reduction_of(config, path)
+                found["include_prompt"] = checked(
+                    config.get("include_prompt", True), bool, f"{path}: include_prompt"
+                )
             case "CNN":
                 found["cnn_folder"] = part
             case "Dense":

@@ -69,6 +69,7 @@ def prepare_hard_negatives(
         "pick": options.pick,
         "corpus": options.corpus,
         "index": None if options.index is None else str(options.index),
+        "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
     counts = NegativeCounts()
@@ -285,11 +286,13 @@ class _Texts:
                 self.starts.append(stream.tell())
         return self
 
-    def encode(self, encoder: SentenceEncoder, batch_tokens: int | None, progress: Progress) -> "_Texts":
+    def encode(
+        self, encoder: SentenceEncoder, prompt: str, batch_tokens: int | None, progress: Progress
+    ) -> "_Texts":
         """Encode the texts, or what an interrupted run has left of them."""
         output = self.path.with_suffix(".npy")
         if not output.exists():
-            encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True)
+            encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True, prompt=prompt)
             encode_stream(
                 encode, self, output, dim=encoder.dim, resume=True, total=len(self), progress=progress
             )
@@ -374,8 +377,12 @@ def _negative_rows(
     known = _Known(anchor_keys, positive_keys)
     texts = _Texts(work / "texts.txt").write(compress(candidates(), is_new_text))
     anchors = _Texts(work / "anchors.txt").write(compress((anchor for anchor, _ in pairs()), is_new_anchor))
-    texts.encode(encoder, options.batch_tokens, progress)
-    anchors.encode(encoder, options.batch_tokens, progress)
+    prompt = encoder.document_prompt
+    if options.corpus_prompt is not None:
+        prompt = encoder.find_prompt(options.corpus_prompt)
+    texts.encode(encoder, prompt, options.batch_tokens, progress)
+    anchors.encode(encoder, encoder.query_prompt, options.batch_tokens, progress)
+    encoder.tell_cut(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
         index = _load_index(options.index, encoder)
@@ -451,7 +458,7 @@ class _Known:
 
 def _load_index(path: Path, encoder: SentenceEncoder) -> SearchIndex:
     index = SearchIndex.load(path)
-    if index.info.get("digest") not in (None, encoder.digest):
+    if index.info.get("digest") not in (None, encoder.digest_with(index.info.get("prompt", ""))):
         raise DataError(
             f"{path} was made by another model or pooler ({index.info.get('model')}) than {encoder.name}",
             hint="name the model that made it with --model",
@@ -481,7 +488,9 @@ def _paraphrase_rows(
     counts.n_texts = len(texts)
     if not len(texts):
         raise DataError(f"{', '.join(inputs)}: no text")
-    searcher = ExactSearcher(texts.encode(encoder, options.batch_tokens, progress).units)
+    texts.encode(encoder, encoder.prompt_in_use, options.batch_tokens, progress)
+    encoder.tell_cut(progress)
+    searcher = ExactSearcher(texts.units)
     best = np.empty(0, _FOUND_PAIR)
 
     def search(block: slice) -> NDArray[Any]:

@@ -118,6 +118,12 @@ class HardNegativeOptions(MiningOptions):
     pick: NegativePick = setting(
         NegativePick.TOP, "Which of the allowed: the nearest, or drawn at random.", group=_MINING
     )
+    corpus_prompt: str | None = setting(
+        None,
+        "As --prompt, which is for anchors, for other texts; default: the model's for documents.",
+        metavar="TEXT|NAME",
+        group=_MINING,
+    )
     corpus: list[str] | None = setting(
         None, "More texts to find negatives in, beside the positives; repeat for more.", group=_MINING
     )

@@ -12,7 +12,12 @@ from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
 
 
 def packed_vectors(
-    packed: PackedBackbone, rows: Sequence[Sequence[int]], pooler: Pooler, *, dtype: torch.dtype | None = None
+    packed: PackedBackbone,
+    rows: Sequence[Sequence[int]],
+    pooler: Pooler,
+    *,
+    dtype: torch.dtype | None = None,
+    n_skipped: int = 0,
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider; row i belongs to ``rows[i]``.
 
@@ -21,13 +26,17 @@ def packed_vectors(
         rows: token ids with special tokens, of any lengths.
         pooler: which states count.
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
+        n_skipped: so many first tokens of each row do not count, as in ``pool``; fewer than a row has.
     """
     tokens = packed.pack(rows, multiple=ROUNDED_TO)
     spec = POOLERS[pooler]
-    if spec.reduction is Reduction.MEAN:
+    if n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-        means = [mean_of_layers([_wide(layer).mean(dim=1) for layer in group]) for group in groups]
+        counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
+        means = [
+            mean_of_layers([_wide(layer)[:, counted].mean(dim=1) for layer in group]) for group in groups
+        ]
         pooled = torch.cat(means)
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
