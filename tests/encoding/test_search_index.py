@@ -136,3 +136,33 @@ def test_rank_rows_fills_up_with_minus_one():
     rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, [frozenset({3})])
     assert rows.tolist() == [[0, 1, 2, 4, -1, -1, -1]]
     assert scores[0, 4:].tolist() == [-np.inf] * 3
+
+
+def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tmp_path):
+    pytest.importorskip("faiss")
+    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="Flat").save(tmp_path / "i")
+    assert SearchIndex.load(tmp_path / "i").search(vectors[:1], 1)[1].tolist() == [[0]]
+    data = bytearray((tmp_path / "i").read_bytes())
+    place = data.index(b"IxFI") + 40  # within the serialised index
+    data[place] ^= 1
+    (tmp_path / "i").write_bytes(bytes(data))
+    with pytest.raises(DataError, match="the FAISS index in it has changed since it was written"):
+        SearchIndex.load(tmp_path / "i")
+
+
+def test_a_damaged_index_is_named(vectors, texts, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    SearchIndex.build(vectors, texts, info={"model": "m"}).save(tmp_path / "i")
+    good = load_file(tmp_path / "i")
+    bad = {"vectors": good["vectors"][:5], "text_ends": good["text_ends"][::-1].copy()}
+    bad["text_ends"] += 10**12
+    for name, array in (*bad.items(), ("vectors", np.full_like(good["vectors"], np.nan))):
+        save_file(good | {name: array}, tmp_path / "bad", metadata={"format": search_index.FORMAT})
+        with pytest.raises(DataError, match=r"bad cannot be read .* need a search index"):
+            SearchIndex.load(tmp_path / "bad")
+
+
+def test_vectors_whose_squares_are_not_finite_are_refused():
+    with pytest.raises(DataError, match="vector 2 is not finite, or too large to be squared"):
+        unit_rows(np.array([[1.0, 2.0], [1e30, 1.0]]), np.float32)

@@ -106,3 +106,19 @@ def test_default_cache_dir_follows_the_environment(monkeypatch, environment, exp
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert default_cache_dir() == expected
+
+
+def test_a_changed_value_in_an_entry_is_noticed(tmp_path):
+    encode = CountingEncoder()
+    cache = EvaluationCache(tmp_path, "m")
+    expected = cache.embed("CR", ["a", "bb"], encode)
+    (entry,) = tmp_path.rglob("*.npz")
+    data = bytearray(entry.read_bytes())
+    data[data.index(expected.tobytes()) + 2] ^= 1
+    entry.write_bytes(bytes(data))
+    assert cache.embed("CR", ["a", "bb"], encode).tolist() == expected.tolist()
+    assert len(encode.calls) == 2
+    cache.save_result("MR", {}, {"accuracy": 0.5})
+    (entry,) = tmp_path.rglob("*.json")
+    entry.write_text(entry.read_text().replace("0.5", "0.6"))
+    assert cache.load_result("MR", {}) is None

@@ -1,6 +1,7 @@
 """Model folders that are damaged, or made by somebody who means harm: a clear error, and nothing run or fetched."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -213,3 +214,14 @@ def test_heads_that_do_not_divide_the_width_are_refused(tiny_model_dir):
     change(tiny_model_dir / "config.json", num_attention_heads=3)
     with pytest.raises(CheckpointError):
         load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
+)
+def test_pipes_and_devices_are_no_files_of_a_model(tiny_encoder, tmp_path, name):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(CheckpointError, match=r"is a pipe or a device, need a file|holds no config"):
+        load_encoder(folder, device="cpu", encode_only=True)

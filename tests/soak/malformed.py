@@ -111,7 +111,7 @@ def build(bench: Workbench) -> Path:
     """Return a folder with the valid files that the commands read."""
     folder = bench.folder / "good"
     folder.mkdir()
-    bench.call(partial(_write_inputs, bench.model, folder))
+    bench.call(partial(write_inputs, bench.model, folder))
     for command in (
         "prepare pairs rows.jsonl -o rows.csv",
         "prepare pairs rows.jsonl -o rows.tsv",
@@ -131,7 +131,8 @@ def build(bench: Workbench) -> Path:
     return folder
 
 
-def _write_inputs(model: Path, folder: Path) -> None:
+def write_inputs(model: Path, folder: Path) -> None:
+    """Write those that no command makes."""
     os.chdir(folder)
     shutil.copytree(model, "bert")
     build_tiny_model(Path("modern"), model_type="modernbert")
@@ -214,14 +215,18 @@ def cases(bench: Workbench, rng: Random) -> Iterator[tuple[str, Callable[[], Non
             yield f"{reader.name}, seed {seed}", partial(damaged, bench, good, reader, seed)
 
 
-def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
-    """Run the command of a reader on a damaged file and report what is wrong with how it took it."""
-    rng = Random(seed)
+def damage(reader: Reader, good: Path, rng: Random) -> bytes:
+    """Return the file of a reader after one of the things that may happen to it."""
     data = (good / reader.file).read_bytes()
     try:
-        data = rng.choice(reader.damages)(rng, data)
+        return rng.choice(reader.damages)(rng, data)
     except (ValueError, KeyError, IndexError, TypeError):  # this damage is not for this file
-        data = data[: len(data) // 2]
+        return data[: len(data) // 2]
+
+
+def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
+    """Run the command of a reader on a damaged file and report what is wrong with how it took it."""
+    data = damage(reader, good, Random(seed))
     folder = bench.new_folder() / "work"
     shutil.copytree(good, folder, copy_function=os.link)
     (folder / reader.file).unlink()

@@ -14,7 +14,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import load_backbone, load_tokenizer
+from simcse_cli.models.pretrained import check_folder, load_backbone, load_tokenizer
 from simcse_cli.models.record import ModelRecord, read_record
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress, SilentProgress
@@ -120,6 +120,7 @@ def load_encoder(
     target = resolve_device(device)
     dtype = DTYPES[resolve_precision(precision, target)]
     folder = resolve_model(name)
+    check_folder(folder)
     record = read_record(folder, str(name))
     only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None
     backbone: Any = plain_backbone(folder) if only_packed else None

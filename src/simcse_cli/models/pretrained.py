@@ -76,7 +76,6 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     Raises:
         CheckpointError: it cannot be loaded.
     """
-    check_folder(folder)
     with _model_files(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
@@ -111,9 +110,14 @@ def check_folder(folder: Path) -> None:
     """Refuse a model folder that reaches outside itself, or asks for sizes that its weights cannot have.
 
     Raises:
-        CheckpointError: a shard outside the folder, a configuration that is no object, more than 1,000 layers, or
-            tables far larger than all weights together.
+        CheckpointError: a pipe or device in place of a file, a shard outside the folder, a configuration that is no
+            object, more than 1,000 layers, or tables far larger than all weights together.
     """
+    for path in (*folder.iterdir(), *folder.glob("*/*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise CheckpointError(
+                f"{path} is a pipe or a device, need a file", hint="copy or download the model again"
+            )
     weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
     with _model_files(folder, "a model"):

@@ -1,0 +1,193 @@
+"""What a file or a number can do wrong, through the commands that meet it."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+
+from helpers import SENTENCES
+from simcse_cli.encoding.search_index import SearchIndex
+
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m"
+
+
+@pytest.fixture
+def rated(tmp_path):
+    """Return the options for vectors from a file on twelve rated pairs, and a function that writes the vectors."""
+    (tmp_path / "lines.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    scores = (5.0, 4.5, 1.0, 2.0) * 3
+    rows = [
+        f"{a}\t{b}\t{score}\n" for a, b, score in zip(SENTENCES[::2], SENTENCES[1::2], scores, strict=True)
+    ]
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+
+    def options(vectors):
+        np.save(tmp_path / "v.npy", vectors)
+        files = ("--embeddings", tmp_path / "v.npy", "--sentences", tmp_path / "lines.txt")
+        return (*files, "--pair-file", tmp_path / "pairs.tsv", "--format", "json")
+
+    return options
+
+
+@pytest.mark.parametrize("kind", ["geometry", "spectrum", "density"])
+def test_vectors_that_are_all_zero(invoke, rated, kind):
+    outcome = invoke("analyze", kind, *rated(np.zeros((len(SENTENCES), 4))))
+    if kind == "density":
+        (model,) = json.loads(outcome.stdout)["models"]
+        assert {group["mean"] for group in model["groups"]} <= {0.0, None}
+    else:
+        assert outcome.exit_code == 1
+        assert "all vectors are zero, so they have no directions" in outcome.stderr
+
+
+def test_no_pair_rated_above_four(invoke, rated, tmp_path):
+    options = rated(np.eye(len(SENTENCES)))
+    path = tmp_path / "pairs.tsv"
+    path.write_text(path.read_text().replace("\t5.0\n", "\t3\n").replace("\t4.5\n", "\t4\n"))
+    outcome = invoke("analyze", "geometry", *options)
+    assert outcome.exit_code == 1
+    assert "no pair is rated above" in outcome.stderr
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_vectors_from_a_file_that_are_not_finite(invoke, rated, value):
+    vectors = np.eye(len(SENTENCES))
+    vectors[3, 3] = value
+    outcome = invoke("analyze", "geometry", *rated(vectors.astype(np.float32)))
+    assert outcome.exit_code == 1
+    assert "finite" in outcome.stderr
+
+
+@pytest.mark.parametrize("gold", ["nan", "inf", "1e999", "x", "9" * 5000])
+def test_gold_scores_that_are_not_finite_name_file_and_line(invoke, sts_folder, tiny_model_dir, gold):
+    path = sts_folder / "downstream" / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], gold, *lines[2:]]) + "\n")
+    outcome = invoke("eval", "sts", "--model", tiny_model_dir, "--data-dir", sts_folder, "--tasks", "STS12")
+    assert outcome.exit_code == 1
+    assert f"STS.gs.MSRpar.txt, line 2: gold score '{gold[:40]}' is not a finite number" in outcome.stderr
+
+
+def test_components_too_large_for_float16(invoke, tiny_model_dir, tmp_path):
+    path = tiny_model_dir / "model.safetensors"
+    tensors = load_file(path)
+    tensors["encoder.layer.1.output.LayerNorm.weight"] *= 1e6
+    save_file(tensors, path, metadata={"format": "pt"})
+    (tmp_path / "in.txt").write_text("rain\n")
+    command = (
+        "encode",
+        tmp_path / "in.txt",
+        "-o",
+        tmp_path / "v.npy",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+    )
+    outcome = invoke(*command, "--dtype", "float16")
+    assert outcome.exit_code == 1
+    assert "a component is too large for float16" in outcome.stderr
+    assert not (tmp_path / "v.npy").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_gone_without(invoke, tmp_path, tiny_model_dir, monkeypatch):
+    from helpers import write_transfer_folder
+
+    data = write_transfer_folder(tmp_path / "data")
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    command = (
+        "eval",
+        "transfer",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        data,
+        "--tasks",
+        "MRPC",
+    )
+    command += ("--protocol", "fast", "--format", "json")
+    outcome = invoke(*command, "--cache-dir", tmp_path / "cache")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.stderr.count("going on without the cache") == 1
+    assert json.loads(outcome.stdout)["tasks"] == json.loads(invoke(*command, "--no-cache").stdout)["tasks"]
+
+
+def test_an_index_of_vectors_of_another_width(invoke, tiny_model_dir, tmp_path):
+    SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": str(tiny_model_dir), "pooler": "avg"}).save(
+        tmp_path / "i"
+    )
+    outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
+    assert outcome.exit_code == 1
+    assert "the queries have 32 dimensions, the vectors that are searched 7" in outcome.stderr
+
+
+@pytest.mark.parametrize("model", ["somebody/model", "bert-base"])
+def test_a_model_that_an_index_names_is_not_looked_up(invoke, tmp_path, monkeypatch, model):
+    from simcse_cli.models import resolve
+
+    monkeypatch.setattr(resolve, "_download", lambda name: pytest.fail(f"a look-up of {name}"))
+    SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": model, "pooler": "avg"}).save(tmp_path / "i")
+    outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
+    assert outcome.exit_code == 1
+    assert f"names the model '{model}', which is not on this machine" in outcome.stderr
+    assert f"--model {model}" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: " + "9" * 5000, "not valid YAML"),
+        ("lr: .nan", "lr nan, need a value of type float"),
+        ("lr: 1e999", "lr '1e999', need a value of type float"),
+        ("[" * 5000, "not valid YAML"),
+        ("lr: &x [*x]", "nested more than 100 levels deep"),
+        ("lr: 2020-99-99", "not valid YAML"),
+        ("model: [a]", "model ['a'], need a value of type str"),
+        ("model: !!python/object/apply:os.system [true]", "not valid YAML"),
+    ],
+)
+def test_recipes_that_are_no_settings(invoke, tmp_path, text, message):
+    (tmp_path / "r.yaml").write_text(text)
+    outcome = invoke("train", "--config", tmp_path / "r.yaml", "-o", tmp_path / "run", "--dry-run")
+    assert outcome.exit_code == 1
+    assert message in outcome.stderr
+
+
+def test_aliases_that_grow_without_end_are_refused(invoke, tmp_path):
+    lines = ["a0: &a0 lol", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]" for i in range(30))]
+    (tmp_path / "r.yaml").write_text("\n".join(lines))
+    assert len(yaml.safe_load("\n".join(lines))) == 31  # small in memory, until somebody prints it
+    outcome = invoke("train", "--config", tmp_path / "r.yaml", "-o", tmp_path / "run", "--dry-run")
+    assert outcome.exit_code == 1
+    assert "its aliases repeat so much" in outcome.stderr
+
+
+def test_terminal_escapes_are_shown_and_not_obeyed(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "in.txt").write_text("".join(f"{sentence} {ESCAPES}\n" for sentence in SENTENCES))
+    (tmp_path / f"x{ESCAPES}.npy").write_text("x")
+    search = (
+        "analyze",
+        "retrieval",
+        "--model",
+        tiny_model_dir,
+        "--corpus",
+        tmp_path / "in.txt",
+        "--query",
+        "rain",
+    )
+    preview = ("augment", tmp_path / "in.txt", "--method", "delete", "--preview", "3")
+    for command in (search, ("compare", tmp_path / f"x{ESCAPES}.npy"), preview):
+        outcome = invoke(*command)
+        shown = outcome.stdout + outcome.stderr
+        assert "\\x1b]0;title\\x07\\x1b[2J\\x9b31m" in shown or command is preview  # which cleans its text
+        assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+def test_cells_that_a_spreadsheet_would_run_stay_as_they_are(invoke, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"anchor": "=1+1", "positive": "@SUM(A1)"}\n')
+    assert invoke("prepare", "pairs", tmp_path / "in.jsonl", "-o", tmp_path / "out.csv").exit_code == 0
+    assert (tmp_path / "out.csv").read_text() == "anchor,positive\n=1+1,@SUM(A1)\n"
