@@ -254,3 +254,24 @@ def test_requests_that_cannot_work_say_so(
     assert result.exit_code == code
     assert message in result.stderr
     assert not (tmp_path / "o.csv").exists()
+
+
+def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
+    source = write_pairs(tmp_path / "pairs.csv", pairs)
+    command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", tmp_path / "t.csv")
+    whole = ExactSearcher.search
+
+    def search(self, queries, k):
+        second = invoke(*command, "--resume")
+        assert second.exit_code == 1
+        assert "is being written by process" in second.stderr
+        write_pairs(source, pairs[:7])
+        return whole(self, queries, k)
+
+    monkeypatch.setattr(ExactSearcher, "search", search)
+    result = invoke(*command)
+    assert result.exit_code == 1
+    assert "pairs.csv has changed while it was read" in result.stderr
+    assert not (tmp_path / "t.csv").exists()

@@ -5,7 +5,6 @@ that was interrupted goes on where it was. In memory are a few numbers a text, a
 """
 
 import random
-import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,15 @@ from simcse_cli.data.writers import Row, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files import STDIO, atomic_path, check_output, read_json, write_json
+from simcse_cli.files import (
+    STDIO,
+    Inputs,
+    atomic_path,
+    check_output,
+    read_json,
+    sole_writer,
+    write_json,
+)
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.prepare.filters import digest_keys
@@ -38,6 +45,8 @@ from simcse_cli.progress import Progress
 BLOCK = 1024
 """Texts that are searched for together; what is done of a search is kept block by block."""
 DEFAULT_MARGIN = 0.05
+
+_RECORD = "search.json"
 
 Digests = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -228,24 +237,29 @@ def _mine(
         "block": BLOCK,
         "inputs": [describe_file(source) for source in sources],
     }
-    _open_work(work, facts, resume=options.resume)
-    write_rows(
-        kind,
-        mine(encoder, work),
-        columns,
-        options,
-        inputs=sources,
-        settings=settings | {"model_digest": encoder.digest},
-        corpus=counts,
-        count_tokens=count_tokens,
-        progress=progress,
-    )
-    shutil.rmtree(work)
+    read = Inputs(sources)
+    with sole_writer(work / _RECORD):
+        _open_work(work, facts, resume=options.resume)
+        rows = mine(encoder, work)
+        read.require_unchanged()
+        write_rows(
+            kind,
+            rows,
+            columns,
+            options,
+            inputs=sources,
+            settings=settings | {"model_digest": encoder.digest},
+            corpus=counts,
+            count_tokens=count_tokens,
+            progress=progress,
+        )
+        _clear(work)
+    work.rmdir()
 
 
 def _open_work(work: Path, facts: dict[str, Any], *, resume: bool) -> None:
     """Make the folder of a search; one that is continued must have the same facts."""
-    record = work / "search.json"
+    record = work / _RECORD
     if resume and record.is_file():
         before = read_json(record)
         for key, value in facts.items():
@@ -255,9 +269,15 @@ def _open_work(work: Path, facts: dict[str, Any], *, resume: bool) -> None:
                     hint="repeat the command that was interrupted, or start again with --force",
                 )
         return
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
+    _clear(work)
     write_json(record, facts)
+
+
+def _clear(work: Path) -> None:
+    """Remove all that a search has left in its folder, the lock excepted."""
+    for path in work.iterdir():
+        if not path.name.endswith(".lock"):
+            path.unlink()
 
 
 @dataclass
@@ -367,6 +387,7 @@ def _negative_rows(
         others = (clean_text(text) for text in chain.from_iterable(more))
         return chain((positive for _, positive in pairs()), filter(None, others))
 
+    read = Inputs([*inputs, *(options.corpus or [])])
     anchor_digests, anchor_keys = _digests(anchor for anchor, _ in pairs())
     text_digests, text_keys = _digests(candidates())
     if not len(anchor_digests):
@@ -380,6 +401,7 @@ def _negative_rows(
     prompt = encoder.document_prompt
     if options.corpus_prompt is not None:
         prompt = encoder.find_prompt(options.corpus_prompt)
+    read.require_unchanged()
     texts.encode(encoder, prompt, options.batch_tokens, progress)
     anchors.encode(encoder, encoder.query_prompt, options.batch_tokens, progress)
     encoder.tell_cut(progress)
@@ -426,7 +448,7 @@ def _negative_rows(
         counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
 
     def rows() -> Iterator[Row]:
-        for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=True):
+        for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=False):
             chosen = [row for row in found["rows"][number].tolist() if row >= 0]
             negatives = texts.read(chosen) if index is None else [index.sentences[row] for row in chosen]
             yield from ((anchor, positive, negative) for negative in negatives)
