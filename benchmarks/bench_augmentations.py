@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from measure import data_dir
-from simcse_cli.choices import DropoutMode, Precision
+from simcse_cli.choices import DropoutMode, Pooler, Precision
 from simcse_cli.comparison.published import load_table
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import read_stsb_file
@@ -73,6 +73,7 @@ def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -
     kept = run_dir / "dev.json"
     if not kept.exists():
         settings = TrainConfig(
+            pooler=Pooler.CLS,
             model=options.model,
             train_file=str(options.out / "corpus.txt"),
             batch_size=options.batch_size,

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from measure import arguments, data_dir, machine, report
+from simcse_cli.choices import Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.loop import Trainer
@@ -29,6 +30,7 @@ MAX_LENGTH = 32
 def step(model: str, batch_size: int, micro_batch_size: int | None) -> None:
     """Do one step and print the peak resident memory in KiB."""
     config = TrainConfig(
+        pooler=Pooler.CLS,
         model=model,
         train_file=str(data_dir() / "wiki" / "wiki1m_head.txt"),
         batch_size=batch_size,

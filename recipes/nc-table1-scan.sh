@@ -6,7 +6,7 @@ source "$(dirname "$0")/common.sh"
 
 scan() { # NAME OPTION...: one cell for both objectives
   for objective in barlow-twins vicreg; do
-    train "$objective-$1" --objective "$objective" --train-file "$WIKI" "${LENGTH[@]}" "${@:2}"
+    train "$objective-$1" --objective "$objective" --pooler cls --train-file "$WIKI" "${LENGTH[@]}" "${@:2}"
   done
 }
 

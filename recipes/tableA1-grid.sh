@@ -6,7 +6,7 @@ if [ "$SCALE" = full ]; then
   sweep unsup simcse-grid --train-file "$WIKI"
 else
   cat > "$OUT/grid.yaml" <<'YAML'
-settings: {objective: simcse-unsup}
+settings: {objective: simcse-unsup, pooler: cls}
 grid: {batch_size: [32, 64], lr: [1.0e-5, 5.0e-5]}
 YAML
   sweep unsup "$OUT/grid.yaml" --train-file "$WIKI" "${LENGTH[@]}"

@@ -1,6 +1,7 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -272,6 +273,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTERM, _terminate)
+    os.environ["PYTHONSAFEPATH"] = "1"  # no process that starts here takes modules from the current folder
     arguments = list(sys.argv[1:] if args is None else args)
     first = next((word for word in arguments if not word.startswith("-")), None)
     names = (first,) if first in COMMANDS else COMMANDS

@@ -136,12 +136,15 @@ class TrainConfig:
         None, "Divides similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0, main=True
     )
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", group=_METHOD)
-    pooler: Pooler = setting(
-        Pooler.CLS, "Pooler during training; cls adds a fresh head.", group=_METHOD, main=True
+    pooler: Pooler | None = setting(
+        None,
+        "Pooler to train; default: what the model records, else cls, which adds a fresh head.",
+        group=_METHOD,
+        main=True,
     )
-    head: HeadUse = setting(
-        HeadUse.TRAIN_ONLY,
-        "Head after training: dropped (train-only), kept, or none at all.",
+    head: HeadUse | None = setting(
+        None,
+        "Head after training: dropped (train-only, the default of unsup), kept, or none at all.",
         group=_METHOD,
     )
     dropout: float | None = setting(

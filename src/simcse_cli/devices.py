@@ -1,7 +1,12 @@
 """Every question about devices: which one, in what precision, autocast, the state of its random numbers."""
 
 import os
+import platform
+import resource
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +65,36 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     if precision is Precision.FP16 and device.type == "cpu":
         raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
     return precision
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory used so far: of the GPU, or of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Return what the machine computes with: processor, cores and memory; GPUs where one is used."""
+    facts = {
+        "processor": _processor_name(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}
+    return facts
+
+
+def _processor_name() -> str:
+    """Return the model's name where the system tells it, else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def no_autocast(device: torch.device) -> torch.autocast:

@@ -30,6 +30,7 @@ from simcse_cli.schema import parse_json
 STDIO = "-"
 LONGEST_NAME = 215
 """Bytes in the name of an output: 255 less what the names of files beside it add."""
+_held: list[int] = []
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -126,10 +127,17 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
             raise
     except OSError as error:
         raise output_error(target, error) from error
+    _held.append(lock)
     try:
         yield
     finally:
+        _held.remove(lock)
         _unlock(path, lock)
+
+
+def held_locks() -> tuple[int, ...]:
+    """Return the descriptors of the locks held here: a process that gets them holds the locks too."""
+    return tuple(_held)
 
 
 def _lock(path: Path, target: Path) -> int:

@@ -2,10 +2,15 @@
 
 import atexit
 import os
+import threading
 from collections.abc import Iterable
 
 import torch
 from torch import distributed, nn
+
+LAUNCHED = "SIMCSE_LAUNCHED"
+"""Variable of the environment of processes that ``train --num-processes`` starts."""
+_LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
 def process_rank() -> int:
@@ -16,6 +21,32 @@ def process_rank() -> int:
 def process_count() -> int:
     """Return how many processes work together, this one included."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_launched() -> bool:
+    """Tell whether ``train --num-processes`` has started this process and holds the lock of the run for it."""
+    return LAUNCHED in os.environ
+
+
+def end_with_launcher() -> None:
+    """End this process at once when the one that started it is gone, however that ended.
+
+    Its standard input is a pipe that only the launcher can write to, and never does: the pipe ends when the
+    launcher does.
+    """
+
+    def watch() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+def has_lost_contact(error: RuntimeError) -> bool:
+    """Tell whether an exchange between processes failed because another one is gone."""
+    if process_count() == 1 or not distributed.is_available():
+        return False
+    return isinstance(error, distributed.DistError) or any(sign in str(error) for sign in _LOST_SIGNS)
 
 
 def leave_group_at_exit() -> None:

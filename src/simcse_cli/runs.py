@@ -7,23 +7,30 @@ object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--
 
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from simcse_cli import __version__
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
-from simcse_cli.errors import OutputError
-from simcse_cli.files import atomic_text, output_error, read_json, write_json
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files import (
+    atomic_text,
+    output_error,
+    read_json,
+    remove_leftovers,
+    sole_writer,
+    write_json,
+)
 from simcse_cli.metrics import DEV_SUFFIX, label
 from simcse_cli.progress import Progress
-from simcse_cli.schema import checked
+from simcse_cli.schema import checked, parse_json
 
 RUN_FILE = "run.json"
 STATE_PREFIX = "step-"
@@ -35,6 +42,8 @@ SEED_PREFIX = "seed-"
 RESULTS = "results"
 """The folder of what ``eval`` found for the run's model."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
+OWN_NAMES = ("config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", "README.md", RESULTS)
+"""What a run folder holds; one without the first holds no run yet."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -51,7 +60,11 @@ def versions() -> dict[str, str]:
 
 @dataclass
 class RunRecord:
-    """The record of a training run; scores are fractions, durations seconds, null where nothing was measured."""
+    """The record of a training run; scores are fractions, durations seconds, null where nothing was measured.
+
+    ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware`` and
+    ``peak_memory_bytes`` are those of the first process, as used.
+    """
 
     status: str  # running, interrupted, stopped-early, finished
     objective: str
@@ -64,6 +77,7 @@ class RunRecord:
     n_processes: int = 1
     pooler: str | None = None
     start_score: float | None = None
+    trained_score: float | None = None
     best_score: float | None = None
     best_step: int | None = None
     scores: dict[str, Any] = field(default_factory=dict)
@@ -71,6 +85,10 @@ class RunRecord:
     model_digest: str | None = None
     started: str | None = None
     finished: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    hardware: dict[str, Any] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
     versions: dict[str, str] = field(default_factory=versions)
 
     @property
@@ -89,6 +107,17 @@ class RunRecord:
 
     def write(self, run_dir: Path) -> None:
         write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a line of ``metrics.jsonl`` says of the model after a step; None where it was not measured."""
+
+    step: int
+    dev_score: float | None = None
+    alignment: float | None = None
+    uniformity: float | None = None
+    dev_tasks: dict[str, float | None] = field(default_factory=dict)
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
@@ -116,41 +145,92 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
     return dict(sorted(runs.items()))
 
 
+def read_metrics(path: Path) -> list[Measured]:
+    """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out.
+
+    Raises:
+        DataError: a line is none that training writes.
+    """
+    try:
+        *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    found: list[Measured] = []
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
+        found.append(
+            checked({f.name: values[f.name] for f in fields(Measured) if f.name in values}, Measured, place)
+        )
+    return found
+
+
 def kept_states(folder: Path) -> list[Path]:
     """Return the states in a ``checkpoint/`` folder, in step order."""
-    return sorted(folder.glob(f"{STATE_PREFIX}*")) if folder.is_dir() else []
+    found = folder.glob(f"{STATE_PREFIX}*") if folder.is_dir() else ()
+    return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
 
 
 def step_of(state: Path) -> int:
     return int(state.name.removeprefix(STATE_PREFIX))
 
 
+def require_run(path: Path) -> None:
+    """Raise DataError unless a run was started in the folder, far enough to go on or to start over."""
+    if not (path / "config.yaml").is_file():
+        raise DataError(
+            f"{path} holds no run to go on with" if path.is_dir() else f"{path} does not exist",
+            hint="check the name after -o, or give the whole command without --resume to start a run there",
+        )
+
+
+@contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Be the only training that writes a run folder; what a killed one left half-written in it is removed.
+
+    The folder is made, and removed again if the block leaves nothing in it.
+
+    Raises:
+        OutputError: another training writes there, or the folder cannot be made.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(path, error) from error
+    try:
+        with sole_writer(path):
+            for folder in (path / "checkpoint", path / "model", path / RESULTS):
+                if folder.is_dir():
+                    remove_leftovers(folder)
+            yield
+    finally:
+        with suppress(OSError):
+            path.rmdir()
+
+
 def open_run_dir(path: Path, *, force: bool) -> None:
-    """Make an empty run folder; with ``force`` the files of an earlier run in it are removed.
+    """Make a locked run folder empty; with ``force`` the files of an earlier run in it are removed.
 
     Raises:
         OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
     """
-    own = {"config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", RESULTS, "README.md"}
+    inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
+    own = [name for name in OWN_NAMES if name in inside]
+    if own and not force:
+        go_on = f"go on with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
+        raise OutputError(
+            f"{path} holds a run already", hint=f"{go_on}choose another folder, or replace it with --force"
+        )
+    if inside.difference(own) and not force:
+        raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
     try:
-        if path.exists() and not path.is_dir():
-            raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
-        path.mkdir(parents=True, exist_ok=True)
-        inside = {entry.name for entry in path.iterdir()}
-        if inside & own and not force:
-            raise OutputError(
-                f"{path} holds a run already",
-                hint=f"go on with `simcse train -o {path} --resume`, choose another folder, or replace it with --force",
-            )
-        if inside - own and not force:
-            raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
-        for name in inside & own:
+        for name in own:
             entry = path / name
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except OSError as error:
         raise output_error(path, error) from error
-    if not os.access(path, os.W_OK):
-        raise OutputError(f"{path} is not writable", hint="choose another place with -o")
 
 
 def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
@@ -201,13 +281,12 @@ class MetricsLog:
         self.path = path
         lines: list[str] = []
         if last_step is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in path.read_bytes().split(b"\n"):
                 try:
-                    kept = json.loads(line)["step"] <= last_step
-                except (json.JSONDecodeError, KeyError):
-                    kept = False  # the line that a kill cut short
-                if kept:
-                    lines.append(line)
+                    if json.loads(line)["step"] <= last_step:
+                        lines.append(line.decode())
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue  # the line that a kill cut short
         with atomic_text(path, force=True) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 

@@ -99,14 +99,14 @@ def check_keys(
 def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-    if value is None or (
-        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
-    ):
+    kind = next(option for option in options if option is not type(None))
+    kind = get_origin(kind) or kind
+    is_choice = issubclass(kind, StrEnum) and value in list(kind)  # --head none is a value
+    is_null = isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
+    if value is None or (is_null and not is_choice):
         if type(None) in options:
             return None
         raise ConfigError(f"{place}: {name} needs a value")
-    kind = next(option for option in options if option is not type(None))
-    kind = get_origin(kind) or kind
     try:
         if issubclass(kind, StrEnum):
             return kind(str(value))

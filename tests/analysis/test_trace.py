@@ -55,7 +55,12 @@ def test_read_trace_of_a_missing_run_names_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{broken\n", "line 1: not valid"), ("[1]\n", "line 1: a list, need an object")]
+    ("text", "message"),
+    [
+        ("{broken\n", "line 1: not valid"),
+        ("[1]\n", "line 1: a list, need an object"),
+        ('{"step": 1, "alignment": "low"}\n', "line 1: alignment"),
+    ],
 )
 def test_read_trace_names_a_bad_line(tmp_path, text, message):
     path = tmp_path / "metrics.jsonl"

@@ -108,15 +108,6 @@ def test_a_write_that_fails_leaves_the_earlier_states(settings, tmp_path, monkey
     assert not list((tmp_path / "run" / "checkpoint").glob(".*"))
 
 
-def test_leftovers_of_a_kill_are_removed(settings, tmp_path):
-    train(settings, tmp_path / "run", stop_after=2)
-    leftover = tmp_path / "run" / "checkpoint" / ".step-00000003.abcd.tmp"
-    leftover.mkdir()
-    assert steps_in(tmp_path / "run") == [2]
-    train(settings, tmp_path / "run")
-    assert not leftover.exists()
-
-
 def test_model_and_states_have_the_mode_of_the_umask(settings, tmp_path):
     before = os.umask(0o027)
     try:

@@ -25,9 +25,8 @@ from simcse_cli.analysis.plots import (
 )
 from simcse_cli.analysis.views import View, name_sources, with_seed_means
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files import iter_json_lines
 from simcse_cli.report import Column, Report
-from simcse_cli.schema import checked
+from simcse_cli.runs import read_metrics
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
@@ -69,7 +68,7 @@ def read_trace(run: Path | str, name: str) -> Trace:
     checkpoint) keeps its last measurement.
 
     Raises:
-        DataError: the file is missing, a line is not JSON, or fewer than two steps have both measures.
+        DataError: the file is missing or damaged, or fewer than two steps have both measures.
     """
     path = Path(run)
     if path.is_dir():
@@ -78,15 +77,10 @@ def read_trace(run: Path | str, name: str) -> Trace:
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint)
     by_step: dict[int, tuple[float, float, float]] = {}
-    for line_no, line in iter_json_lines(path):
-        place = f"{path}, line {line_no}"
-        values = checked(line, dict[str, Any], place)
-        if values.get("alignment") is not None and values.get("uniformity") is not None:
-            names = {"step": int, "alignment": float, "uniformity": float, "dev_score": float | None}
-            step, along, across, dev = (
-                checked(values.get(name), kind, f"{place}: {name}") for name, kind in names.items()
-            )
-            by_step[step] = (along, across, np.nan if dev is None else dev)
+    for line in read_metrics(path):
+        if line.alignment is not None and line.uniformity is not None:
+            dev = np.nan if line.dev_score is None else line.dev_score
+            by_step[line.step] = (line.alignment, line.uniformity, dev)
     if len(by_step) < 2:
         raise DataError(
             f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2", hint=hint

@@ -16,6 +16,7 @@ from simcse_cli.comparison.sources import load_entries
 from simcse_cli.comparison.tables import (
     comparison_json,
     comparison_tables,
+    cost_table,
     pairs_table,
     predictions_table,
     settings_table,
@@ -47,6 +48,9 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     tests = run_tests(comparison, options, progress)
     reports = comparison_tables(comparison) + tests_tables(tests, options.resamples, options.correction)
     payload = comparison_json(comparison) | {"tests": [test.to_json() for test in tests]}
+    if options.cost:
+        reports.append(cost_table(comparison.entries))
+        payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
     for name, (changes, table) in {
         "changed_settings": _changed_settings(comparison),

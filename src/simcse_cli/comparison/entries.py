@@ -45,6 +45,7 @@ class Entry:
         pair_scores: the file with the score of each STS pair, where it was saved.
         predictions: the file with the predicted class of each transfer example, where it was saved.
         data: measure -> what it was scored on, where published scores of it exist.
+        cost: what a run was computed on and took; empty for others.
         remarks: what the reader of the table should know of this entry.
     """
 
@@ -61,6 +62,7 @@ class Entry:
     pair_scores: Path | None = None
     predictions: Path | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 

@@ -24,6 +24,7 @@ class CompareOptions:
     aggregation: Aggregation | None = setting(None, "Read STS results under this aggregation.")
     metric: Metric | None = setting(None, "Read STS results under this metric.")
     pareto: str | None = setting(None, "Mark the Pareto front over these; default: averages and geometry.")
+    cost: bool = setting(False, "Add a table of what runs cost: hardware, precision, memory, hours.")
     examples: int = setting(6, "Examples to show that changed most (needs saved scores).", min=0)
     resamples: int = setting(2000, "Resamples of the paired bootstrap.", min=1)
     correction: Correction = setting(Correction.HOLM, "Correction of the p-values for their number.")

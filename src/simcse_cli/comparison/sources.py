@@ -9,14 +9,21 @@ from simcse_cli.choices import Aggregation, DevSuite
 from simcse_cli.comparison.entries import Entry, EntryKind, add_missing, merge_parts
 from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_json_lines, iter_lines, read_json
+from simcse_cli.files import STDIO, iter_lines, read_json
 from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
 from simcse_cli.prepare.senteval import expected_files
-from simcse_cli.runs import DONE, RESULTS, RUN_FILE, SEED_PREFIX, RunRecord, read_run_record
-from simcse_cli.schema import checked, parse_json
+from simcse_cli.runs import (
+    DONE,
+    RESULTS,
+    RUN_FILE,
+    SEED_PREFIX,
+    Measured,
+    RunRecord,
+    read_metrics,
+    read_run_record,
+)
+from simcse_cli.schema import parse_json
 
-_MEASURED: dict[str, Any] = {"alignment": float | None, "uniformity": float | None}
-_MEASURED["dev_tasks"] = dict[str, float | None]
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 
 
@@ -109,7 +116,8 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         line = _metrics_at(folder / "metrics.jsonl", record.best_step)
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
-        scores |= {name: line[name] for name in ("alignment", "uniformity") if line.get(name) is not None}
+        geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
+        scores |= {name: value for name, value in geometry.items() if value is not None}
     return Entry(
         label,
         EntryKind.RUN,
@@ -118,6 +126,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         settings,
         config=dict(_flatten({**record.config, **facts})),
         seed=record.seed,
+        cost=_cost(record),
         remarks=tuple(_remarks(record, label)),
     )
 
@@ -137,24 +146,29 @@ def _remarks(record: RunRecord, label: str) -> Iterator[str]:
         yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"
 
 
-def _metrics_at(metrics: Path, step: int | None) -> dict[str, Any]:
+def _cost(record: RunRecord) -> dict[str, Any]:
+    """Return what a run was computed on and took, under the names of its record."""
+    names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
+    return {
+        **{name: getattr(record, name) for name in names},
+        "train_s": record.timings.get("train_s"),
+        "hours": record.timings.get("hours"),
+        "sentences_per_second": record.timings.get("sentences_per_second"),
+    }
+
+
+def _metrics_at(metrics: Path, step: int | None) -> Measured:
     """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
-    if not metrics.is_file():
-        return {}
-    for number, line in iter_json_lines(metrics):
-        place = f"{metrics}, line {number}"
-        values = checked(line, dict[str, Any], place)
-        if values.get("step") == step and values.get("dev_score") is not None:
-            measured = {key: each for key, each in values.items() if key in _MEASURED}
-            return {key: checked(each, _MEASURED[key], f"{place}: {key}") for key, each in measured.items()}
-    return {}
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    scored = (line for line in lines if line.step == step and line.dev_score is not None)
+    return next(scored, Measured(step or 0))
 
 
-def _dev_scores(record: RunRecord, best: float, line: Mapping[str, Any]) -> dict[str, float]:
+def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
     """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
     if "dev_suite" not in record.data:
         return {STSB_DEV: best}
-    tasks = {name: score for name, score in line.get("dev_tasks", {}).items() if score is not None}
+    tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})

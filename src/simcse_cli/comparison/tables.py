@@ -122,6 +122,36 @@ def _short_digest(key: str, value: Any) -> Any:
     return f"{value[:12]}…" if key.endswith("sha256") and isinstance(value, str) else value
 
 
+def cost_table(entries: Sequence[Entry]) -> Report:
+    """Return what the runs among the entries were computed on, and took."""
+    columns = [
+        Column("system"),
+        Column("hardware"),
+        Column("precision"),
+        Column("n_processes", "processes", "count"),
+        Column("memory_gib", "peak GiB", "number"),
+        Column("sentences_per_second", "sentences/s", "number"),
+        Column("hours", kind="number"),
+        Column("started"),
+    ]
+    rows = []
+    for entry in entries:
+        if entry.cost:
+            peak = entry.cost["peak_memory_bytes"]
+            facts = {"hardware": _hardware(entry.cost), "memory_gib": None if peak is None else peak / 2**30}
+            rows.append({"system": entry.label, **entry.cost, **facts})
+    notes = ["hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"]
+    return Report("Cost", columns, rows, notes)
+
+
+def _hardware(cost: Mapping[str, Any]) -> str | None:
+    """Return the GPU that a run used, else the processor with its cores."""
+    found = cost["hardware"]
+    if "gpu" in found:
+        return str(found["gpu"])
+    return f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
+
+
 def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Report:
     """Return the pairs whose rank error moved most, with their sentences."""
     columns = [

@@ -49,6 +49,12 @@ class Batch:
     def n_tokens(self) -> int:
         return sum(map(len, self.rows))
 
+    @property
+    def n_sentences(self) -> int:
+        """Distinct texts of each example: a sentence that is its own positive is one, a triplet three."""
+        n_views = len(self.rows) // self.n_examples
+        return sum(len(set(views[:n_views])) for views in self.texts)
+
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
         starts = range(0, len(self.rows), n_rows)

@@ -1,23 +1,12 @@
 """What a run would do: its first batch as text, measured steps, and a forecast of time and memory."""
 
 import math
-import resource
-import sys
 import time
 
-import torch
-
+from simcse_cli.devices import peak_memory_bytes
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory used so far: of the GPU, or of the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def n_kept_states(trainer: Trainer) -> int:

@@ -1,5 +1,6 @@
 """Start several training processes on one machine, watch them, and stop them by a signal."""
 
+import math
 import os
 import signal
 import socket
@@ -13,14 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.config import TrainConfig
+from simcse_cli.errors import TrainingError
+from simcse_cli.files import held_locks
+from simcse_cli.processes import LAUNCHED
 from simcse_cli.progress import Progress
 from simcse_cli.recipes import dump_config, without_settings
 from simcse_cli.runs import RunRecord, read_run_record
 
 POLL_S = 0.1
-GRACE_S = 10.0  # for the first process to report by itself what another has failed with
+GRACE_S = (
+    10.0  # for the first process to report by itself what another has failed with, and for the one behind it
+)
 USAGE_ERROR = 2  # exit code of what is wrong with the flags, which all processes see alike
 INTERRUPTED = 130  # exit code of a run that saved its state and stopped
+LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 
 class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
@@ -45,9 +52,10 @@ def launch(
     environment: Mapping[str, str] = os.environ,
     shows_result: bool = True,
 ) -> None:
-    """Run the same command in several processes.
+    """Run the same command in several processes, none of which outlives another or this one.
 
-    The first process shows what it does; what the others say is shown if only they fail.
+    The first process shows what it does; what the others say is shown if only they fail. They hold the locks
+    that this process holds until the last of them is gone.
 
     Args:
         n_processes: how many.
@@ -58,6 +66,7 @@ def launch(
 
     Raises:
         Stopped: with the exit code of the first process that fails.
+        TrainingError: a process was killed.
     """
     shared = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_processes)),
@@ -66,15 +75,19 @@ def launch(
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(n_processes),
         "LOCAL_WORLD_SIZE": str(n_processes),
+        LAUNCHED: "1",
     }
-    command = [sys.executable, "-m", "simcse_cli", *without_flag(arguments)]
+    # -P: a file of the current folder must not stand in for a module.
+    command = [sys.executable, "-P", "-m", "simcse_cli", *without_flag(arguments)]
     with tempfile.TemporaryFile() as others:
         workers = [
             subprocess.Popen(
                 command,
                 env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
                 stdout=None if shows_result else subprocess.DEVNULL,
                 stderr=others if rank else None,
+                pass_fds=held_locks(),
                 start_new_session=True,  # Ctrl-C reaches them once, from here
             )
             for rank in range(n_processes)
@@ -84,23 +97,33 @@ def launch(
             for worker in workers:
                 worker.send_signal(signum)
 
+        failed = None
         try:
-            with stop_on_signal(forward):
+            with stop_on_signal(forward) as asked:
                 failed = first_failure(workers)
                 if failed is not None and failed.returncode == USAGE_ERROR:
                     with suppress(subprocess.TimeoutExpired):
                         workers[0].wait(GRACE_S)
+        except KeyboardInterrupt:
+            raise Stopped from None
         finally:
             for worker in workers:
                 worker.kill()
-                worker.wait()
+                worker.communicate()
         if failed is None:
             return
+        if asked:
+            raise Stopped
+        if failed.returncode < 0:
+            raise TrainingError(
+                f"process {workers.index(failed)} of {n_processes} was killed "
+                f"({signal.Signals(-failed.returncode).name}), so the others were stopped",
+                hint="go on from the last state with --resume",
+            )
         if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
             others.seek(0)
             progress.relay(others.read().decode(errors="replace"))
-        code = failed.returncode
-        raise Stopped(exit_code=code if code > 0 else 128 - code)
+        raise Stopped(exit_code=failed.returncode)
 
 
 def launch_run(config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress) -> RunRecord:
@@ -144,12 +167,19 @@ def free_port() -> int:
 
 
 def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes] | None":
-    """Wait until all are done or one has failed, and return that one; of several, the first of the list."""
+    """Wait until all are done or one has failed, and return that one; of several, the first of the list.
+
+    One that has only lost contact to another is not returned while the other can still be waited for.
+    """
+    deadline = math.inf
     while True:
         codes = [worker.poll() for worker in workers]
-        failed = next((worker for worker, code in zip(workers, codes, strict=True) if code), None)
-        if failed is not None or None not in codes:
-            return failed
+        failed = [worker for worker, code in zip(workers, codes, strict=True) if code]
+        reasons = [worker for worker in failed if worker.returncode != LOST_CONTACT]
+        if reasons or None not in codes or time.monotonic() > deadline:
+            return next(iter(reasons or failed), None)
+        if failed:
+            deadline = min(deadline, time.monotonic() + GRACE_S)
         time.sleep(POLL_S)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simcse_cli.choices import Precision
 from simcse_cli.config import TrainConfig
-from simcse_cli.devices import resolve_device, resolve_precision
+from simcse_cli.devices import hardware, peak_memory_bytes, resolve_device, resolve_precision
 from simcse_cli.errors import TrainingError
 from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
@@ -31,9 +31,12 @@ from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
 from simcse_cli.training.record import (
+    Session,
     StepResult,
     complete_record,
+    earlier_session,
     open_log,
+    percent,
     require_same_data,
     score_line,
     show_step,
@@ -99,6 +102,7 @@ class Trainer:
             run_dir / "checkpoint", self.objective, self.optimizer, self.scaler, config.keep_checkpoints
         )
         self.position = Position()
+        self.session = Session()
 
     def run(self) -> RunRecord:
         """Train to the end or to an interruption, export the model and return the record, also in ``run.json``."""
@@ -112,6 +116,11 @@ class Trainer:
                 complete_record(record, self.run_dir)
                 self.save_state()
             record.write(self.run_dir)
+            if record.best_step == 0:
+                self.progress.warn(
+                    f"training did not improve the model: dev score {percent(record.start_score)} before, "
+                    f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the model before"
+                )
         return record
 
     def train(self) -> str:
@@ -129,7 +138,7 @@ class Trainer:
                     if note is not None:
                         self.progress.info(note)
                 result = self.train_step(step, batch)
-                self.position.add_step(result.n_examples, result.seconds)
+                self.position.add_step(result.n_sentences, result.seconds)
                 is_last = self.position.step == self.total_steps
                 score = self.evaluate() if is_last or self.is_due(self.config.eval_every) else None
                 self.keep_best(score)
@@ -157,6 +166,7 @@ class Trainer:
         if position is not None:
             require_same_data(self.run_dir, self.digests)
             self.position = position
+            self.session = earlier_session(self.run_dir)
             self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
         is_new = position is None
         log = open_log(self.run_dir, self.record("running"), resumed=not is_new) if self.rank == 0 else None
@@ -196,6 +206,12 @@ class Trainer:
                 hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
             )
         grad_norm = self.update()
+        if self.scaler is None and not math.isfinite(grad_norm):  # the scaler of fp16 leaves such steps out
+            raise TrainingError(
+                f"the gradient of step {step + 1} is not finite (loss {loss:.4g}, lr {lr:.2g}, "
+                f"precision {self.config.precision})",
+                hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
+            )
         self.objective.after_step(step + 1)
         return StepResult(
             loss,
@@ -203,7 +219,7 @@ class Trainer:
             metrics,
             grad_norm,
             lr,
-            batch.n_examples * self.n_processes,
+            batch.n_sentences * self.n_processes,
             batch.n_tokens * self.n_processes,
             time.perf_counter() - started,
         )
@@ -255,11 +271,12 @@ class Trainer:
         if self.dev_set is None or self.rank != 0:
             return None
         started = time.perf_counter()
+        self.require_finite()
         encode = partial(self.objective.eval_encoder().encode, check_finite=False)
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
         if score.score is None:
-            self.progress.warn("the dev score is undefined: the vectors are constant or not finite")
+            self.progress.warn("the dev score is undefined: the vectors or the gold scores are constant")
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:
             self.progress.warn(
                 f"collapse: uniformity {score.uniformity:.3f} means that all sentences get nearly the same vector; "
@@ -285,18 +302,34 @@ class Trainer:
         if score is not None and self.position.note_score(score.score):
             self.save_model()
 
+    def require_finite(self) -> None:
+        """Raise TrainingError if a weight is NaN or infinite; nothing of such a model is kept."""
+        for name, parameter in self.objective.named_parameters():
+            if not parameter.isfinite().all():
+                raise TrainingError(
+                    f"the weights are not finite after step {self.position.step} (first: {name})",
+                    hint="lower --lr; the last state is kept for --resume"
+                    if self.position.step
+                    else "the model is damaged: copy or download it again",
+                )
+
     def save_model(self) -> None:
+        self.require_finite()
         facts = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(self.objective.eval_encoder(), self.run_dir / "model", force=True, **facts)
 
     def save_state(self) -> None:
         """Save what ``--resume`` needs, on the first process."""
         if self.rank == 0:
+            self.require_finite()
+            self.position.total_seconds += self.session.lap()
             self.states.save(self.position)
 
     def record(self, status: str) -> RunRecord:
         config, position = self.config, self.position
-        seconds = position.train_seconds
+        device, seconds = self.accelerator.device, position.train_seconds
+        position.total_seconds += self.session.lap()
+        self.session.note_memory(peak_memory_bytes(device))
         return RunRecord(
             status=status,
             objective=config.objective.value,
@@ -308,11 +341,18 @@ class Trainer:
             step=position.step,
             n_processes=self.n_processes,
             start_score=position.start_score,
+            trained_score=position.trained_score,
             best_score=position.best_score,
             best_step=position.best_step,
             timings={
                 "train_s": seconds,
                 "eval_s": position.eval_seconds,
-                "sentences_per_second": position.n_examples / seconds if seconds else None,
+                "hours": position.total_seconds / 3600,
+                "sentences_per_second": position.n_sentences / seconds if seconds else None,
             },
+            started=self.session.started,
+            device=device.type,
+            precision=resolve_precision(config.precision, device).value,
+            hardware=hardware(device),
+            peak_memory_bytes=self.session.peak_memory_bytes,
         )

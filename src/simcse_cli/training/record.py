@@ -1,14 +1,15 @@
 """What a run writes down: its record, a line of metrics a step, the model card; and what a resumed run has to share."""
 
 import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import atomic_text, remove_leftovers
+from simcse_cli.files import atomic_text
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import ProgressTask
@@ -19,21 +20,54 @@ from simcse_cli.training.dev import DevScore
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step: loss and its terms, gradient norm, seconds; examples and tokens of all processes."""
+    """One optimizer step: loss and its terms, gradient norm, seconds; sentences and tokens of all processes."""
 
     loss: float
     losses: dict[str, float]
     metrics: dict[str, float]
     grad_norm: float
     lr: float
-    n_examples: int
+    n_sentences: int
     n_tokens: int
     seconds: float
 
+    @property
+    def rate(self) -> float:
+        """Sentences per second."""
+        return self.n_sentences / self.seconds
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass
+class Session:
+    """Cost of a run, over all calls that worked on it: when it started and the most memory it took."""
+
+    started: str = field(default_factory=_now)
+    peak_memory_bytes: int = 0
+    _last: float = field(default_factory=time.perf_counter)
+
+    def note_memory(self, n_bytes: int) -> None:
+        self.peak_memory_bytes = max(self.peak_memory_bytes, n_bytes)
+
+    def lap(self) -> float:
+        """Return the seconds since the last call."""
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+
+def earlier_session(run_dir: Path) -> Session:
+    """Return the session of a run that goes on."""
+    if not (run_dir / "run.json").is_file():
+        return Session()
+    before = read_run_record(run_dir)
+    return Session(before.started or _now(), before.peak_memory_bytes or 0)
+
 
 def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:
-    """Write the record of a run that starts, remove what a kill left half-written, and return its metrics."""
-    remove_leftovers(run_dir)
+    """Write the record of a run that starts or goes on, and return its metrics."""
     record.write(run_dir)
     return MetricsLog(run_dir / "metrics.jsonl", last_step=record.step if resumed else None)
 
@@ -42,7 +76,11 @@ def score_line(score: DevScore | None) -> dict[str, Any]:
     """Return a dev evaluation under the names of ``metrics.jsonl``."""
     if score is None:
         return {}
-    line = {"dev_score": score.score, "alignment": score.alignment, "uniformity": score.uniformity}
+    line = {
+        "dev_score": score.score,
+        "alignment": _finite(score.alignment),
+        "uniformity": _finite(score.uniformity),
+    }
     return line | ({"dev_tasks": dict(score.tasks)} if score.tasks else {})
 
 
@@ -53,10 +91,10 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
         "epoch": epoch,
         "loss": result.loss,
         "losses": result.losses,
-        **result.metrics,
+        **{name: _finite(value) for name, value in result.metrics.items()},
         "lr": result.lr,
-        "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
-        "sentences_per_second": result.n_examples / result.seconds,
+        "grad_norm": _finite(result.grad_norm),
+        "sentences_per_second": result.rate,
         "tokens_per_second": result.n_tokens / result.seconds,
         **score_line(score),
     }
@@ -66,12 +104,12 @@ def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, be
     """Show a step beside the bar, with the dev evaluation after it, if there was one."""
     if score is not None:
         task.update(
-            dev=_percent(score.score),
-            best=_percent(best),
+            dev=percent(score.score),
+            best=percent(best),
             align=_short(score.alignment),
             uniform=_short(score.uniformity),
         )
-    task.update(loss=f"{result.loss:.4f}", rate=f"{result.n_examples / result.seconds:.0f}/s")
+    task.update(loss=f"{result.loss:.4f}", rate=f"{_digits(result.rate)} sentences/s")
     task.advance()
 
 
@@ -81,16 +119,22 @@ def complete_record(record: RunRecord, run_dir: Path) -> None:
     best = load_encoder(run_dir / "model", device="cpu")
     record.pooler, record.model_digest = best.pooler.value, best.digest
     record.scores = {"probe_max_abs_difference": differences}
-    record.finished = datetime.now(UTC).isoformat(timespec="seconds")
+    record.finished = _now()
     write_model_card(run_dir, record)
 
 
 def write_model_card(run_dir: Path, record: RunRecord) -> None:
     """Write ``README.md``: what was trained, how it scores on the dev data, how to load it."""
     data, on_test = record.data, ", ".join(record.chosen_on_test)
-    chosen = [] if record.best_score is None else [f"| dev score | {record.chosen_by} |"]
-    if chosen and on_test:
-        chosen.append(f"| chosen on test data | {on_test}: report no scores on these |")
+    chosen = []
+    if record.best_score is not None:
+        chosen = [
+            f"| dev score | {record.chosen_by} |",
+            f"| dev score before | {percent(record.start_score)} |",
+            f"| dev score of this model | {percent(record.best_score)} (step {record.best_step}) |",
+        ]
+        if on_test:
+            chosen.append(f"| chosen on test data | {on_test}: report no scores on these |")
     lines = [
         "---",
         "library_name: sentence-transformers",
@@ -108,8 +152,6 @@ def write_model_card(run_dir: Path, record: RunRecord) -> None:
         f"| training examples | {data['n_examples']:,} (SHA-256 {data['train_sha256'][:12]}) |",
         f"| pooler | {record.pooler} |",
         *chosen,
-        f"| dev score before | {_percent(record.start_score)} |",
-        f"| dev score of this model | {_percent(record.best_score)} (step {record.best_step or '–'}) |",
         "",
         "Vectors:",
         "",
@@ -163,14 +205,17 @@ def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
-    """Return the outcome of a run as one row."""
+    """Return the outcome of a run as one row; nothing is best without a dev score."""
+    scores = [
+        Column("start", "dev before", "score"),
+        Column("best", "dev best", "score"),
+        Column("best_step", "at step", "count"),
+    ]
     columns = [
         Column("run"),
         Column("objective"),
         Column("steps", kind="count"),
-        Column("start", "dev before", "score"),
-        Column("best", "dev best", "score"),
-        Column("best_step", "at step", "count"),
+        *(scores if record.best_score is not None else ()),
         Column("rate", "sentences/s", "number"),
         Column("train_s", "train s", "seconds"),
     ]
@@ -187,9 +232,18 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
     return Report("", columns, [row])
 
 
-def _percent(score: float | None) -> str:
+def percent(score: float | None) -> str:
     return "–" if score is None else f"{100 * score:.2f}"
 
 
 def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def _digits(value: float) -> str:
+    """Return a positive number with two digits at least."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -2,30 +2,56 @@
 
 import itertools
 import os
+import shlex
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from simcse_cli.choices import DevSuite, ObjectiveName
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.errors import ConfigError, DataError, TrainingError, UsageError, reason_of
 from simcse_cli.files import STDIO, atomic_text
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.prepare.demo import demo_folder
-from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
+from simcse_cli.processes import (
+    end_with_launcher,
+    has_lost_contact,
+    is_launched,
+    leave_group_at_exit,
+    process_count,
+    process_rank,
+)
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
-from simcse_cli.runs import DONE, RunRecord, open_run_dir, read_run_record
+from simcse_cli.runs import (
+    DONE,
+    RUN_FILE,
+    RunRecord,
+    kept_states,
+    lock_run,
+    open_run_dir,
+    read_run_record,
+    require_run,
+    step_of,
+)
 from simcse_cli.settings import coerce_settings, flag
 from simcse_cli.training.dry_run import forecast
-from simcse_cli.training.launch import INTERRUPTED, Stopped, launch, launch_run, stop_on_signal
+from simcse_cli.training.launch import (
+    INTERRUPTED,
+    LOST_CONTACT,
+    Stopped,
+    launch,
+    launch_run,
+    stop_on_signal,
+)
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_processes, run_report
 from simcse_cli.training.seeds import Shown, parse_seeds, train_seeds
-from simcse_cli.training.setup import build_parts
+from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
 MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
@@ -49,20 +75,33 @@ def train(
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.
         Stopped: a run was interrupted, or the processes that were started have failed.
     """
+    if is_launched():
+        end_with_launcher()
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
     starts_processes = options.num_processes > 1 and "LOCAL_RANK" not in os.environ
     if starts_processes and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
-    if starts_processes and not is_many:
-        launch(options.num_processes, arguments, progress)
-        return None
     flags = flags | settings_of_options(options, flags)
     if is_many:
         n_processes = options.num_processes if starts_processes else 1
         return train_many(flags, options, n_processes, progress)
     resumed = options.output if options.resume else None
-    config = with_demo_files(resolve_settings(flags, options.config, resumed), progress)
+    if options.resume and not is_launched():
+        if resumed is None:
+            raise UsageError("name the run to go on with by -o", option="--resume")
+        require_run(resumed)
+    config = resolve_settings(flags, options.config, resumed)
     run_dir = options.output or default_run_dir(config)
+    if starts_processes and not options.dry_run:
+        try:
+            with lock_run(run_dir):
+                launch(options.num_processes, [*arguments, "--output", str(run_dir)], progress)
+        except Stopped as stop:
+            if stop.exit_code == INTERRUPTED:
+                raise Stopped(going_on(run_dir, options.num_processes)) from None
+            raise
+        return None
+    config = with_demo_files(with_model_defaults(config), progress)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{dump_config(config)}\n{forecast(trainer)}"
@@ -70,9 +109,20 @@ def train(
     if record is None:
         return None
     if record.status == "interrupted":
-        raise Stopped(f"stopped after step {record.step}; go on with: simcse train -o {run_dir} --resume")
-    progress.info(f"wrote {run_dir} (best model: {run_dir / 'model'})")
+        raise Stopped(None if is_launched() else going_on(run_dir, process_count()))
+    kind = "model" if record.best_score is None else "best model"
+    progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
     return run_report(record, run_dir), {"run": str(run_dir), **vars(record)}
+
+
+def going_on(run_dir: Path, n_processes: int) -> str:
+    """Return what to tell somebody who has stopped a run: what is kept, and how to go on."""
+    states = kept_states(run_dir / "checkpoint")
+    if not states:
+        return f"stopped before the first state of {run_dir} was saved; nothing is kept"
+    processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
+    command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{processes}"
+    return f"stopped; step {step_of(states[-1])} of {run_dir} is kept, go on with: {command}"
 
 
 def train_many(flags: Settings, options: RunOptions, n_processes: int, progress: Progress) -> Shown | None:
@@ -80,30 +130,37 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
     seeds = parse_seeds(options.seeds)
 
     def make_config(swept: Settings) -> TrainConfig:
-        return with_demo_files(resolve_settings(merge_settings(flags, swept), options.config), progress)
+        config = resolve_settings(merge_settings(flags, swept), options.config)
+        return with_demo_files(with_model_defaults(config), progress)
 
     def run_one(config: TrainConfig, run_dir: Path) -> RunRecord | None:
         progress.info(f"run {run_dir}")
         if n_processes > 1:
-            return launch_run(config, run_dir, n_processes, progress)
+            with lock_run(run_dir):
+                return launch_run(config, run_dir, n_processes, progress)
         return train_run(config, run_dir, progress, resume=True)
 
     stem = "seeds" if options.sweep is None else f"sweep-{Path(options.sweep).stem}"
     folder = options.output or Path("runs") / stem
     resume, force = options.resume, options.force
-    try:
-        if options.sweep is None:
-            return train_seeds(make_config({}), seeds, folder, run_one, resume=resume, force=force)
-        return train_sweep(
-            options.sweep,
-            make_config,
-            seeds,
-            folder,
-            run_one,
-            resume=resume,
-            force=force,
-            progress=progress,
+    if resume and not folder.is_dir():
+        raise DataError(
+            f"{folder} does not exist", hint="check the name after -o, or leave --resume out to start there"
         )
+    try:
+        with sole_training(folder):
+            if options.sweep is None:
+                return train_seeds(make_config({}), seeds, folder, run_one, resume=resume, force=force)
+            return train_sweep(
+                options.sweep,
+                make_config,
+                seeds,
+                folder,
+                run_one,
+                resume=resume,
+                force=force,
+                progress=progress,
+            )
     except Stopped as stop:
         if stop.exit_code == INTERRUPTED:
             raise Stopped(f"stopped; the same command with -o {folder} --resume goes on") from None
@@ -116,22 +173,50 @@ def train_run(
     """Train into a run folder and return the record; None on every process but the first.
 
     With ``resume`` a run that is complete stays as it is.
+
+    Raises:
+        OutputError: another training writes there.
+        TrainingError, Stopped: another process of this training is gone.
+        Stopped: the user insisted on stopping.
     """
     is_first = process_rank() == 0
-    if resume:
-        require_same_processes(run_dir, process_count())
-        if (run_dir / "run.json").is_file() and (record := read_run_record(run_dir)).status in DONE:
-            return record if is_first else None
-    leave_group_at_exit()
-    parts = build_parts(config, progress)
-    if is_first and not (resume and (run_dir / "config.yaml").exists()):
-        open_run_dir(run_dir, force=force)
-        with atomic_text(run_dir / "config.yaml") as stream:
-            stream.write(dump_config(config))
     shown = progress if is_first else SilentProgress()
-    with stop_on_signal() as stopped:
-        record = Trainer(config, parts, run_dir, shown, should_stop=lambda: bool(stopped)).run()
+
+    def tell(_: int) -> None:
+        shown.info("stopping after this step; Ctrl-C again stops at once")
+
+    with sole_training(run_dir):
+        if resume:
+            require_same_processes(run_dir, process_count())
+            if (run_dir / RUN_FILE).is_file() and (earlier := read_run_record(run_dir)).status in DONE:
+                return earlier if is_first else None
+        leave_group_at_exit()
+        parts = build_parts(config, shown)
+        if is_first and not (resume and (run_dir / "config.yaml").exists()):
+            open_run_dir(run_dir, force=force)
+            with atomic_text(run_dir / "config.yaml") as stream:
+                stream.write(dump_config(config))
+        try:
+            with stop_on_signal(tell) as stopped:
+                record = Trainer(config, parts, run_dir, shown, should_stop=lambda: bool(stopped)).run()
+        except KeyboardInterrupt:
+            is_heard = is_first and not is_launched()
+            raise Stopped(going_on(run_dir, process_count()) if is_heard else None) from None
+        except RuntimeError as error:
+            if not has_lost_contact(error):
+                raise
+            if is_launched():
+                raise Stopped(exit_code=LOST_CONTACT) from None
+            raise TrainingError(
+                f"another process of this training is gone ({reason_of(error)})",
+                hint=f"see what it said; go on from the last state with: simcse train -o {run_dir} --resume",
+            ) from error
     return record if is_first else None
+
+
+def sole_training(folder: Path) -> AbstractContextManager[None]:
+    """Return the lock of a run folder; a launcher has it already, and of many processes only the first writes."""
+    return nullcontext() if is_launched() or process_rank() > 0 else lock_run(folder)
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:

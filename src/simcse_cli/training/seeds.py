@@ -39,7 +39,7 @@ def parse_seeds(text: str | None) -> list[int]:
 
 
 def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
-    """Make the folder of several runs ready.
+    """Make the locked folder of several runs ready.
 
     Raises:
         OutputError: it holds runs already, and neither ``--resume`` nor ``--force`` was given; or it is a run itself.
@@ -48,13 +48,14 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
         raise OutputError(
             f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
         )
-    if folder.is_dir() and any(folder.iterdir()) and not resume:
+    inside = [entry for entry in folder.iterdir() if entry.name != ".lock"] if folder.is_dir() else []
+    if inside and not resume:
         if not force:
             raise OutputError(
                 f"{folder} is not empty",
                 hint="go on with its runs with --resume, start over with --force, or choose another -o",
             )
-        for entry in folder.iterdir():
+        for entry in inside:
             is_ours = (
                 entry.name in ("sweep.json", "sweep.png", "seeds.json") or (entry / "run.json").is_file()
             )

@@ -1,7 +1,7 @@
 """From settings to the objects of a run: encoder with its head, objective, data, dev set."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse
+from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler, Similarity
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.data.readers import POSITIONAL, FileFormat, guess_format, parse_columns
@@ -27,6 +27,8 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.poolers import POOLERS, without_head
+from simcse_cli.models.record import ModelRecord, read_record
+from simcse_cli.models.resolve import resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.sbert import Sbert
@@ -48,28 +50,62 @@ class TrainingParts:
     digests: dict[str, Any]
 
 
+def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
+    """Return what to train: where the settings leave it open, what the model records, else SimCSE's ``cls``."""
+    pooler = config.pooler or record.pooler or Pooler.CLS
+    kept = record.pooler is pooler and record.head_use is HeadUse.KEPT
+    return pooler, config.head or (HeadUse.KEPT if kept else HeadUse.TRAIN_ONLY)
+
+
+def with_model_defaults(config: TrainConfig) -> TrainConfig:
+    """Return the settings with pooler and head filled in."""
+    pooler, head = pooler_and_head(config, read_record(resolve_model(config.model), config.model))
+    return replace(config, pooler=pooler, head=head)
+
+
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
-    """Return the encoder to train, in float32, with a fresh seeded head where the pooler is ``cls``.
+    """Return the encoder to train, in float32; told in one line.
+
+    A model that records the pooler keeps the head and the normalisation that it has; another gets a fresh
+    seeded head where the pooler is ``cls``.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
-    dropout = 0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout
+    record = read_record(resolve_model(config.model), config.model)
+    pooler, head_use = pooler_and_head(config, record)
+    has_own_head = (
+        record.pooler is pooler and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
+    )
     encoder = load_encoder(
         config.model,
-        pooler=without_head(config.pooler),
+        pooler=pooler if has_own_head else without_head(pooler),
         device="cpu",
         force_pooler=True,
-        dropout=dropout,
+        dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
         progress=progress,
     )
-    encoder.normalize = False
-    encoder.head, encoder.head_use = None, HeadUse.NONE
-    if POOLERS[config.pooler].has_head and config.head is not HeadUse.NONE:
+    encoder.normalize &= record.pooler is pooler and config.similarity is Similarity.COSINE
+    if not has_own_head:
+        encoder.head, encoder.head_use = None, HeadUse.NONE
+    elif encoder.head is not None:
+        encoder.head_use = head_use
+    if not has_own_head and POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
         torch.manual_seed(config.seed)
         std = float(getattr(encoder.config, "initializer_range", 0.02))
-        encoder.pooler, encoder.head_use = config.pooler, config.head
+        encoder.pooler, encoder.head_use = pooler, head_use
         encoder.head = MlpHead(encoder.hidden_size, std)
+    progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
     return encoder
+
+
+def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
+    text = f"training {encoder.pooler} of {encoder.name}"
+    if encoder.head is not None:
+        after = "kept" if encoder.head_use is HeadUse.KEPT else "dropped after training"
+        text += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
+    if recorded is encoder.pooler:
+        return f"{text}, as it records"
+    return f"{text}; it records {recorded or 'no pooler'}"
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:

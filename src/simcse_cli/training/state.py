@@ -12,44 +12,51 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, DataError, reason_of
 from simcse_cli.files import output_error, read_json, settle, sync, temporary_beside, write_json
 from simcse_cli.objectives.base import Objective
-from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states
+from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
+from simcse_cli.schema import checked
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 
 
 @dataclass
 class Position:
-    """Where a run stands after a completed optimizer step."""
+    """Where a run stands after a completed optimizer step.
+
+    ``trained_score`` is the best dev score after step 0; ``total_seconds`` are those of all sessions.
+    """
 
     step: int = 0
     start_score: float | None = None
+    trained_score: float | None = None
     best_score: float | None = None
     best_step: int | None = None
     evaluations_without_gain: int = 0
+    total_seconds: float = 0.0
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
-    n_examples: int = 0
+    n_sentences: int = 0
 
-    def add_step(self, n_examples: int, seconds: float) -> None:
-        """Count a step, the examples of all processes in it, and the time it took."""
+    def add_step(self, n_sentences: int, seconds: float) -> None:
+        """Count a step, the sentences of all processes in it, and the time it took."""
         self.step += 1
-        self.n_examples += n_examples
+        self.n_sentences += n_sentences
         self.train_seconds += seconds
 
     def note_score(self, score: float | None) -> bool:
-        """Take in a dev score; return whether it is the best of the run, to which step 0 does not belong."""
+        """Take in a dev score; return whether it is the best so far, the one before training among them."""
         if score is None:
             return False
         if self.step == 0:
             self.start_score = score
-        elif self.best_score is None or score > self.best_score:
+        elif self.trained_score is None or score > self.trained_score:
+            self.trained_score = score
+        if self.best_score is None or score > self.best_score:
             self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
             return True
-        else:
-            self.evaluations_without_gain += 1
+        self.evaluations_without_gain += 1
         return False
 
 
@@ -103,6 +110,7 @@ class States:
             "position": asdict(position),
             "served": next(name for name, part in self.objective.named_children() if part is encoder),
             "optimizer": numbers,
+            "n_moments": len(tensors),
             "scaler": self.scaler.state_dict() if self.scaler else None,
         }
         write_json(folder / STATE_FILE, facts)
@@ -120,15 +128,27 @@ class States:
         try:
             weights, moments = load_file(newest / WEIGHTS_FILE), load_file(newest / OPTIMIZER_FILE)
             facts = read_json(newest / STATE_FILE)
+            _require_finite(weights | moments)
             self.objective.load_state_dict({k.removeprefix("module."): v for k, v in weights.items()})
-            _restore_optimizer(self.optimizer, moments, facts["optimizer"])
+            _restore_optimizer(self.optimizer, moments, facts["optimizer"], facts.get("n_moments"))
             if self.scaler and facts.get("scaler"):
                 self.scaler.load_state_dict(facts["scaler"])
-            return Position(**facts["position"])
-        except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            position: Position = checked(facts["position"], Position, "its position")
+            if position.step != step_of(newest):
+                raise ValueError(f"it is of step {position.step}")
+            return position
+        except (
+            SafetensorError,
+            DataError,
+            OSError,
+            RuntimeError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise CheckpointError(
-                f"{newest}: the resume state cannot be read ({reason})",
+                f"{newest}: the resume state cannot be read ({reason_of(error)})",
                 hint="start again with --force, which replaces the run",
             ) from error
 
@@ -147,13 +167,38 @@ def _flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tens
 
 
 def _restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    numbers: Mapping[str, float],
+    n_tensors: int | None,
 ) -> None:
+    """Give the optimizer the moments of a state; ``n_tensors`` is how many were saved, where that is known.
+
+    Raises:
+        ValueError: they are not those of the optimizer's parameters.
+    """
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, index, name = key.split(".", 2)
         restored.setdefault(int(index), {})[name] = value
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, values in restored.items():
+        fits = index < len(parameters) and all(
+            value.shape in ((), parameters[index].shape)
+            for value in values.values()
+            if isinstance(value, Tensor)
+        )
+        if not fits:
+            raise ValueError(f"the moments of parameter {index} are not of its shape")
+    if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (None, len(tensors)):
+        raise ValueError("moments are missing")
     optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _require_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite")
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -165,12 +210,12 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _thin_out(folder: Path, newest: Path, keep: int) -> None:
-    """Remove all but ``keep`` states, the moments of older ones, and leftovers of interrupted writes."""
+    """Remove all but ``keep`` states, and the moments of older ones."""
     older = [state for state in kept_states(folder) if state != newest]
     dropped = older[: max(0, len(older) - keep + 1)] if keep else []
     for state in dropped:
-        os.replace(state, folder / f".{state.name}.old")  # a state is there as a whole or not at all
+        retired = temporary_beside(state)
+        os.replace(state, retired)  # a state is there as a whole or not at all
+        shutil.rmtree(retired)
     for state in older[len(dropped) :]:
         (state / OPTIMIZER_FILE).unlink(missing_ok=True)
-    for leftover in folder.glob(".*"):
-        shutil.rmtree(leftover, ignore_errors=True)

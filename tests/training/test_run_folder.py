@@ -1,0 +1,309 @@
+"""A run folder over time: one writer, what kills leave, what can be resumed, and damage that is named."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from helpers import SENTENCES
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import CheckpointError, DataError, OutputError, TrainingError
+from simcse_cli.progress import SilentProgress
+from simcse_cli.recipes import dump_config
+from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, lock_run, read_metrics, read_run_record
+from simcse_cli.training import loop
+from simcse_cli.training.loop import Trainer
+from simcse_cli.training.run import train_run
+from simcse_cli.training.setup import build_parts
+from simcse_cli.training.state import OPTIMIZER_FILE
+
+
+@pytest.fixture
+def settings(tiny_model_dir, tmp_path):
+    (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
+    return TrainConfig(
+        model=str(tiny_model_dir),
+        train_file=str(tmp_path / "train.txt"),
+        batch_size=8,
+        max_steps=2,
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def stopped(settings, tmp_path):
+    """Return the folder of a run that was stopped after its first step."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(dump_config(settings))
+    parts = build_parts(settings, SilentProgress())
+    Trainer(settings, parts, run, SilentProgress(), should_stop=lambda: True).run()
+    return run
+
+
+def resume(settings, run):
+    return train_run(settings, run, SilentProgress(), resume=True)
+
+
+@pytest.mark.parametrize("flags", [("--resume",), ("--force",), ()])
+def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with lock_run(stopped):
+        outcome = invoke(
+            "train", "-m", settings.model, "--train-file", settings.train_file, "-o", stopped, *flags
+        )
+    assert outcome.exit_code == 1
+    assert "is being written by process" in outcome.stderr
+    assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    assert resume(settings, stopped).status == "finished"
+
+
+def test_the_lock_of_several_runs_covers_their_folder(invoke, settings, tmp_path):
+    with lock_run(tmp_path / "runs"):
+        outcome = invoke(
+            "train", "-m", settings.model, "--train-file", settings.train_file, "--seeds", "1,2",
+            "-o", tmp_path / "runs",
+        )  # fmt: skip
+    assert outcome.exit_code == 1
+    assert "is being written by process" in outcome.stderr
+
+
+def test_a_lock_leaves_no_empty_folder(tmp_path):
+    with lock_run(tmp_path / "new" / "run"):
+        assert (tmp_path / "new" / "run").is_dir()
+    assert not (tmp_path / "new" / "run").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="is a file"), lock_run(tmp_path / "file"):
+        pass
+
+
+@pytest.mark.parametrize("seeds", [(), ("--seeds", "1,2")])
+def test_resuming_a_folder_without_a_run_is_an_error(invoke, settings, tmp_path, seeds):
+    outcome = invoke("train", "-o", tmp_path / "typo", "--resume", *seeds)
+    assert outcome.exit_code == 1
+    assert "typo does not exist" in outcome.stderr
+    assert "without --resume" in outcome.stderr or "leave --resume out" in outcome.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_resume_needs_a_name(invoke):
+    outcome = invoke("train", "--resume")
+    assert outcome.exit_code == 2
+    assert "-o" in outcome.stderr
+
+
+def test_resuming_a_folder_of_other_things_is_an_error(invoke, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    outcome = invoke("train", "-o", tmp_path / "notes", "--resume")
+    assert "holds no run to go on with" in outcome.stderr
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["a.txt"]
+
+
+def test_a_run_killed_before_its_first_record_starts_over(invoke, settings, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(dump_config(settings))
+    outcome = invoke("train", "-o", run, "--resume")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert read_run_record(run).status == "finished"
+
+
+def test_a_run_killed_before_its_settings_starts_by_the_same_command(invoke, settings, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".lock").write_text('{"pid": 1}')
+    (run / ".config.yaml.simcse-0123abcd.tmp").write_text("objective")
+    outcome = invoke(
+        "train", "-m", settings.model, "--train-file", settings.train_file, "--max-steps", 1, "-o", run
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    assert not list(run.glob(".*"))
+
+
+def test_what_a_kill_left_is_removed_and_what_is_the_users_stays(settings, stopped):
+    left = [
+        stopped / ".run.json.simcse-0123abcd.tmp",
+        stopped / ".model.simcse-0123abcd.tmp",
+        stopped / "checkpoint" / ".step-00000001.simcse-0123abcd.tmp",
+    ]
+    mine = [
+        stopped / ".model.backup.tmp",
+        stopped / "checkpoint" / ".notes",
+        stopped / "checkpoint" / "step-one",
+    ]
+    for path in left + mine:
+        path.mkdir()
+    resume(settings, stopped)
+    assert [path.exists() for path in left + mine] == [False] * len(left) + [True] * len(mine)
+
+
+def test_a_model_that_was_put_aside_comes_back(settings, stopped, sts_folder, tmp_path):
+    """A kill between the two renames of a new best model must not lose the earlier best one."""
+    dev = str(sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")
+    settings = dataclasses.replace(settings, dev_file=dev, lr=1e-12)
+    run = tmp_path / "other"
+    resume(settings, run)
+    shutil.rmtree(run / "checkpoint")
+    shutil.rmtree(run / "model")
+    parts = build_parts(settings, SilentProgress())
+    Trainer(settings, parts, run, SilentProgress(), should_stop=lambda: True).run()
+    (run / "model").rename(run / ".model.simcse-0123abcd.old")
+    assert resume(settings, run).best_step == 0
+    assert json.loads((run / "model" / "simcse.json").read_text())["step"] == 0
+
+
+def newest(run: Path) -> Path:
+    return kept_states(run / "checkpoint")[-1]
+
+
+def change(path, edit):
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path)
+
+
+def first(tensors, name):
+    return next(key for key in tensors if key.endswith(name))
+
+
+DAMAGE = {
+    "moments of another shape": (
+        OPTIMIZER_FILE,
+        lambda t: t.update({first(t, "exp_avg"): torch.zeros(3)}),
+        "not of its shape",
+    ),
+    "moments of no parameter": (
+        OPTIMIZER_FILE,
+        lambda t: t.update({"optimizer.9999.exp_avg": torch.zeros(3)}),
+        "not of its shape",
+    ),
+    "a missing moment": (OPTIMIZER_FILE, lambda t: t.pop(first(t, "exp_avg_sq")), "moments are missing"),
+    "a parameter without moments": (
+        OPTIMIZER_FILE,
+        lambda t: [t.pop(f"optimizer.0.{name}") for name in ("step", "exp_avg", "exp_avg_sq")],
+        "moments are missing",
+    ),
+    "infinite moments": (OPTIMIZER_FILE, lambda t: t[first(t, "exp_avg")].fill_(torch.inf), "not finite"),
+    "a weight that is no number": (WEIGHTS_FILE, lambda t: t[first(t, "weight")].fill_(torch.nan), "not finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_state_that_does_not_fit_is_refused(settings, stopped, kind):
+    name, edit, message = DAMAGE[kind]
+    change(newest(stopped) / name, edit)
+    with pytest.raises(CheckpointError, match=message):
+        resume(settings, stopped)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda facts: "nothing",
+        lambda facts: facts | {"position": facts["position"] | {"step": "one"}},
+        lambda facts: facts | {"position": facts["position"] | {"step": 7}},
+        lambda facts: facts | {"position": [1]},
+        lambda facts: {k: v for k, v in facts.items() if k != "optimizer"},
+        lambda facts: facts | {"optimizer": {"momentum": 1}},
+    ],
+)
+def test_a_damaged_position_is_explained(settings, stopped, edit):
+    path = newest(stopped) / STATE_FILE
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    with pytest.raises(CheckpointError, match=r"step-00000001: the resume state cannot be read"):
+        resume(settings, stopped)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"status": ', "[]", '"run"', '{"status": "running"}', "\x00", '{"format": 1, "nonsense": 2}'],
+)
+def test_a_damaged_record_is_named(settings, stopped, text):
+    (stopped / "run.json").write_text(text)
+    with pytest.raises(DataError, match=r"run\.json"):
+        resume(settings, stopped)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("data", []), ("step", "3"), ("best_score", "0.8"), ("timings", 1)]
+)
+def test_a_record_of_wrong_types_is_named(stopped, name, value):
+    values = json.loads((stopped / "run.json").read_text())
+    (stopped / "run.json").write_text(json.dumps(values | {name: value}))
+    with pytest.raises(DataError, match=name):
+        read_run_record(stopped)
+
+
+def test_damaged_metrics_are_named_and_cut_ones_are_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    good = '{"step": 1, "loss": 0.5, "dev_score": 0.25, "alignment": 1, "dev_tasks": {"MR-dev": 0.5}}\n'
+    path.write_text(good + '{"step": 2, "dev_')
+    (line,) = read_metrics(path)
+    assert (line.step, line.dev_score, line.alignment, line.uniformity) == (1, 0.25, 1, None)
+    for damage in (
+        "nothing\n",
+        "[]\n",
+        '{"loss": 1}\n',
+        '{"step": "2"}\n',
+        '{"step": 2, "dev_score": "x"}\n',
+    ):
+        path.write_text(good + damage + good)
+        with pytest.raises(DataError, match="line 2"):
+            read_metrics(path)
+
+
+def test_resume_drops_damaged_lines_of_the_metrics(settings, stopped):
+    with (stopped / "metrics.jsonl").open("ab") as stream:
+        stream.write(b'[]\n"x"\n{"step": "1"}\n\xff\xfe\n{"step": 9}\n')
+    resume(settings, stopped)
+    lines = [json.loads(line) for line in (stopped / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+
+
+def test_weights_that_are_not_finite_are_never_kept(settings, tmp_path):
+    with pytest.raises(TrainingError, match="weights are not finite after step 1"):
+        resume(dataclasses.replace(settings, lr=1e38, max_steps=1), tmp_path / "run")
+    for state in kept_states(tmp_path / "run" / "checkpoint"):
+        assert all(tensor.isfinite().all() for tensor in load_file(state / WEIGHTS_FILE).values())
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "clip_gradients", lambda *_: torch.tensor(torch.nan))
+    with pytest.raises(TrainingError, match="gradient of step 1 is not finite") as caught:
+        resume(settings, tmp_path / "run")
+    assert "--lr" in caught.value.hint
+
+
+def test_a_second_interrupt_says_what_is_kept(settings, stopped, monkeypatch, invoke):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "train_step", interrupt)
+    outcome = invoke("train", "-o", stopped, "--resume")
+    assert outcome.exit_code == 130
+    assert f"step 1 of {stopped} is kept, go on with: simcse train -o {stopped} --resume" in " ".join(
+        outcome.stderr.split()
+    )
+
+
+def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
+    before = read_run_record(stopped)
+    assert before.started is not None
+    (stopped / "run.json").write_text(
+        json.dumps(json.loads((stopped / "run.json").read_text()) | {"started": "2020-01-01T00:00:00+00:00"})
+    )
+    record = resume(settings, stopped)
+    assert record.started == "2020-01-01T00:00:00+00:00"  # of the first session
+    assert record.finished > record.started
+    assert (record.device, record.precision) == ("cpu", "fp32")
+    assert record.hardware["cores"] >= 1
+    assert record.hardware["processor"]
+    assert record.peak_memory_bytes >= before.peak_memory_bytes > 2**20
+    assert record.timings["hours"] > before.timings["hours"]
+    assert 3600 * record.timings["hours"] > record.timings["train_s"] + record.timings["eval_s"]

@@ -1,0 +1,177 @@
+"""What training changes of a model: pooler, head and normalisation, the best step, and what it says of them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from helpers import SENTENCES
+from simcse_cli.choices import HeadUse, ObjectiveName, Pooler
+from simcse_cli.config import TrainConfig
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.export import save_encoder
+from simcse_cli.models.heads import MlpHead
+from simcse_cli.progress import SilentProgress
+from simcse_cli.training.record import StepResult, show_step
+from simcse_cli.training.run import train_run
+from simcse_cli.training.setup import build_encoder, with_model_defaults
+from simcse_cli.training.state import Position
+
+
+@pytest.fixture
+def settings(tiny_model_dir, tmp_path, sts_folder):
+    (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
+    return TrainConfig(
+        model=str(tiny_model_dir),
+        train_file=str(tmp_path / "train.txt"),
+        dev_file=str(sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"),
+        batch_size=8,
+        max_steps=2,
+        eval_every=1,
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def recording(tiny_encoder, tmp_path):
+    """Return a function that saves the tiny model with a pooler, a kept head or not, and normalisation or not."""
+
+    def save(pooler: Pooler, *, head: bool = False, normalize: bool = False) -> str:
+        tiny_encoder.pooler, tiny_encoder.normalize = pooler, normalize
+        tiny_encoder.head = MlpHead(32, 0.2) if head else None
+        tiny_encoder.head_use = HeadUse.KEPT if head else HeadUse.NONE
+        save_encoder(tiny_encoder, tmp_path / "recording")
+        return str(tmp_path / "recording")
+
+    return save
+
+
+class Said(SilentProgress):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def info(self, message):
+        self.lines.append(message)
+
+
+def test_a_plain_transformer_is_trained_as_simcse_does(settings):
+    said = Said()
+    encoder = build_encoder(settings, said)
+    assert (encoder.pooler, encoder.head_use) == (Pooler.CLS, HeadUse.TRAIN_ONLY)
+    assert said.lines == [
+        f"training cls of {settings.model} through a fresh head, dropped after training; it records no pooler"
+    ]
+
+
+def test_what_a_model_records_is_trained(settings, recording):
+    config = dataclasses.replace(settings, model=recording(Pooler.AVG, normalize=True))
+    said = Said()
+    encoder = build_encoder(config, said)
+    assert (encoder.pooler, encoder.head, encoder.normalize) == (Pooler.AVG, None, True)
+    assert said.lines == [f"training avg of {config.model}, as it records"]
+    assert with_model_defaults(config).pooler is Pooler.AVG
+
+
+def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
+    config = dataclasses.replace(settings, model=recording(Pooler.AVG, normalize=True), pooler=Pooler.CLS)
+    said = Said()
+    encoder = build_encoder(config, said)
+    assert (encoder.pooler, encoder.head_use, encoder.normalize) == (Pooler.CLS, HeadUse.TRAIN_ONLY, False)
+    assert said.lines == [
+        f"training cls of {config.model} through a fresh head, dropped after training; it records avg"
+    ]
+
+
+def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
+    model = recording(Pooler.CLS, head=True)
+    before = load_encoder(model, device="cpu")
+    said = Said()
+    encoder = build_encoder(dataclasses.replace(settings, model=model), said)
+    np.testing.assert_array_equal(encoder.encode(SENTENCES), before.encode(SENTENCES))
+    assert encoder.head_use is HeadUse.KEPT
+    assert said.lines == [f"training cls of {model} through its own head, kept, as it records"]
+    bare = build_encoder(dataclasses.replace(settings, model=model, head=HeadUse.NONE), said)
+    assert (bare.pooler, bare.head) == (Pooler.CLS_BEFORE_POOLER, None)
+
+
+def test_head_none_is_a_value_in_settings(invoke, settings, tmp_path):
+    outcome = invoke(
+        "train", "-m", settings.model, "--train-file", settings.train_file, "--head", "none",
+        "--max-steps", 1, "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "training cls_before_pooler of" in outcome.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["head"] == "none"
+
+
+def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path):
+    """Steps that ruin the vectors leave the model as it was, and say so."""
+    model = recording(Pooler.AVG, normalize=True)
+    config = dataclasses.replace(settings, model=model, lr=0.5)
+    progress = SilentProgress()
+    record = train_run(config, tmp_path / "run", progress)
+    assert (record.best_step, record.best_score) == (0, record.start_score)
+    assert record.trained_score < record.start_score
+    (warning,) = [text for text in progress.warnings if "did not improve" in text]
+    assert f"{100 * record.start_score:.2f} before" in warning
+    assert f"{100 * record.trained_score:.2f} after" in warning
+    kept, before = (load_encoder(path, device="cpu") for path in (tmp_path / "run", model))
+    np.testing.assert_array_equal(kept.encode(SENTENCES), before.encode(SENTENCES))
+    assert "(step 0)" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_scores_are_counted_from_step_0():
+    position = Position()
+    assert position.note_score(0.5)
+    position.step = 1
+    assert not position.note_score(0.4)
+    position.step = 2
+    assert not position.note_score(0.45)
+    assert (position.start_score, position.trained_score, position.best_score) == (0.5, 0.45, 0.5)
+    assert (position.best_step, position.evaluations_without_gain) == (0, 2)
+    position.step = 3
+    assert position.note_score(0.6)
+    assert (position.best_step, position.trained_score, position.evaluations_without_gain) == (3, 0.6, 0)
+
+
+def test_no_model_is_praised_without_a_dev_score(invoke, settings, tmp_path):
+    run = tmp_path / "run"
+    command = ("train", "-m", settings.model, "--train-file", settings.train_file, "--max-steps", 1)
+    outcome = invoke(*command, "-o", run)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert f"wrote {run} (model: {run / 'model'})" in outcome.stderr
+    for text in (outcome.stdout, outcome.stderr, (run / "README.md").read_text()):
+        assert "best" not in text.replace(str(run), "")
+    outcome = invoke(*command, "-o", tmp_path / "scored", "--dev-file", settings.dev_file)
+    assert "best model" in outcome.stderr
+    assert "dev best" in outcome.stdout
+
+
+def test_a_triplet_counts_three_sentences(settings, tmp_path):
+    rows = [f"{SENTENCES[i]}\t{SENTENCES[i + 8]}\t{SENTENCES[i + 16]}" for i in range(8)]
+    (tmp_path / "sup.tsv").write_text("anchor\tpositive\thard_negative\n" + "\n".join(rows) + "\n")
+    for name, settings_ in {
+        "unsup": settings,
+        "sup": dataclasses.replace(
+            settings, objective=ObjectiveName.SIMCSE_SUP, train_file=str(tmp_path / "sup.tsv")
+        ),
+    }.items():
+        record = train_run(dataclasses.replace(settings_, dev_file=None), tmp_path / name, SilentProgress())
+        per_step = record.timings["sentences_per_second"] * record.timings["train_s"] / record.step
+        assert per_step == pytest.approx(24 if name == "sup" else 8)
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(0.01, "800"), (16.0, "0.5"), (240.0, "0.033"), (3.0, "2.7")])
+def test_the_rate_has_a_unit_and_is_never_0(seconds, rate):
+    shown = {}
+
+    class Task:
+        def update(self, **values):
+            shown.update(values)
+
+        def advance(self): ...
+
+    show_step(Task(), StepResult(1.0, {}, {}, 1.0, 1e-5, 8, 80, seconds), None, None)
+    assert shown["rate"] == f"{rate} sentences/s"
