@@ -179,8 +179,8 @@ def _restore_optimizer(
     """
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
-        _, index, name = key.split(".", 2)
-        restored.setdefault(int(index), {})[name] = value
+        _, number, name = key.split(".", 2)
+        restored.setdefault(int(number), {})[name] = value
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, values in restored.items():
         fits = index < len(parameters) and all(
