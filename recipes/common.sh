@@ -45,7 +45,9 @@ mkdir -p "$OUT"
 
 # train NAME OPTION...: one run (or one per seed) in $OUT/NAME; what is there already goes on, or is kept if complete
 train() {
-  simcse train --model "$MODEL" --dev-file "$DEV_FILE" "$SEED_OPTION" "$SEEDS" "${@:2}" -o "$OUT/$1" --resume
+  local resume=()
+  [ ! -d "$OUT/$1" ] || resume=(--resume)
+  simcse train --model "$MODEL" --dev-file "$DEV_FILE" "$SEED_OPTION" "$SEEDS" "${@:2}" -o "$OUT/$1" "${resume[@]}"
 }
 
 # sweep NAME PLAN OPTION...: the trials of a sweep in $OUT/NAME, kept and continued in the same way

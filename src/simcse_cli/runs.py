@@ -175,9 +175,12 @@ def step_of(state: Path) -> int:
     return int(state.name.removeprefix(STATE_PREFIX))
 
 
-def require_run(path: Path) -> None:
-    """Raise DataError unless a run was started in the folder, far enough to go on or to start over."""
-    if not (path / "config.yaml").is_file():
+def require_run(path: Path, *, may_start: bool) -> None:
+    """Raise DataError unless a run was started in the folder.
+
+    With ``may_start`` the folder is enough: a kill may have come before the settings were written.
+    """
+    if not (path / "config.yaml").is_file() and not (may_start and path.is_dir()):
         raise DataError(
             f"{path} holds no run to go on with" if path.is_dir() else f"{path} does not exist",
             hint="check the name after -o, or give the whole command without --resume to start a run there",

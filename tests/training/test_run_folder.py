@@ -113,14 +113,24 @@ def test_a_run_killed_before_its_first_record_starts_over(invoke, settings, tmp_
     assert read_run_record(run).status == "finished"
 
 
-def test_a_run_killed_before_its_settings_starts_by_the_same_command(invoke, settings, tmp_path):
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_a_run_killed_before_its_settings_starts_by_the_same_command(invoke, settings, tmp_path, resume):
     run = tmp_path / "run"
     run.mkdir()
     (run / ".lock").write_text('{"pid": 1}')
     (run / ".config.yaml.simcse-0123abcd.tmp").write_text("objective")
-    outcome = invoke(
-        "train", "-m", settings.model, "--train-file", settings.train_file, "--max-steps", 1, "-o", run
+    command = (
+        "train",
+        "-m",
+        settings.model,
+        "--train-file",
+        settings.train_file,
+        "--max-steps",
+        1,
+        "-o",
+        run,
     )
+    outcome = invoke(*command, *resume)
     assert outcome.exit_code == 0, outcome.stderr
     assert not list(run.glob(".*"))
 

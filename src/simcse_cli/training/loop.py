@@ -167,6 +167,7 @@ class Trainer:
             require_same_data(self.run_dir, self.digests)
             self.position = position
             self.session = earlier_session(self.run_dir)
+            position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
             self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
         is_new = position is None
         log = open_log(self.run_dir, self.record("running"), resumed=not is_new) if self.rank == 0 else None

@@ -43,10 +43,11 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """Cost of a run, over all calls that worked on it: when it started and the most memory it took."""
+    """Cost of a run, over all calls that worked on it: when it started, the most memory, and the seconds before."""
 
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
+    earlier_seconds: float = 0.0
     _last: float = field(default_factory=time.perf_counter)
 
     def note_memory(self, n_bytes: int) -> None:
@@ -63,7 +64,8 @@ def earlier_session(run_dir: Path) -> Session:
     if not (run_dir / "run.json").is_file():
         return Session()
     before = read_run_record(run_dir)
-    return Session(before.started or _now(), before.peak_memory_bytes or 0)
+    seconds = 3600 * (before.timings.get("hours") or 0.0)
+    return Session(before.started or _now(), before.peak_memory_bytes or 0, seconds)
 
 
 def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:

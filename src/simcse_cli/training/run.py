@@ -89,7 +89,7 @@ def train(
     if options.resume and not is_launched():
         if resumed is None:
             raise UsageError("name the run to go on with by -o", option="--resume")
-        require_run(resumed)
+        require_run(resumed, may_start="train_file" in flags or options.config is not None)
     config = resolve_settings(flags, options.config, resumed)
     run_dir = options.output or default_run_dir(config)
     if starts_processes and not options.dry_run:
