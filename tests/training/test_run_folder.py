@@ -54,7 +54,7 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_run(stopped):
         outcome = invoke(
-            "train", "-m", settings.model, "--train-file", settings.train_file, "-o", stopped, *flags
+            "train", "-m", settings.model, "--train-file", settings.train_file[0], "-o", stopped, *flags
         )
     assert outcome.exit_code == 1
     assert "is being written by process" in outcome.stderr
@@ -65,7 +65,7 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
 def test_the_lock_of_several_runs_covers_their_folder(invoke, settings, tmp_path):
     with lock_run(tmp_path / "runs"):
         outcome = invoke(
-            "train", "-m", settings.model, "--train-file", settings.train_file, "--seeds", "1,2",
+            "train", "-m", settings.model, "--train-file", settings.train_file[0], "--seeds", "1,2",
             "-o", tmp_path / "runs",
         )  # fmt: skip
     assert outcome.exit_code == 1
@@ -124,7 +124,7 @@ def test_a_run_killed_before_its_settings_starts_by_the_same_command(invoke, set
         "-m",
         settings.model,
         "--train-file",
-        settings.train_file,
+        settings.train_file[0],
         "--max-steps",
         1,
         "-o",

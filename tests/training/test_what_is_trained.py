@@ -98,7 +98,7 @@ def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
 
 def test_head_none_is_a_value_in_settings(invoke, settings, tmp_path):
     outcome = invoke(
-        "train", "-m", settings.model, "--train-file", settings.train_file, "--head", "none",
+        "train", "-m", settings.model, "--train-file", settings.train_file[0], "--head", "none",
         "--max-steps", 1, "-o", tmp_path / "run",
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.stderr
@@ -138,7 +138,7 @@ def test_scores_are_counted_from_step_0():
 
 def test_no_model_is_praised_without_a_dev_score(invoke, settings, tmp_path):
     run = tmp_path / "run"
-    command = ("train", "-m", settings.model, "--train-file", settings.train_file, "--max-steps", 1)
+    command = ("train", "-m", settings.model, "--train-file", settings.train_file[0], "--max-steps", 1)
     outcome = invoke(*command, "-o", run)
     assert outcome.exit_code == 0, outcome.stderr
     assert f"wrote {run} (model: {run / 'model'})" in outcome.stderr
