@@ -242,7 +242,7 @@ def test_file_that_appears_meanwhile_is_not_overwritten(tmp_path):
     assert target.read_text() == ""
 
 
-@pytest.mark.parametrize("check", [check_output, require_file])
+@pytest.mark.parametrize("check", [check_output, require_file, write_alone])
 def test_name_that_is_too_long_is_explained(tmp_path, check):
     with pytest.raises((OutputError, DataError), match=r"name"):
         check(tmp_path / ("ä" * 200))

@@ -64,6 +64,7 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
 
 
 def _make_folder_of(path: Path) -> None:
+    """Create the folder of an output; OutputError if it or the name of the output cannot be."""
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
         raise OutputError(
@@ -109,11 +110,10 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
     if str(target) == STDIO:
         yield
         return
-    is_folder = target.is_dir()
-    if not is_folder:
-        _make_folder_of(target)
-    path = target / ".lock" if is_folder else target.with_name(f".{target.name}.lock")
+    _make_folder_of(target)
     try:
+        is_folder = target.is_dir()
+        path = target / ".lock" if is_folder else target.with_name(f".{target.name}.lock")
         lock = _lock(path, target)
         try:
             if is_folder:

@@ -4,7 +4,6 @@ What it leaves then has the bytes of a run that nobody killed, and nothing else 
 the last byte, a command without ``--resume`` may also say that its output exists.
 """
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ class Job:
 
 
 def jobs(bench: Workbench) -> list[Job]:
-    text, table = bench.folder / "in.txt", bench.folder / "in.csv"
+    text, table = "in.txt", "in.csv"
     model = ("--model", bench.model, "--pooler", "avg")
     endings = ("npy", "npz", "safetensors", "parquet", "jsonl")
     index = ("--index", "v.idx")
@@ -70,11 +69,19 @@ def of_job(
 
 def reference(bench: Workbench, job: Job) -> tuple[dict[str, bytes], int]:
     """Return the files that a job leaves when nobody disturbs it, and how many file operations it takes."""
-    folder = bench.new_folder()
+    folder = place(bench)
     result = bench.run(*job.arguments, cwd=folder, at=At(0, folder, kill))
     if result.code or not result.operations:
         raise RuntimeError(f"{job.arguments}: {result.error}")
     return files(folder), result.operations
+
+
+def place(bench: Workbench) -> Path:
+    """Return a new working folder with the inputs of the jobs."""
+    folder = bench.new_folder()
+    for name in ("in.txt", "in.csv"):
+        (folder / name).write_bytes((bench.folder / name).read_bytes())
+    return folder
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -84,11 +91,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def killed(bench: Workbench, job: Job, number: int, expected: dict[str, bytes], *, force: bool) -> None:
-    folder = bench.new_folder()
+    folder = place(bench)
     words = job.arguments
     if force:
         words += ("--force",)
-        for name in expected:
+        for name in expected.keys() - {"in.txt", "in.csv"}:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"older")
     result = bench.run(*words, cwd=folder, at=At(number, folder, kill))
@@ -111,26 +118,3 @@ def compare(bench: Workbench, found: dict[str, bytes], expected: dict[str, bytes
     left = sorted(found.keys() - expected.keys())
     if left:
         bench.report("left files", ", ".join(left))
-
-
-def two_writers(bench: Workbench, job: Job, expected: dict[str, bytes], number: int) -> None:
-    """Start a job while another one of the same output waits in its ``number``-th operation."""
-    folder = bench.new_folder()
-    ready, go = bench.new_folder() / "ready", bench.new_folder() / "go"
-
-    def wait() -> None:
-        import time
-
-        os.close(os.open(ready, os.O_CREAT | os.O_WRONLY))
-        while not go.exists():
-            time.sleep(0.005)
-
-    first = bench.start(*job.arguments, "--force", cwd=folder, at=At(number, folder, wait))
-    while not ready.exists() and os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        pass
-    second = bench.run(*job.arguments, "--force", cwd=folder)
-    go.touch()
-    one = first.wait()
-    if 0 not in (one.code, second.code):
-        bench.report("wrong errors", f"both failed: {one.error}; {second.error}")
-    compare(bench, files(folder), expected)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -37,13 +38,21 @@ PARTS: dict[str, Cases] = {
 
 
 def soak(
-    bench: Workbench, *, parts: list[str], seed: int, seconds: float, show: Callable[[str], None]
+    bench: Workbench,
+    *,
+    parts: list[str],
+    seed: int,
+    seconds: float,
+    show: Callable[[str], object],
+    n_cases: int | None = None,
 ) -> None:
-    """Run cases of the parts in turn; each part draws from a generator of its own."""
+    """Run cases of the parts in turn, at most ``n_cases`` of each; each part draws from a generator of its own."""
     started = time.monotonic()
-    queues = {part: PARTS[part](bench, Random(f"{part} {seed}")) for part in parts}
-    while queues and time.monotonic() - started < seconds:
+    queues = {part: islice(PARTS[part](bench, Random(f"{part} {seed}")), n_cases) for part in parts}
+    while queues:
         for part in list(queues):
+            if time.monotonic() - started >= seconds:
+                return
             case = next(queues[part], None)
             if case is None:
                 del queues[part]
@@ -55,8 +64,6 @@ def soak(
             bench.end_case()
             for failure, message in bench.findings[before:]:
                 show(f"{part}: {name}: {failure}: {message}")
-            if time.monotonic() - started >= seconds:
-                break
 
 
 def main() -> int:

@@ -17,7 +17,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 FAILURES = (
@@ -53,7 +55,7 @@ _MAKING = {"open", "os.mkdir", *_PATCHED}
 class At:
     """Does something before the ``number``-th file operation (from 1) that changes something below ``folder``.
 
-    With ``lasting`` before every later one too that makes something, as a full disk does.
+    With ``lasting`` before each from then on that makes something, and before no other, as on a full disk.
     """
 
     number: int
@@ -106,7 +108,8 @@ class Running:
                 self._bench.report("hangs", f"{self._name} after {timeout:.0f} s")
                 break
             time.sleep(0.002)
-        texts = [(self._place / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr")]
+        files = [self._place / name for name in ("stdout", "stderr")]
+        texts = ["" if path.is_symlink() else path.read_bytes().decode(errors="replace") for path in files]
         count = self._place / "operations"
         result = Result(
             os.waitstatus_to_exitcode(status), *texts, int(count.read_text()) if count.exists() else None
@@ -125,10 +128,14 @@ class Workbench:
     n_cases: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        import simcse_cli.augment.augmentations
-        import simcse_cli.cli
-        import simcse_cli.evaluation.suites
-        import simcse_cli.training.run  # noqa: F401 - forks find it imported
+        from simcse_cli.cli import COMMANDS, build
+
+        build(COMMANDS)
+        for package in ("augment", "encoding", "evaluation", "prepare", "training"):
+            folder = Path(str(import_module(f"simcse_cli.{package}").__file__)).parent
+            for path in sorted(folder.glob("[!_]*.py")):  # forks find them imported
+                with suppress(ImportError):  # an optional extra
+                    import_module(f"simcse_cli.{package}.{path.stem}")
         from simcse_cli.encoding.stream import encode_stream
 
         encode_stream.__kwdefaults__["window"] = 8  # a small file has several
@@ -174,10 +181,13 @@ class Workbench:
         env: Mapping[str, str] | None = None,
         at: At | None = None,
         max_file_bytes: int | None = None,
+        stdout: Path | str | None = "",
         timeout: float = TIMEOUT_S,
     ) -> Result:
         """Run ``simcse ARGUMENTS`` to its end; report tracebacks, hangs and executions."""
-        running = self.start(*arguments, cwd=cwd, stdin=stdin, env=env, at=at, max_file_bytes=max_file_bytes)
+        running = self.start(
+            *arguments, cwd=cwd, stdin=stdin, env=env, at=at, max_file_bytes=max_file_bytes, stdout=stdout
+        )
         return running.wait(timeout)
 
     def start(
@@ -188,8 +198,9 @@ class Workbench:
         env: Mapping[str, str] | None = None,
         at: At | None = None,
         max_file_bytes: int | None = None,
+        stdout: Path | str | None = "",
     ) -> Running:
-        """Start ``simcse ARGUMENTS``; ``stdin`` None is a closed one."""
+        """Start ``simcse ARGUMENTS``; ``stdin`` or ``stdout`` None is a closed one, ``stdout`` may be a device."""
         words = [os.fspath(each) if isinstance(each, Path) else str(each) for each in arguments]
         place = self.folder / "streams" / str(self.n_runs)
         place.mkdir(parents=True)
@@ -205,7 +216,9 @@ class Workbench:
             _count_operations(at or At(0, cwd, lambda: None), place / "operations")
             run_command(words)
 
-        return self._fork(main, place, " ".join(words), stdin)
+        if stdout:
+            (place / "stdout").symlink_to(stdout)
+        return self._fork(main, place, " ".join(words), stdin, is_open=stdout is not None)
 
     def call(self, function: Action) -> None:
         """Call a function in a fork, so that this process starts no threads."""
@@ -215,15 +228,16 @@ class Workbench:
         if result.code:
             raise RuntimeError(result.stderr)
 
-    def _fork(self, main: Action, place: Path, name: str, stdin: bytes | None) -> Running:
+    def _fork(
+        self, main: Action, place: Path, name: str, stdin: bytes | None, *, is_open: bool = True
+    ) -> Running:
         self.n_runs += 1
-        if stdin is not None:
-            (place / "stdin").write_bytes(stdin)
+        (place / "stdin").write_bytes(stdin or b"")
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _be_a_command(main, place, is_open=stdin is not None)
+            _be_a_command(main, place, closed=({0} if stdin is None else set()) | (set() if is_open else {1}))
         return Running(self, pid, place, name)
 
     def check(self, name: str, result: Result) -> None:
@@ -240,7 +254,7 @@ class Workbench:
             self.report("executions", name)
 
 
-def _be_a_command(main: Action, place: Path, *, is_open: bool) -> None:
+def _be_a_command(main: Action, place: Path, *, closed: set[int]) -> None:
     """Turn this fork into a process as a shell starts it, and never return."""
     code: object = 70
     try:
@@ -251,15 +265,17 @@ def _be_a_command(main: Action, place: Path, *, is_open: bool) -> None:
             (1, "stdout", os.O_WRONLY | os.O_CREAT),
             (2, "stderr", os.O_WRONLY | os.O_CREAT),
         ):
-            if number or is_open:
-                opened = os.open(place / stream, flags, 0o666)
-                os.dup2(opened, number)
-                os.close(opened)
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0))) if is_open else None  # type: ignore[assignment]
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), encoding="utf-8")
-        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), "utf-8", "backslashreplace", write_through=True)  # type: ignore[arg-type]
-        if not is_open:
-            os.close(0)
+            opened = os.open(place / stream, flags, 0o666)
+            os.dup2(opened, number)
+            os.close(opened)
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8")
+        sys.stderr = io.TextIOWrapper(
+            io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+        )  # type: ignore[arg-type]
+        for number in closed:
+            setattr(sys, ("stdin", "stdout")[number], None)
+            os.close(number)
         try:
             main()
             code = 0
@@ -270,7 +286,8 @@ def _be_a_command(main: Action, place: Path, *, is_open: bool) -> None:
             code = 1
         atexit._run_exitfuncs()
         try:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except OSError:
             code = 120
     finally:
@@ -288,8 +305,8 @@ def _count_operations(at: At, counted: Path) -> None:
         if not os.path.abspath(os.fsdecode(path)).startswith(inside):  # noqa: PTH100 - links are not followed
             return
         count += 1
-        lasts = at.lasting and count > at.number > 0 and event in _MAKING
-        if count == at.number or lasts:
+        is_due = 0 < at.number <= count and event in _MAKING if at.lasting else count == at.number
+        if is_due:
             is_acting = True
             try:
                 at.act()
