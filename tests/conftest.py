@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from helpers import SENTENCES, build_tiny_model, write_sts_folder
+
+# The same examples in every run, on machines of any speed, and nothing kept between runs.
+settings.register_profile("simcse", deadline=None, derandomize=True, database=None)
+settings.load_profile("simcse")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -1,12 +1,15 @@
 """Every shipped recipe and sweep parses, agrees with its objective, and builds it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simcse_cli.choices import HeadUse, Pooler
+from simcse_cli.errors import ConfigError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import ALIASES
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
-from simcse_cli.recipes import read_recipe, resolve_config, shipped_recipes
+from simcse_cli.recipes import parse_yaml, read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
@@ -107,3 +110,11 @@ def test_sweep_gives_valid_settings(name, tiny_model_dir):
     build_objective(
         config.objective, encoder, {}, small({"projector_dim": 16} | config.options) if config.options else {}
     )
+
+
+@given(st.text(max_size=80) | st.text("{}[]&*:,-!?|>'\"%@` \n\tab019.~", max_size=60))
+def test_any_text_is_a_yaml_value_or_an_error_that_names_the_file(text):
+    try:
+        parse_yaml(text, "r.yaml")
+    except ConfigError as error:
+        assert error.message.startswith("r.yaml")  # noqa: PT017 - both ends are fine

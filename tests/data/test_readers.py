@@ -2,9 +2,12 @@ import gzip
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simcse_cli.data.readers import (
     FileFormat,
@@ -14,6 +17,8 @@ from simcse_cli.data.readers import (
     parse_hub_source,
     read_rows,
 )
+from simcse_cli.data.text import clean_text
+from simcse_cli.data.writers import open_rows
 from simcse_cli.errors import DataError
 
 TWO = ["A dog runs, fast.", 'He said "no".']
@@ -191,3 +196,35 @@ def test_iter_records_reads_a_saved_dataset(tmp_path):
 def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded():
     with pytest.raises(DataError, match="hf://nobody/nothing cannot be read"):
         list(iter_records("hf://nobody/nothing"))
+
+
+@settings(max_examples=60)
+@given(
+    data=st.binary(max_size=120) | st.text(max_size=60).map(str.encode),
+    name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.csv.gz", "a.parquet"]),
+)
+def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(data)
+        try:
+            rows = list(iter_records(path))
+        except DataError as error:
+            rows = []
+            assert str(path) in error.message  # noqa: PT017 - both ends are fine
+        for _, record in rows:
+            assert all(isinstance(cell, str) for pair in record.items() for cell in pair)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=2, max_size=2), min_size=1)
+)
+def test_rows_that_are_written_come_back(rows):
+    for name in ("a.csv", "a.jsonl"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            with open_rows(path, ("anchor", "positive")) as append:
+                for row in rows:
+                    append(tuple(row))
+            assert [list(record.values()) for _, record in iter_records(path)] == rows
