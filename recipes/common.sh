@@ -62,6 +62,19 @@ triplets() {
   [ -s "$file" ] || simcse prepare nli "${NLI[@]}" -o "$file" "$@"
 }
 
+# has_wordnet: whether synonyms can be looked up (SIMCSE_WORDNET, or where WordNet usually is); says so if not
+has_wordnet() {
+  simcse augment - --method synonym --preview 1 <<< "A good dog." > /dev/null 2>&1 || {
+    echo "no WordNet database (SIMCSE_WORDNET): the rows with synonyms or EDA are left out" >&2
+    return 1
+  }
+}
+
+# sts NAME MODEL OPTION...: STS result in $OUT/NAME.json, unless it is there
+sts() {
+  [ -s "$OUT/$1.json" ] || simcse eval sts --model "$2" --data-dir "$SIMCSE_DATA" -o "$OUT/$1.json" "${@:3}"
+}
+
 # beside TABLE RUN ROW [OPTION...]: a run next to its published row
 beside() {
   simcse compare "$2=$OUT/$2" --against "$1" --row "$3" "${@:4}"

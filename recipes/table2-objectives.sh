@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SimCSE Table 2: what the positive is, with one encoder or two. The neighbour rows need text in document
+# SimCSE Table 2: what the positive is, with one encoder or two; with the supervised rows of the text (two encoders, and
+# the unsupervised loss added, weight UNSUP_WEIGHT: the paper tried it and gives no number). The neighbour rows need text in document
 # order: the Brown corpus (SIMCSE_DATA/brown/brown.txt) or DOCUMENTS; what the paper used is not known.
 source "$(dirname "$0")/common.sh"
 DOCUMENTS=${DOCUMENTS:-$SIMCSE_DATA/brown/brown.txt}
@@ -16,6 +17,11 @@ for encoders in one two; do
   train "unsup-$encoders" "${UNSUP[@]}" --train-file "$WIKI" "${dual[@]}"
 done
 
+triplets nli.csv
+train sup-one "${SUP[@]}" --train-file "$OUT/nli.csv"
+train sup-two "${SUP[@]}" --train-file "$OUT/nli.csv" --dual-encoder
+train sup-unsup "${SUP[@]}" --train-file "$OUT/nli.csv" --set "unsup_weight=${UNSUP_WEIGHT:-1}"
+
 for encoders in one two; do
   column="one encoder"
   [ "$encoders" = one ] || column="two encoders"
@@ -24,4 +30,7 @@ for encoders in one two; do
   beside simcse.2 "delete-one-$encoders" "Delete one word, $column"
   beside simcse.2 "unsup-$encoders" "Unsupervised SimCSE, $column"
 done
+beside simcse.inline sup-one "supervised SimCSE, one encoder, STS-B dev"
+beside simcse.inline sup-two "supervised SimCSE, dual encoder, STS-B dev"
+beside simcse.inline sup-unsup "supervised SimCSE, one encoder, STS-B dev"
 simcse compare "$OUT" --against simcse.2 -o "$OUT/comparison.json" --force

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# SimCSE Table A.1: the search over batch size and learning rate (sweep simcse-grid), best by dev score.
+# SimCSE Table A.1: the search over batch size and learning rate (sweeps simcse-grid and simcse-grid-sup), best by dev
+# score, for each of ENCODERS (full: the four of the paper).
 source "$(dirname "$0")/common.sh"
-
-if [ "$SCALE" = full ]; then
-  sweep unsup simcse-grid --train-file "$WIKI"
-else
-  cat > "$OUT/grid.yaml" <<'YAML'
-settings: {objective: simcse-unsup, pooler: cls}
-grid: {batch_size: [32, 64], lr: [1.0e-5, 5.0e-5]}
-YAML
-  sweep unsup "$OUT/grid.yaml" --train-file "$WIKI" "${LENGTH[@]}"
+UNSUP_GRID=simcse-grid SUP_GRID=simcse-grid-sup
+ENCODERS=${ENCODERS:-bert-base bert-large roberta-base roberta-large}
+if [ "$SCALE" = small ]; then
+  ENCODERS=$MODEL UNSUP_GRID=$OUT/grid.yaml SUP_GRID=$OUT/grid-sup.yaml
+  echo 'settings: {objective: simcse-unsup, pooler: cls}
+grid: {batch_size: [32, 64], lr: [1.0e-5, 5.0e-5]}' > "$UNSUP_GRID"
+  echo 'settings: {objective: simcse-sup, pooler: cls}
+grid: {batch_size: [32, 64], lr: [1.0e-5, 5.0e-5]}' > "$SUP_GRID"
 fi
+
+triplets nli.csv
+for MODEL in $ENCODERS; do
+  sweep "unsup-$MODEL" "$UNSUP_GRID" --train-file "$WIKI" "${LENGTH[@]}"
+  sweep "sup-$MODEL" "$SUP_GRID" --train-file "$OUT/nli.csv" "${LENGTH[@]}"
+  simcse compare "unsup=$OUT/unsup-$MODEL/sweep.json" --against simcse.3 --row "p=0.1"
+  simcse compare "sup=$OUT/sup-$MODEL/sweep.json" --against simcse.7 --row "contradiction, alpha=1.0"
+done
 simcse compare --show simcse.A.1
-simcse compare "$OUT/unsup" --against simcse.3 --row "p=0.1"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SimCSE Tables B.2, B.3 and C.1: flow and whitening, fitted on NLI or on the test sentences, under two
+# SimCSE Tables B.1 (settings), B.2, B.3 and C.1: flow and whitening, fitted on NLI or on the test sentences, under two
 # aggregations. full scores BERT-base and the SBERT checkpoint trained on NLI; small the packaged encoder alone.
 source "$(dirname "$0")/common.sh"
 SBERT=sentence-transformers/bert-base-nli-mean-tokens
@@ -32,3 +32,4 @@ if [ "$SCALE" = full ]; then
   simcse compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
 fi
 simcse compare "$OUT"/*.json --against simcse.C.1
+simcse compare --show simcse.B.1

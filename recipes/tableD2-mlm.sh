@@ -13,7 +13,9 @@ for weight in 0 0.01 0.1 1; do
 done
 
 beside simcse.D.2 mlm-0 "w/o MLM"
+beside v1.9 mlm-0 "w/o MLM"
 for weight in 0.01 0.1 1; do
   beside simcse.D.2 "mlm-$weight" "lambda=$weight"
+  beside v1.9 "mlm-$weight" "lambda=$weight"
 done
 simcse compare "$OUT" --against simcse.D.2 -o "$OUT/comparison.json" --force

@@ -5,6 +5,7 @@ from simcse_cli.analysis.spectrum import (
     describe_spectrum,
     effective_rank,
     isotropy,
+    negatives_bound,
     prepare_rows,
     singular_values,
     spectrum_figure,
@@ -71,6 +72,40 @@ def test_describe_spectrum_of_raw_rows_keeps_their_scale(vectors):
     np.testing.assert_allclose(raw.singular_values, singular_values(vectors))
     assert raw.relative[0] == 1
     assert (np.diff(raw.relative) <= 0).all()
+
+
+def test_negatives_bound_of_equal_rows_is_tight():
+    found = negatives_bound(np.tile([0.6, 0.8], (50, 1)), temperature=0.05, block_rows=7)
+    assert vars(found) == pytest.approx(
+        {
+            "gram_sum": 2500,
+            "largest_eigenvalue": 50,
+            "smallest_element": 1,
+            "negatives_term": 20,
+            "bound": 20,
+        },
+        rel=1e-6,
+    )
+
+
+def test_negatives_bound_of_orthogonal_rows():
+    found = negatives_bound(np.eye(8), temperature=0.5, block_rows=3)
+    assert (found.gram_sum, found.largest_eigenvalue) == pytest.approx((8, 1))
+    assert found.negatives_term == pytest.approx(np.log((np.exp(2) + 7) / 8))
+    assert found.bound == pytest.approx(8 / (0.5 * 64))
+
+
+def test_negatives_bound_of_any_rows_agrees_with_a_double_loop_and_with_merikoski(vectors):
+    rows = prepare_rows(np.abs(vectors))
+    found = negatives_bound(rows, temperature=0.2, block_rows=16)
+    gram = np.array([[float(left @ right) for right in rows] for left in rows])
+    assert found.gram_sum == pytest.approx(gram.sum())
+    assert found.largest_eigenvalue == pytest.approx(np.linalg.eigvalsh(gram).max())
+    assert found.smallest_element == pytest.approx(gram.min(), rel=1e-5)
+    oracle = np.mean([np.log(np.mean(np.exp(row / 0.2))) for row in gram])
+    assert found.negatives_term == pytest.approx(oracle, rel=1e-5)
+    assert found.negatives_term >= found.bound == pytest.approx(gram.mean() / 0.2)
+    assert found.gram_sum >= found.largest_eigenvalue
 
 
 def test_spectrum_figure_draws_every_relative_value():

@@ -290,3 +290,81 @@ def test_minilm_geometry_of_real_pairs_equals_the_direct_formula(invoke, shared_
     terms = [np.exp(-2 * ((both[i] - both[j]) ** 2).sum()) for i in range(len(both)) for j in range(i)]
     assert found["alignment"] == pytest.approx(((left - right) ** 2).sum(axis=1)[positive].mean(), abs=1e-6)
     assert found["uniformity"] == pytest.approx(np.log(np.mean(terms)), abs=1e-6)
+
+
+def test_whitened_space_has_equal_singular_values(invoke, tiny_model_dir, sts_folder, tmp_path):
+    plot = tmp_path / "spectrum.png"
+    result = invoke(
+        *(
+            "analyze",
+            "spectrum",
+            "--data-dir",
+            sts_folder,
+            "--pooler",
+            "avg",
+            "--raw",
+            "--center",
+            "--plot",
+            plot,
+        ),
+        *("--model", tiny_model_dir, "--postprocess", "none"),
+        *("--model", tiny_model_dir, "--postprocess", "whitening:8", "--fit", "target", "-f", "json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    plain, whitened = json.loads(result.stdout)["models"]
+    assert (plain["label"], whitened["label"]) == ("tiny-bert", "tiny-bert + whitening:8 (target)")
+    assert len(plain["singular_values"]) == 32
+    np.testing.assert_allclose(
+        whitened["singular_values"], whitened["singular_values"][0] * np.ones(8), rtol=1e-4
+    )
+    assert whitened["effective_rank"] == pytest.approx(8)
+    assert plot.stat().st_size > 5000
+
+
+def test_geometry_takes_post_processors_as_eval_does_and_colours_by_average_scores(
+    invoke, tiny_model_dir, sts_folder, tmp_path
+):
+    fit, split = tmp_path / "fit.txt", ("--data-dir", sts_folder, "--pooler", "avg", "--device", "cpu")
+    fit.write_text("\n".join(SENTENCES))
+    maps = ("--postprocess", "all-but-the-top:2", "--fit", fit)
+    results = [tmp_path / "plain.json", tmp_path / "mapped.json"]
+    for path, own in zip(results, ((), maps), strict=True):
+        outcome = invoke("eval", "sts", "--model", tiny_model_dir, *split, *own, "-o", path, "-f", "json")
+        assert outcome.exit_code == 0, outcome.stderr
+    plain, mapped = (json.loads(path.read_text()) for path in results)
+    arguments = ("analyze", "geometry", *split, "--split", "test", "-f", "json")
+    twice = ("--model", tiny_model_dir, "--model", tiny_model_dir, "--postprocess", "none", *maps)
+    scores = ("--scores", results[0], "--scores", results[1])
+    found = json.loads(invoke(*arguments, *twice, *scores).stdout)
+    assert found["data"] == "STS-B test"
+    for row, result in zip(found["models"], (plain, mapped), strict=True):
+        assert row["model_digest"] == result["model_digest"]
+        assert row["score"] == pytest.approx(result["tasks"]["STSBenchmark"]["score"])
+        assert row["sts_average"] == pytest.approx(result["average"])
+    assert found["models"][1]["model"] == mapped["model"]
+    assert found["models"][0]["uniformity"] != pytest.approx(found["models"][1]["uniformity"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--fit", "nli"), "needs --postprocess"),
+        (("--postprocess", "whitening"), "whitening needs --fit"),
+        (("--postprocess", "none", "--postprocess", "none"), "2 for 1 models"),
+        (("--split", "half"), "need one of train, dev, test, all"),
+    ],
+)
+def test_wrong_post_processing_of_spaces_is_refused(invoke, tiny_model_dir, sts_folder, arguments, message):
+    result = invoke(
+        "analyze",
+        "density",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+        *arguments,
+    )
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())

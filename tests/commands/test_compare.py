@@ -34,7 +34,7 @@ def entries(outcome) -> dict:
 
 def test_list_names_every_table(invoke) -> None:
     tables = payload(invoke("compare", "--list", "--format", "json"))["tables"]
-    assert len(tables) == 34
+    assert len(tables) == 35
     assert tables[0]["table"] == "simcse.1"
 
 
@@ -292,3 +292,27 @@ def test_output_file_is_not_overwritten_unasked(invoke, result: Path, tmp_path: 
     outcome = invoke("compare", result, "-o", target)
     assert outcome.exit_code == 1
     assert "--force" in outcome.stderr
+
+
+def test_show_displays_settings_and_queries_where_a_table_has_no_figures(invoke):
+    protocols = invoke("compare", "--show", "simcse.B.1", "--format", "csv").stdout.splitlines()
+    assert protocols[0] == "row,regressor,metric,aggregation,protocol"
+    assert "Giorgi et al. 2021,no,Spearman,mean,declutr" in protocols
+    retrieval = invoke("compare", "--show", "simcse.8").stdout
+    assert "A dog runs on the green grass near a wooden fence." in " ".join(retrieval.split())
+
+
+def test_sweep_stands_beside_the_rows_of_the_scan(invoke, tmp_path):
+    path = tmp_path / "sweep.json"
+    quantiles = {"max": 0.8, "q75": 0.78, "q50": 0.75}
+    path.write_text(json.dumps({"suite": "sweep", "dev_suite": "file", "quantiles": quantiles, "trials": []}))
+    rows = [f"VICReg, BERT-base, {name}, shuffle 0.3" for name in quantiles]
+    chosen = [part for row in rows for part in ("--row", row)]
+    result = invoke("compare", f"cell={path}", "--against", "nc.1", *chosen, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    own = [entry for entry in json.loads(result.stdout)["entries"] if entry["kind"] == "result"]
+    assert [(entry["label"], entry["scores"]["STSBenchmark-dev"]) for entry in own] == [
+        ("cell, max", 0.8),
+        ("cell, q75", 0.78),
+        ("cell, q50", 0.75),
+    ]

@@ -5,9 +5,10 @@ from statistics import fmean
 import pytest
 import yaml
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, StsProtocol
 from simcse_cli.comparison.published import PublishedTable, TableRow, load_table, origins, sources, table_ids
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.evaluation.sts import STS_SETTINGS
 from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE
 
 TABLES = {name: load_table(name) for name in table_ids()}
@@ -28,7 +29,7 @@ def near(stated: float, exact: float, *, decimals: int) -> bool:
 
 
 def test_tables_cover_the_four_documents_and_the_repository() -> None:
-    assert len(TABLES) == 34
+    assert len(TABLES) == 35
     assert {name.split(".")[0] for name in TABLES} == {"simcse", "v1", "repro", "nc", "repo"}
     assert {table.source.short for table in TABLES.values()} == {
         source.short for source in sources().values()
@@ -212,3 +213,12 @@ def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], messa
     path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
     with pytest.raises(DataError, match=message):
         load_table(str(path))
+
+
+def test_table_of_protocols_is_what_eval_does() -> None:
+    for row in TABLES["simcse.B.1"].rows:
+        ours = STS_SETTINGS[StsProtocol(row.settings["protocol"])]
+        metrics = " and ".join(metric.value.capitalize() for metric in ours.metrics)
+        stated = (ours.paper, "yes" if ours.regressor else "no", metrics, ours.aggregation.value)
+        assert stated == (row.name, *(row.settings[key] for key in ("regressor", "metric", "aggregation")))
+    assert len(TABLES["simcse.B.1"].rows) == len(StsProtocol)

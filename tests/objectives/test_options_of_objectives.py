@@ -16,6 +16,7 @@ from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
@@ -57,6 +58,7 @@ def test_coerce_option_accepts_spellings_of_yaml(kind, given, expected):
         (Name.DECLUTR, {"n_positives": 0}, "at least one anchor"),
         (Name.DECLUTR, {"min_span": 0}, "at least one anchor"),
         (Name.DECLUTR, {"min_span": 512}, "min_span below max_span"),
+        (Name.SIMCSE_SUP, {"unsup_weight": -1}, "need 0 or more"),
         (Name.NEXT_SENTENCE, {"window": 0}, "at least 1"),
         (Name.CT, {"n_negatives": 0}, "at least 1"),
         (Name.DECLUTR, {"min_span": 40, "max_span": 30}, "min_span below max_span"),
@@ -389,3 +391,29 @@ def test_flag_beats_environment_beats_recipe_beats_the_default_of_the_objective(
     monkeypatch.setenv("SIMCSE_LR", "0.25")
     assert resolved() == ("rmsprop", 3, 0.25, "constant")
     assert resolved(lr=0.125, schedule="tension", optimizer="adam") == ("adam", 3, 0.125, "tension")
+
+
+@pytest.mark.parametrize("options", [{}, {"mlm_weight": 0.1}])
+def test_unsupervised_term_is_the_loss_of_the_anchors_against_themselves(options, tiny_encoder):
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {"unsup_weight": 0.5, **options})
+    batch = batch_of(objective, TRIPLETS)
+    plain = batch_of(build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {}), TRIPLETS)
+    n = batch.n_examples
+    assert batch.rows[: 4 * n] == plain.rows + plain.rows[:n]
+    assert len(batch.rows) == (7 * n if options else 4 * n)  # the term's copies are not masked
+    objective.train()
+    torch.manual_seed(0)
+    representations = objective.encode(batch)
+    anchors, positives, negatives, again = representations[0].view(4, n, -1)
+    assert not torch.allclose(anchors, again)  # another dropout mask
+    expected = info_nce(anchors, positives, temperature=0.05, hard_negatives=negatives)
+    expected = expected + 0.5 * info_nce(anchors, again, temperature=0.05)
+    found = objective.losses(representations, batch)[0]["contrastive"]
+    assert found.detach() == pytest.approx(expected.detach())
+
+
+def test_unsupervised_term_of_orthogonal_anchors_without_dropout_has_a_closed_form(tiny_encoder):
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {"temperature": 0.5}, {"unsup_weight": 2.0})
+    eye = torch.eye(6)
+    n_classes = np.log(1 + 5 * np.exp(-2))
+    assert float(objective.contrast([eye, eye, eye])) == pytest.approx(3 * n_classes)

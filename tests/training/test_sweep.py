@@ -1,6 +1,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simcse_cli.config import TrainConfig
@@ -17,6 +18,7 @@ from simcse_cli.training.sweep import (
     nest_options,
     read_plan,
     run_sweep,
+    score_quantiles,
     search_trials,
 )
 
@@ -147,3 +149,13 @@ def test_read_plan_names_what_is_wrong(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_plan(str(path))
+
+
+def test_score_quantiles_are_those_of_numpy():
+    scores = [0.7, 0.81, 0.75, 0.6, 0.79]
+    trials = [Trial(str(score), {}, [score]) for score in scores] + [Trial("failed", {}, [None])]
+    assert score_quantiles(trials) == pytest.approx(
+        {"max": 0.81, "q75": np.quantile(scores, 0.75), "q50": np.median(scores)}
+    )
+    assert score_quantiles(trials[:1]) == {"max": 0.7, "q75": 0.7, "q50": 0.7}
+    assert score_quantiles(trials[5:]) == {}

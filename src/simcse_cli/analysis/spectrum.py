@@ -15,6 +15,10 @@ from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
+BOUND_NOTE = (
+    "Negatives' term: mean over sentences of ln mean exp(cosine / 0.05), at least its bound, sum / (0.05 m^2). Without "
+    "negative elements the sum is at least the largest eigenvalue."
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,46 @@ def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool 
     return Spectrum(effective_rank(values), isotropy(prepared), values)
 
 
+@dataclass(frozen=True)
+class NegativesBound:
+    """What the negatives of the contrastive loss push apart, and the sum of cosines that bounds it from below.
+
+    Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second term of the loss is
+    ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``, at least ``bound = gram_sum /
+    (temperature m^2)``. Where no element of W W^T is negative, ``gram_sum`` is also at least its ``largest_eigenvalue``
+    (Merikoski 1984), so that lowering the loss flattens the spectrum. m equal unit rows have ``gram_sum`` m^2,
+    ``largest_eigenvalue`` m and both sides at 1 / temperature.
+    """
+
+    gram_sum: float
+    largest_eigenvalue: float
+    smallest_element: float
+    negatives_term: float
+    bound: float
+
+
+def negatives_bound(rows: Vectors, *, temperature: float = 0.05, block_rows: int = 1024) -> NegativesBound:
+    """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
+    total = rows.sum(axis=0, dtype=np.float64)
+    gram_sum, n_rows = float(total @ total), len(rows)
+    narrow = rows.astype(np.float32)
+    smallest, logs = np.inf, 0.0
+    for top in range(0, n_rows, block_rows):
+        products = narrow[top : top + block_rows] @ narrow.T
+        smallest = min(smallest, float(products.min()))
+        products /= temperature
+        peaks = products.max(axis=1, keepdims=True)
+        sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
+        logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
+    return NegativesBound(
+        gram_sum,
+        float(singular_values(rows)[0] ** 2),
+        smallest,
+        logs / n_rows,
+        gram_sum / (temperature * n_rows**2),
+    )
+
+
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
 def spectrum_of(space: Space) -> Spectrum:
     """Return the spectrum of all sentences of a space, prepared as its settings say."""
@@ -56,6 +100,12 @@ def spectrum_of(space: Space) -> Spectrum:
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
+
+
+def prepared_rows(space: Space) -> NDArray[np.float64]:
+    """Return all sentences of a space, prepared as its settings say."""
+    vectors = np.concatenate([space.left, space.right])
+    return prepare_rows(vectors, normalize=not space.raw, center=space.center)
 
 
 def prepare_rows(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> NDArray[np.float64]:
@@ -152,13 +202,25 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
         Column("isotropy", kind="number"),
         *(Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN),
     ]
-    numbers = [vars(each) | {"singular_values": each.singular_values.tolist()} for each in spectra]
+    bounds = [vars(negatives_bound(prepared_rows(space))) for space in spaces]
+    numbers = [
+        vars(each) | {"singular_values": each.singular_values.tolist()} | bound
+        for each, bound in zip(spectra, bounds, strict=True)
+    ]
     payload = spaces_payload("spectrum", spaces, numbers)
     summaries = [
         row
         | {"dim": space.left.shape[1]}
         | {f"s{rank}": value for rank, value in enumerate(spectrum.relative.tolist(), 1)}
         for space, row, spectrum in zip(spaces, payload["models"], spectra, strict=True)
+    ]
+    bound_columns = [
+        Column("label", "model"),
+        Column("gram_sum", "sum of W W^T", "number"),
+        Column("largest_eigenvalue", "largest eigenvalue", "number"),
+        Column("smallest_element", "smallest element", "number"),
+        Column("negatives_term", "negatives' term", "number"),
+        Column("bound", "its bound", "number"),
     ]
     value_columns = [Column("model"), Column("rank", kind="count")]
     value_columns += [Column(key, kind="number") for key in ("singular_value", "relative")]
@@ -178,7 +240,13 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
             with_seed_means(
                 Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries),
                 seed_groups(spaces),
-            )
+            ),
+            with_seed_means(
+                Report(
+                    "Negatives of the loss (Eqs. 6 and 7)", bound_columns, payload["models"], [BOUND_NOTE]
+                ),
+                seed_groups(spaces),
+            ),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, Metric
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 from simcse_cli.comparison.entries import Entry, EntryKind
 from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.errors import DataError
-from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, TIMES, TRANSFER_AVERAGE
+from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, STSB_DEV, TIMES, TRANSFER_AVERAGE
 from simcse_cli.schema import checked
 
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
@@ -35,12 +35,18 @@ def is_result(content: Any) -> bool:
 
 
 def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
-    """Return the content of a result file as entries: one, one a seed, or one a model for a geometry of several."""
+    """Return the content of a result file as entries: one, or one a seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=_WRITE_ONE)
     if "suite" in content and "runs" in content:
+        runs = checked(content["runs"], list[dict[str, Any]], f"{source}: runs", hint=_WRITE_ONE)
+        return [replace(_read_suite(run, label, source, view), seed=run.get("seed")) for run in runs]
+    if content.get("suite") == "sweep":
+        found = checked(content.get("quantiles"), dict[str, float], f"{source}: quantiles", hint=_WRITE_ONE)
+        measure = STSB_DEV if content.get("dev_suite") == DevSuite.FILE else AVERAGE + DEV_SUFFIX
         return [
-            replace(_read_suite(run, label, source, view), seed=run.get("seed")) for run in content["runs"]
+            Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score})
+            for name, score in found.items()
         ]
     if content.get("analysis") != "geometry":
         return [_read_suite(content, label, source, view)]

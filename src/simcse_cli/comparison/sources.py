@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.choices import Aggregation, DevSuite
-from simcse_cli.comparison.entries import Entry, EntryKind, add_missing, merge_parts
+from simcse_cli.comparison.entries import Entry, EntryKind, add_missing
 from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines, read_json
@@ -94,18 +94,19 @@ def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Pat
 
 def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
-    parts = [run]
+    joined: Entry | None = run
     for path in sorted(folder.glob("*.json")):
-        if path.name != RUN_FILE and is_result(content := read_json(path)):
-            found = read_results(content, label=run.label, source=str(path), view=view)
-            parts += [entry for entry in found if entry.seed in (None, run.seed)]
-    joined, *others = merge_parts(parts)
-    if others:
-        raise DataError(
-            f"{others[0].source} and another result in {folder} hold the same scores",
-            hint="keep one of them in the run folder, and name the other as an argument of its own",
-        )
-    return replace(joined, source=run.source)
+        if path.name == RUN_FILE or not is_result(content := read_json(path)):
+            continue
+        for found in read_results(content, label=run.label, source=str(path), view=view):
+            if joined is not None and found.seed in (None, run.seed):
+                joined = add_missing(joined, found)
+        if joined is None:
+            raise DataError(
+                f"{path} and another result in {folder} hold the same scores",
+                hint="keep one of them in the run folder, and name the other as an argument of its own",
+            )
+    return replace(joined or run, source=run.source)
 
 
 def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:

@@ -259,10 +259,13 @@ def _show_table(table: PublishedTable) -> tuple[Report, dict[str, Any]]:
     columns = [Column("row")]
     columns += [Column("group")] if any(row.group for row in table.rows) else []
     columns += [Column(f"={name}", name, _cell_kind(table, i)) for i, name in enumerate(table.columns)]
+    settings = dict.fromkeys(key for row in table.rows for key in row.settings)
+    columns += [Column(f":{key}", key) for key in settings]
     columns += [Column("origin")] if any(row.origin for row in table.rows) else []
     rows: list[dict[str, Any]] = [
         {"row": row.name, "group": row.group, "origin": row.origin}
         | {f"={column}": value for column, value in table.stored(row).items()}
+        | {f":{key}": value for key, value in row.settings.items()}
         for row in table.rows
     ]
     title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"

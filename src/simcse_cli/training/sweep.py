@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -192,9 +193,22 @@ def run_sweep(
         trials.append(trial)
         if None not in records:
             best = best_trial(trials)
-            facts = {"format": 1, "best": best.name if best else None}
+            facts = {"format": 1, "suite": "sweep", "best": best.name if best else None}
+            facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
             write_json(folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
     return trials
+
+
+def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return the best score, the upper quartile and the median over trials; empty without any score.
+
+    Source: Farina and Pappadopulo 2023, Table 1. Between two scores a quantile is interpolated.
+    """
+    scores = [trial.score for trial in trials if trial.score is not None]
+    if not scores:
+        return {}
+    _, q50, q75 = statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
+    return {"max": max(scores), "q75": q75, "q50": q50}
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
@@ -251,7 +265,12 @@ def train_sweep(
         return None
     with house_style():
         save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
-    payload = {"sweep": name, "runs": str(folder), "trials": [trial.to_json() for trial in trials]}
+    payload = {
+        "sweep": name,
+        "runs": str(folder),
+        "quantiles": score_quantiles(trials),
+        "trials": [trial.to_json() for trial in trials],
+    }
     return sweep_report(name, trials, plan.swept, folder), payload
 
 
@@ -263,11 +282,15 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         Column("deviation", "deviation", "score"),
     ]
     ranked = sorted(trials, key=_score_or_lowest, reverse=True)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {**trial.settings, "score": trial.score, "deviation": score_deviation(trial.scores)}
         for trial in ranked
     ]
-    notes = [f"best: {folder / ranked[0].name}"]
+    rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
+    notes = [
+        f"best: {folder / ranked[0].name}",
+        "max, q75, q50: best, upper quartile and median of the trials",
+    ]
     return Report(f"{Path(name).stem}, {len(trials)} trials", columns, rows, notes)
 
 
