@@ -124,7 +124,8 @@ class _PlainTask:
             left = (self._total - self._done) * elapsed / self._done if self._total and self._done else None
             share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
             later = "" if left is None else f", {_duration(left)} left"
-            self._say(f"{share}, {_rate(self._done, elapsed)}{later}")
+            so_far = f"{self._done:,.0f}{share}, {_rate(self._done, elapsed)}{later}"
+            self._console.info(f"{self._description}: {so_far}{self._values()}")
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._total = self._total if total is None else total
@@ -132,11 +133,14 @@ class _PlainTask:
 
     def end(self) -> None:
         elapsed = time.monotonic() - self._started
-        self._say(f" in {_duration(elapsed)} ({_rate(self._done, elapsed)})")
+        self._console.info(_summary(self._description, self._done, elapsed) + self._values())
 
-    def _say(self, how: str) -> None:
-        values = "".join(f", {name} {value}" for name, value in self._fields.items())
-        self._console.info(f"{self._description}: {self._done:,.0f}{how}{values}")
+    def _values(self) -> str:
+        return "".join(f", {name} {value}" for name, value in self._fields.items())
+
+
+def _summary(description: str, done: float, seconds: float) -> str:
+    return f"{description}: {done:,.0f} in {_duration(seconds)} ({_rate(done, seconds)})"
 
 
 def _rate(done: float, seconds: float) -> str:
@@ -157,10 +161,12 @@ def _duration(seconds: float) -> str:
 class _LiveTask:
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
         self._bar = bar
+        self.done = 0.0
         self._fields: dict[str, str] = {}
         self._id = bar.add_task(_literal(description), total=total, values="")
 
     def advance(self, amount: float = 1) -> None:
+        self.done += amount
         self._bar.advance(self._id, amount)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
@@ -250,12 +256,16 @@ class Console:
             with SilentProgress().task(description, total) as silent:
                 yield silent
         elif self._stderr().is_terminal:
+            is_outermost = self._bar is None
+            started = time.monotonic()
             with self._live_bar() as bar:
                 live = _LiveTask(bar, description, total)
                 try:
                     yield live
                 finally:
                     live.close()
+            if is_outermost:
+                self.info(_summary(description, live.done, time.monotonic() - started))
         else:
             plain = _PlainTask(self, description, total)
             yield plain

@@ -48,6 +48,7 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
     """Check the outputs, then analyze and show the result."""
     from simcse_cli.analysis.views import check_outputs, write_pictures
 
+    shown.check()
     check_outputs(shown, force=shown.force)
     console = get_console()
     view = analyze(console)
@@ -130,6 +131,7 @@ def retrieval_command(
         with_arguments,
     )
 
+    shown.check()
     console, options = get_console(), with_arguments(options, words or [])
     search = open_search(options, shown, console, force=shown.force)
     queries = read_queries(options, search.corpus)

@@ -7,7 +7,6 @@ import typer
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.console import get_console
-from simcse_cli.files import check_output
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +41,7 @@ def compare_command(
     from simcse_cli.comparison.tables import published_tables
 
     console = get_console()
-    if out.output is not None:
-        check_output(out.output, force=out.force)
+    out.check()
     if options.list_tables or options.show is not None:
         report, payload = published_tables(options.show)
         console.emit(report, payload, out.fmt, output=out.output, force=out.force)

@@ -8,6 +8,7 @@ import typer
 from simcse_cli.commands.options import takes
 from simcse_cli.console import get_console
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.files import STDIO
 
 
 def register(app: typer.Typer) -> None:
@@ -46,3 +47,8 @@ def encode_command(
 
     console = get_console()
     encode_file(source, output, options, write=console.print_data, progress=console)
+    if options.index is not None:
+        console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
+    elif output is not None and output.suffix in (".npy", ".npz", ".safetensors") and source != STDIO:
+        searched = ("--model", options.model, "--embeddings", output, "--interactive")
+        console.next_step("simcse", "analyze", "search", source, *searched)

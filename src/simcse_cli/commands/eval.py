@@ -11,7 +11,6 @@ from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import Console, get_console
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
-from simcse_cli.files import check_output
 from simcse_cli.runs import RUN_FILE
 
 app = typer.Typer(
@@ -86,8 +85,7 @@ def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOpti
     from simcse_cli.evaluation.repetitions import evaluate_each_seed
 
     console = get_console()
-    if out.output is not None:
-        check_output(out.output, force=out.force)
+    out.check()
     found = evaluate_each_seed(lambda *chosen: evaluate(*chosen, console), encoder, options, console)
     if found is None:
         return

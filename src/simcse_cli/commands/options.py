@@ -13,6 +13,7 @@ import typer
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands import completion
+from simcse_cli.files import STDIO, check_output
 from simcse_cli.settings import Setting, setting, settings_of
 
 OUTPUT = "Output"
@@ -29,6 +30,11 @@ class OutputOptions:
         None, "Also write the results to this file.", "--output", "-o", group=OUTPUT
     )
     force: bool = setting(False, "Overwrite existing outputs.", group=OUTPUT)
+
+    def check(self) -> None:
+        """Refuse an output that could not be written, before anything is computed."""
+        if self.output is not None and str(self.output) != STDIO:
+            check_output(self.output, force=self.force)
 
 
 def takes(

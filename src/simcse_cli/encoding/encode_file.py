@@ -1,6 +1,5 @@
 """Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -207,7 +206,6 @@ def _write_vectors(
         write_json(folder / f"{output.name}.json", side)
 
     shard = _shard_of_process()
-    started = time.perf_counter()
     n_rows = encode_stream(
         encode,
         sentences,
@@ -225,10 +223,7 @@ def _write_vectors(
     )
     encoder.tell_cut(progress)
     if shard.rank == 0:
-        elapsed = time.perf_counter() - started
-        progress.info(
-            f"wrote {output}: {n_rows:,} x {dim} {kind} in {elapsed:.1f} s ({n_rows / elapsed:.0f}/s)"
-        )
+        progress.info(f"wrote {output}: {n_rows:,} x {dim} {kind}")
         if options.index is not None:
             progress.info(f"wrote {options.index}")
 

@@ -29,7 +29,7 @@ from simcse_cli.encoding.formats import (
     stored_width,
     vector_file,
 )
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
 from simcse_cli.files import atomic_text, check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
@@ -113,7 +113,12 @@ def encode_stream(
             partial.resume(progress)
         else:
             partial.drop(force=force)
-        with progress.task("encoding", total) as task:
+        kept = kept_on_interrupt(
+            lambda: (
+                f"{sum(each.rows for each in partial.windows):,} sentences are kept; the same command with --resume goes on"
+            )
+        )
+        with progress.task("encoding", total) as task, kept:
             for texts in _open_windows(windows(sentences, window), partial, shard, task):
                 inner = _WindowProgress(task)
                 vectors = quantize(encode(texts, progress=inner), kind)

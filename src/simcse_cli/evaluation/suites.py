@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.data.senteval import Split, StsTask
-from simcse_cli.errors import UsageError
+from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
 from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run, open_encoder
@@ -173,6 +173,9 @@ def eval_transfer(
         require_transfer_files(data_dir, named)
     folder = cache_folder(options.cache_dir, options.cache, progress)
 
+    @kept_on_interrupt(
+        lambda: "finished tasks are kept; the same command goes on" if folder else "nothing is kept"
+    )
     def run(opened: OpenEncoder) -> TransferResult:
         return evaluate_transfer(
             opened.encode,

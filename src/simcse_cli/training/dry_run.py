@@ -2,8 +2,11 @@
 
 import math
 import time
+from dataclasses import replace
 
-from simcse_cli.devices import peak_memory_bytes
+from simcse_cli.choices import Device
+from simcse_cli.config import TrainConfig
+from simcse_cli.devices import peak_memory_bytes, resolve_precision
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
@@ -14,6 +17,19 @@ def n_kept_states(trainer: Trainer) -> int:
     config = trainer.config
     n_saved = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     return min(n_saved, config.keep_checkpoints) if config.keep_checkpoints else n_saved
+
+
+def effective_settings(trainer: Trainer) -> TrainConfig:
+    """Return the settings of a run with what takes the place of those that are left to the program."""
+    config, device = trainer.config, trainer.accelerator.device
+    return replace(
+        config,
+        temperature=config.effective_temperature,
+        max_steps=trainer.total_steps,
+        save_every=config.save_every or config.eval_every,
+        device=Device(device.type),
+        precision=resolve_precision(config.precision, device),
+    )
 
 
 def forecast(trainer: Trainer) -> str:

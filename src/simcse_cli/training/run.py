@@ -38,7 +38,7 @@ from simcse_cli.runs import (
     step_of,
 )
 from simcse_cli.settings import coerce_settings, flag
-from simcse_cli.training.dry_run import forecast
+from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.launch import (
     INTERRUPTED,
     LOST_CONTACT,
@@ -104,7 +104,7 @@ def train(
     config = with_demo_files(with_model_defaults(config), progress)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
-        return f"settings\n{dump_config(config)}\n{forecast(trainer)}"
+        return f"settings\n{dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
     record = train_run(config, run_dir, progress, resume=options.resume, force=options.force)
     if record is None:
         return None

@@ -1,0 +1,170 @@
+"""How commands end: what Ctrl-C keeps, which command follows, and what is refused before it costs anything."""
+
+import re
+import shlex
+
+import pytest
+
+from helpers import SENTENCES
+from simcse_cli.cli import build
+from simcse_cli.models.encoder import SentenceEncoder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(SENTENCES) + "\n")
+    return path
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(
+    invoke, corpus, tiny_model_dir, tmp_path, monkeypatch
+):
+    call = ("encode", corpus, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", interrupt)
+        stopped = invoke(*call)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-2:] == [
+        "stopped",
+        "0 sentences are kept; the same command with --resume goes on",
+    ]
+    assert invoke(*call, "--resume").exit_code == 0
+
+
+def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(invoke, tiny_model_dir, tmp_path, monkeypatch):
+    from helpers import write_transfer_folder
+
+    folder = write_transfer_folder(tmp_path / "senteval")
+    monkeypatch.setattr(SentenceEncoder, "encode", interrupt)
+    stopped = invoke(
+        "eval", "transfer", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", folder, "--tasks", "MR"
+    )
+    assert stopped.exit_code == 130
+    assert "finished tasks are kept; the same command goes on" in stopped.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "sts"),
+        ("analyze", "geometry"),
+        ("analyze", "density"),
+        ("compare", "nothing.json"),
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_elsewhere_says_that_nothing_was_written(invoke, arguments, monkeypatch):
+    monkeypatch.setattr("simcse_cli.commands.options.OutputOptions.check", interrupt)
+    stopped = invoke(*arguments, "-o", "out.json")
+    assert (stopped.exit_code, stopped.stderr) == (130, "stopped; nothing was written\n")
+
+
+def next_commands(text):
+    return re.findall(r"^next: (.*)$", text, re.MULTILINE)
+
+
+def test_encode_names_the_search_once_and_it_works(invoke, corpus, tiny_model_dir, tmp_path):
+    call = ("encode", corpus, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
+    (command,) = next_commands(invoke(*call).stderr)
+    found = invoke(*shlex.split(command)[1:], "--pooler", "avg", input="The cat sleeps.\n\n")
+    assert found.exit_code == 0, found.stderr
+    assert "Query: The cat sleeps." in found.stdout
+    assert next_commands(invoke(*call, "-q", "--force").stderr) == []
+
+
+def test_encode_with_an_index_names_its_search(invoke, corpus, tiny_model_dir, tmp_path):
+    files = ("-o", tmp_path / "v.npy", "--index", tmp_path / "v.index")
+    outcome = invoke("encode", corpus, *files, "-m", tiny_model_dir, "--pooler", "avg")
+    (command,) = next_commands(outcome.stderr)
+    found = invoke(*shlex.split(command)[1:], input="The cat sleeps.\n\n")
+    assert found.exit_code == 0, found.stderr
+
+
+def test_eval_names_compare_and_it_works(invoke, tiny_model_dir, sts_folder, tmp_path):
+    call = (
+        "eval",
+        "sts",
+        "-m",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+        "--tasks",
+        "STS12,STS13",
+    )
+    assert "-o FILE.json" in invoke(*call).stderr
+    (command,) = next_commands(invoke(*call, "-o", tmp_path / "r.json").stderr)
+    assert invoke(*shlex.split(command)[1:]).exit_code == 0
+    assert next_commands(invoke(*call, "-f", "csv").stderr) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("encode", "corpus.txt", "-m", "nowhere/model"),
+        ("eval", "sts", "-m", "nowhere/model"),
+        ("eval", "transfer", "-m", "nowhere/model", "--data-dir", "nothing"),
+        ("analyze", "geometry", "-m", "nowhere/model", "--data-dir", "nothing"),
+        ("analyze", "retrieval", "corpus.txt", "a query", "-m", "nowhere/model"),
+        ("analyze", "trace", "nothing"),
+        ("analyze", "report", "nothing"),
+        ("compare", "nothing"),
+        ("augment", "corpus.txt", "--method", "mlm", "-m", "nowhere/model"),
+        ("prepare", "sentences", "corpus.txt"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_output_that_exists_is_refused_before_anything_is_opened(
+    invoke, arguments, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    name = "out.npy" if arguments[0] == "encode" else "out.csv"
+    (tmp_path / name).write_text("mine")
+    outcome = invoke(*arguments, "-o", name)
+    assert outcome.exit_code == 1
+    assert f"{name} exists already" in outcome.stderr
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def hints():
+    """Yield every piece of text given as a hint anywhere in the program."""
+    import ast
+    from pathlib import Path
+
+    import simcse_cli
+
+    for path in sorted(Path(simcse_cli.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                parts = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+                yield (
+                    f"{path.name}:{node.value.lineno}",
+                    "X".join(part for part in parts if isinstance(part, str)),
+                )
+
+
+def test_flags_and_commands_of_every_fix_exist():
+    tree = build()
+    leaves = [
+        child for top in tree.commands.values() for child in getattr(top, "commands", {"": top}).values()
+    ]
+    names = {
+        name for leaf in leaves for param in leaf.params for name in (*param.opts, *param.secondary_opts)
+    }
+    names |= {"--force-reinstall", "--no-deps", "--repo-type", "--local-dir", "--user"}  # of pip and hf
+    for place, text in hints():
+        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+        assert flags <= names, f"{place}: {flags - names}"
+        for words in re.findall(r"simcse ((?:[a-z]+ ?)+)", text):
+            top = words.split()[0]
+            if top in ("cli",):
+                continue
+            assert top in tree.commands, f"{place}: simcse {words}"
+            children, rest = getattr(tree.commands[top], "commands", None), words.split()[1:]
+            assert not children or not rest or rest[0] in children, f"{place}: simcse {words}"
