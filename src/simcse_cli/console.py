@@ -264,8 +264,9 @@ class Console:
                     yield live
                 finally:
                     live.close()
-            if is_outermost:
-                self.info(_summary(description, live.done, time.monotonic() - started))
+            elapsed = time.monotonic() - started
+            if is_outermost and elapsed >= 1:  # what took no time needs no word
+                self.info(_summary(description, live.done, elapsed))
         else:
             plain = _PlainTask(self, description, total)
             yield plain
