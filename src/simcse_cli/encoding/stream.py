@@ -113,12 +113,12 @@ def encode_stream(
             partial.resume(progress)
         else:
             partial.drop(force=force)
-        kept = kept_on_interrupt(
-            lambda: (
-                f"{sum(each.rows for each in partial.windows):,} sentences are kept; the same command with --resume goes on"
-            )
-        )
-        with progress.task("encoding", total) as task, kept:
+
+        def say_kept() -> str:
+            n_kept = sum(each.rows for each in partial.windows)
+            return f"{n_kept:,} sentences are kept; the same command with --resume goes on"
+
+        with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
             for texts in _open_windows(windows(sentences, window), partial, shard, task):
                 inner = _WindowProgress(task)
                 vectors = quantize(encode(texts, progress=inner), kind)

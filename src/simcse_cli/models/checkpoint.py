@@ -196,9 +196,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
     )
     encoder.vary(prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
     if options.precision is Precision.FP32 and has_fast_bf16(encoder.device):
-        progress.hint(
-            "--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)"
-        )
+        progress.hint("--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)")
     progress.detail(
         f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {options.precision}"
     )
