@@ -406,6 +406,18 @@ def _identity(path: Path | str) -> tuple[int, ...] | None:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
+def check_record(path: Path, key: str, *, force: bool) -> None:
+    """Raise OutputError if the record beside an output would replace somebody's file: one without ``key``."""
+    if force or not os.path.lexists(path):
+        return
+    try:
+        found = read_json(path)
+    except DataError:
+        found = None
+    if not isinstance(found, dict) or key not in found:
+        check_output(path)
+
+
 def sha256_file(path: Path | str) -> str:
     """Return 64 hex digits."""
     with Path(path).open("rb") as stream:

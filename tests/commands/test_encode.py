@@ -272,3 +272,15 @@ def test_names_that_are_not_utf8_are_written_and_recorded(invoke, source, tiny_m
     outcome = invoke("encode", text, "-o", odd / "w.npy", "-m", tiny_model_dir, "--index", odd / "w.idx")
     assert outcome.exit_code == 0, outcome.stderr
     assert len(SearchIndex.load(odd / "w.idx").sentences) == len(SENTENCES) + 2
+
+
+def test_no_file_of_the_user_is_taken_for_a_side_file(encode, tmp_path):
+    mine = tmp_path / "v.npy.json"
+    mine.write_text('{"mine": 1}')
+    outcome = encode()
+    assert outcome.exit_code == 1
+    assert "v.npy.json exists already" in outcome.stderr
+    assert (mine.read_text(), names(tmp_path)) == ('{"mine": 1}', ["v.npy.json"])
+    assert encode("--force").exit_code == 0
+    (tmp_path / "v.npy").unlink()  # a side file of ours is no obstacle
+    assert encode().exit_code == 0

@@ -140,7 +140,7 @@ def test_resume_keeps_what_agrees_with_the_input_and_encodes_the_rest(tmp_path, 
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "texts", "journal"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "texts", "journal", "rows", "type"])
 def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
     whole, path = tmp_path / f"whole{ending}", tmp_path / f"v{ending}"
     encode_stream(encode, SENTENCES, whole, dim=10, window=8)
@@ -159,6 +159,10 @@ def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
             part.unlink()
         case "texts":
             texts.write_bytes(texts.read_bytes()[:-3])
+        case "rows":
+            journal.write_text(journal.read_text().replace('"rows": 8', '"rows": 9', 1))
+        case "type":
+            journal.write_text(journal.read_text().replace('"row_bytes": 320', '"row_bytes": "320"', 1))
         case _:
             journal.write_bytes(journal.read_bytes()[:-3])
     encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)

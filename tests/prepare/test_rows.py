@@ -127,3 +127,11 @@ def test_write_rows_refuses_an_input_that_changes_while_it_is_read(tmp_path, mon
     with pytest.raises(DataError, match=r"in\.txt has changed while it was read"):
         prepare(tmp_path)
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_write_rows_takes_no_file_of_the_user_for_a_manifest(tmp_path):
+    (tmp_path / "in.txt").write_text("one\n")
+    (tmp_path / "out.txt.manifest.json").write_text("mine")
+    with pytest.raises(OutputError, match=r"out\.txt\.manifest\.json exists already"):
+        prepare(tmp_path)
+    assert (tmp_path / "out.txt.manifest.json").read_text() == "mine"

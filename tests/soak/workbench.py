@@ -210,6 +210,7 @@ class Workbench:
 
             os.environ.update(env or {}, SOAK_CANARY=str(self.canary))
             os.chdir(cwd)
+            sys.argv = ["simcse", *words]
             if max_file_bytes is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))

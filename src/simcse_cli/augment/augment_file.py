@@ -22,7 +22,7 @@ from simcse_cli.data.readers import iter_sentences, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, output_format
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, check_output, sole_writer
+from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer
 from simcse_cli.progress import Progress
 from simcse_cli.report import DiffRow
 
@@ -61,6 +61,7 @@ def augment_file(
             output_format(output, COLUMNS)
             if str(output) != STDIO:
                 check_output(output, force=options.force)
+                check_record(manifest_path(output), "simcse_version", force=options.force)
         job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
         read = Inputs([source])
         sentences = iter_sentences(source, column=options.column)

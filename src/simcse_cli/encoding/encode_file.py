@@ -30,6 +30,7 @@ from simcse_cli.files import (
     STDIO,
     Inputs,
     check_output,
+    check_record,
     read_json,
     require_file,
     sha256_file,
@@ -172,6 +173,7 @@ def _write_vectors(
     may_replace = _may_replace(output, options)
     is_finished = may_replace and not options.force and not is_unfinished(output)
     check_output(output, force=may_replace)
+    check_record(Path(f"{output}.json"), "model_digest", force=options.force)
     encoder = load_for_encoding(options.model, options, progress)
     encode, dim = _encode_function(encoder, options)
     record: dict[str, Any] = {

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,13 +136,31 @@ def encode_stream(
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of what was written."""
+    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all this and what was written.
+
+    Raises:
+        TypeError: a value has another type, as in a damaged journal.
+    """
 
     rows: int
-    bytes: int
+    row_bytes: int
     text_bytes: int
     read: str
     written: str
+
+    def __post_init__(self) -> None:
+        if any(
+            type(value).__name__ != kind for value, kind in zip(astuple(self), _WINDOW_TYPES, strict=True)
+        ):
+            raise TypeError("a window of other types")
+
+    def digest(self, rows: bytes, texts: bytes) -> str:
+        """Return what ``written`` is if these were written."""
+        facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
+        return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
+
+
+_WINDOW_TYPES = ("int", "int", "int", "str", "str")
 
 
 class _Partial:
@@ -201,15 +219,15 @@ class _Partial:
         """
         lines = self._journal.read_bytes().splitlines()
         try:
-            self.settings = json.loads(lines[0])["settings"]
+            self.settings = dict(json.loads(lines[0])["settings"])
             for line in lines[1:]:
                 facts = json.loads(line)
                 if "finished" in facts:
-                    self._finished = facts["finished"]
+                    self._finished = dict(facts["finished"])
                 else:
                     self.windows.append(_Window(**facts))
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            if not isinstance(self.settings, dict) or not self.settings:
+            if not self.settings:
                 raise DataError(
                     f"{self._journal} is damaged", hint="start again with --force, which drops it"
                 ) from error
@@ -218,7 +236,7 @@ class _Partial:
         """Return the number of rows of the output if it is the file that was finished last, else 0."""
         if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
             return 0
-        return self._finished["rows"]
+        return self._finished.get("rows", 0)
 
     def resume(self, progress: Progress) -> None:
         """Read the journal and keep the windows before the first that was damaged.
@@ -251,9 +269,10 @@ class _Partial:
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
             for number, window in enumerate(self.windows):
-                digest = hashlib.sha256(rows.read(window.bytes))
-                digest.update(texts.read(window.text_bytes))
-                if digest.hexdigest() != window.written:
+                if (
+                    window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                    != window.written
+                ):
                     return number
         return len(self.windows)
 
@@ -262,7 +281,7 @@ class _Partial:
         self.windows = self.windows[:n_windows]
         self._finished = {}
         self._write_journal()
-        os.truncate(self.rows, HEADER_BYTES + sum(window.bytes for window in self.windows))
+        os.truncate(self.rows, HEADER_BYTES + sum(window.row_bytes for window in self.windows))
         os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
 
     def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
@@ -274,8 +293,8 @@ class _Partial:
         _append(self.rows, row_bytes)
         if text_bytes:
             _append(self.texts, text_bytes)
-        written = hashlib.sha256(row_bytes + text_bytes).hexdigest()
-        window = _Window(len(rows), len(row_bytes), len(text_bytes), _digest(texts), written)
+        window = _Window(len(rows), len(row_bytes), len(text_bytes), _digest(texts), "")
+        window = replace(window, written=window.digest(row_bytes, text_bytes))
         self._record(asdict(window))
         self.windows.append(window)
 
@@ -426,6 +445,6 @@ def _interleave(folder: Path, partials: list[_Partial]) -> tuple[Path, Path]:
         for number in range(sum(len(partial.windows) for partial in partials)):
             own_number, rank = divmod(number, len(partials))
             window = partials[rank].windows[own_number]
-            all_rows.write(streams[rank].read(window.bytes))
+            all_rows.write(streams[rank].read(window.row_bytes))
             all_texts.write(text_streams[rank].read(window.text_bytes))
     return raw, texts

@@ -10,7 +10,7 @@ from simcse_cli.data.manifest import build_manifest, manifest_path, write_manife
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, open_rows
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, sole_writer
+from simcse_cli.files import STDIO, Inputs, check_record, sole_writer
 from simcse_cli.prepare.filters import (
     RowCounts,
     RowFilter,
@@ -92,6 +92,7 @@ def write_rows(
     if options.sample is not None:
         kept = _sampled(kept, options.sample, options, counts)
     manifest = manifest_path(options.output)
+    check_record(manifest, "simcse_version", force=options.force)
     read = Inputs(inputs)
 
     def write_beside(complete: Path) -> None:
