@@ -1,7 +1,9 @@
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,17 @@ def test_write_pairs_does_not_depend_on_seedless_state_or_chunks(small_chunks: N
     other, _ = pairs_of(AugmentJob(DELETE, seed=6), LINES)
     assert first == again != other
     assert counts.n_rows == sum(map(bool, LINES))
+
+
+def test_workers_take_no_modules_from_the_current_folder(
+    small_chunks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Callable[..., Any]
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(LINES))
+    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("augment", "in.txt", "-o", "out.csv", "--method", "delete-one", "--workers", 2)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert not (tmp_path / "executed").exists()
 
 
 @pytest.mark.parametrize("workers", [2, 3])

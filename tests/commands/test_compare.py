@@ -172,6 +172,25 @@ def test_seeds_of_one_setting_get_mean_and_deviation(invoke, tmp_path: Path) -> 
     assert " 1.41" in next(line for line in outcome.stdout.splitlines() if "deviation" in line)
 
 
+def test_cost_shows_what_runs_were_computed_on_and_took(invoke, tmp_path: Path) -> None:
+    for name, hardware in (
+        ("cpu", {"processor": "Xeon", "cores": 8}),
+        ("cuda", {"processor": "x", "gpu": "H200"}),
+    ):
+        path = write_run(tmp_path / name) / "run.json"
+        facts = {"device": name, "precision": "bf16", "hardware": hardware, "peak_memory_bytes": 3 * 2**29}
+        timings = {"hours": 0.25, "train_s": 800.0, "sentences_per_second": 120.5}
+        path.write_text(json.dumps(json.loads(path.read_text()) | facts | {"timings": timings}))
+    write_run(tmp_path / "older")
+    runs = [tmp_path / name for name in ("cpu", "cuda", "older")]
+    outcome = invoke("compare", *runs, "--cost")
+    table = outcome.stdout[outcome.stdout.index("Cost") :]
+    for text in ("Xeon, 8 cores", "H200", "bf16", "1.5", "120.5", "0.25"):
+        assert text in table
+    assert payload(invoke("compare", *runs, "--cost", "--format", "json"))["cost"]["cuda"]["hours"] == 0.25
+    assert "Cost" not in invoke("compare", *runs).stdout
+
+
 def test_two_runs_show_the_settings_that_differ(invoke, tmp_path: Path) -> None:
     write_run(tmp_path / "a", lr=3e-5)
     write_run(tmp_path / "b", lr=1e-5, best_score=0.81)

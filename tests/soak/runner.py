@@ -24,7 +24,7 @@ os.environ |= {
 for _name in [name for name in os.environ if name.startswith("SIMCSE_")]:
     del os.environ[_name]
 
-from soak import faults, hostile, kills, malformed  # noqa: E402 - the environment comes first
+from soak import faults, hostile, kills, malformed, trainings  # noqa: E402 - the environment comes first
 from soak.workbench import FAILURES, Workbench  # noqa: E402
 
 Cases = Callable[[Workbench, Random], Iterator[tuple[str, Callable[[], None]]]]
@@ -34,6 +34,7 @@ PARTS: dict[str, Cases] = {
     "faults": faults.cases,
     "malformed": malformed.cases,
     "hostile": hostile.cases,
+    "trainings": trainings.cases,
 }
 
 
