@@ -250,7 +250,7 @@ def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> No
     except OutputError as error:
         progress.warn(f"the result is not kept in the run: {error.message}")
     else:
-        progress.info(f"kept {path} for `simcse compare {model}`")
+        progress.info(f"kept {path}")
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
