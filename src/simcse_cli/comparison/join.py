@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.data.evaluation_sets import DEMO, PUBLISHED
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.metrics import (
     AVERAGE,
@@ -207,23 +208,28 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
-    measured: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    examples: dict[str, str] = {}
     for name in measures:
-        by_data: dict[str, list[str]] = {}
+        places: dict[str, dict[str, None]] = {}
         for entry in without_members(entries):
             if name in entry.scores and name in entry.data:
-                is_published = entry.kind is EntryKind.PUBLISHED
-                by_data.setdefault(entry.data[name], []).append(
-                    "published rows" if is_published else entry.label
-                )
-        if len(by_data) > 1:
-            places = tuple((what, ", ".join(dict.fromkeys(labels))) for what, labels in by_data.items())
-            measured.setdefault(places, []).append(name)
-    return [
-        f"NOT COMPARABLE: {', '.join(map(label, names))} is scored on "
-        + ", on ".join(f"{what} in {labels}" for what, labels in places)
-        for places, names in measured.items()
-    ]
+                what = entry.data[name]
+                kind = what if what in (PUBLISHED, DEMO) else "other data"
+                examples.setdefault(kind, what)
+                who = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
+                places.setdefault(kind, {})[who] = None
+        if len(places) > 1:
+            key = tuple((kind, ", ".join(labels)) for kind, labels in places.items())
+            grouped.setdefault(key, []).append(name)
+    remarks = []
+    for key, names in grouped.items():
+        where = [
+            f"on {kind} in {labels}" + (f" ({examples[kind]})" if examples[kind] != kind else "")
+            for kind, labels in key
+        ]
+        remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {', '.join(where)}")
+    return remarks
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:

@@ -123,7 +123,7 @@ def _data(result: Result) -> dict[str, str]:
             found |= {} if what is None else {name + suffix: what}
     if found:
         others = [what for what in found.values() if what != PUBLISHED]
-        found[average + suffix] = "data with other sets than the published ones" if others else PUBLISHED
+        found[average + suffix] = others[0] if others else PUBLISHED
     return found
 
 

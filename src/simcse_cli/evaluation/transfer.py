@@ -26,7 +26,7 @@ from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_accuracy, s
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
-from simcse_cli.evaluation.probe import PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
+from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.sts import check_task_name
 from simcse_cli.predictions import TaskPredictions
@@ -257,8 +257,16 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
             hint="use more data, or the fast protocol with its five folds: --protocol fast",
         )
     if nested:
-        return stratified_folds(task.labels, settings.n_folds, seed=settings.fit.seed), None
-    return [Fold(rows, task.rows("test"))], None
+        folds = stratified_folds(task.labels, settings.n_folds, seed=settings.fit.seed)
+    else:
+        folds = [Fold(rows, task.rows("test"))]
+    fewest = min(len(fold.train) for fold in folds)
+    if int(HOLDOUT_SHARE * fewest) == 0:
+        raise DataError(
+            f"{task.name}: {fewest} training examples, need {round(1 / HOLDOUT_SHARE)} to hold some out",
+            hint="use more data, or give dev examples too",
+        )
+    return folds, None
 
 
 def transfer_intervals(result: TransferResult) -> SuiteIntervals:
