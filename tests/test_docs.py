@@ -93,6 +93,7 @@ def block_of(page, text):
     return block
 
 
+@pytest.mark.slow
 def test_tour_of_the_readme_works_as_printed(invoke, model, tmp_path):
     *_, compared = run_block(block_of("README.md", "prepare demo"), invoke, tmp_path / "empty")
     assert "STS-B" in compared.stdout
