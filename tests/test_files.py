@@ -308,3 +308,13 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     code += "sys.exit(os.open(sys.argv[1], os.O_CREAT))"
     command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, tmp_path / "out"]
     assert subprocess.run(command, check=False).returncode == 3
+
+
+def test_lock_that_cannot_be_written_is_not_left(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        write_alone(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

@@ -150,32 +150,39 @@ def _lock(path: Path, target: Path) -> int:
                 raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
             raise
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(lock, target)
             holder = os.pread(lock, 1000, 0)
             if holder and not holder.startswith(b'{"pid": '):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
-            if os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path)):
-                facts = {"pid": os.getpid(), "host": socket.gethostname()}
-                facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, json.dumps(facts).encode(), 0)
-                return lock
-        except BlockingIOError:
-            holder = os.pread(lock, 1000, 0)
-            os.close(lock)
-            raise OutputError(
-                f"{target} is being written by {_holder(holder)}",
-                hint="wait until it has finished, or choose another place with -o",
-            ) from None
-        except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                return lock
-            os.close(lock)
-            raise
+            is_there = os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # the file was removed by its holder in between
+        if not is_there:  # its holder has removed it in between
+            os.close(lock)
+            continue
+        try:
+            facts = {"pid": os.getpid(), "host": socket.gethostname()}
+            facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, json.dumps(facts).encode(), 0)
+        except BaseException:
+            _unlock(path, lock)
+            raise
+        return lock
+
+
+def _take(lock: int, target: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(
+            f"{target} is being written by {_holder(os.pread(lock, 1000, 0))}",
+            hint="wait until it has finished, or choose another place with -o",
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
 
 
 def _holder(facts: bytes) -> str:

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -166,3 +168,20 @@ def test_a_damaged_index_is_named(vectors, texts, tmp_path):
 def test_vectors_whose_squares_are_not_finite_are_refused():
     with pytest.raises(DataError, match="vector 2 is not finite, or too large to be squared"):
         unit_rows(np.array([[1.0, 2.0], [1e30, 1.0]]), np.float32)
+
+
+def test_metadata_of_the_file_are_sorted(tmp_path):
+    info = {name: f"{name} é" for name in ("pooler", "model", "digest", "b", "a")}
+    SearchIndex.build(np.eye(3), ["x", "y", "z"], info=info).save(tmp_path / "i.idx")
+    raw = (tmp_path / "i.idx").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    assert list(json.loads(raw[8 : 8 + length])["__metadata__"]) == [
+        "a",
+        "b",
+        "digest",
+        "format",
+        "model",
+        "pooler",
+    ]
+    loaded = SearchIndex.load(tmp_path / "i.idx")
+    assert (loaded.info, loaded.sentences) == (info, ["x", "y", "z"])

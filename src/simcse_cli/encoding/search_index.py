@@ -4,6 +4,7 @@ One file holds everything (safetensors layout, nothing executable in it): the se
 vectors, and either the unit vectors or the serialised FAISS index.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -180,6 +181,7 @@ class SearchIndex:
         digest = {"faiss_sha256": _digest(tensors["faiss"])} if "faiss" in tensors else {}
         with atomic_path(path, force=force) as temporary:
             save_file(tensors, temporary, metadata=self.info | digest | {"format": FORMAT})
+            _sort_metadata(temporary)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -257,6 +259,17 @@ def nearest(
         ]
         for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
     ]
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, which come in any order: the same index gives the same bytes."""
+    with path.open("r+b") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        stream.seek(8)
+        stream.write(text.ljust(length))
 
 
 def unit_rows(vectors: _Vectors, dtype: type[_Float]) -> NDArray[_Float]:
