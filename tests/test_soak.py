@@ -13,8 +13,9 @@ from soak.workbench import Workbench
 from simcse_cli import files
 
 bench = Workbench(Path(sys.argv[1]))
-soak(bench, parts=list(PARTS), seed=1, seconds=100, n_cases=2, show=print)
-assert len(bench.n_cases) == len(PARTS) and min(bench.n_cases.values()) == 2, bench.n_cases
+parts = [part for part in PARTS if part != "malformed"]  # soak/test_soak_cases.py has some without forks
+soak(bench, parts=parts, seed=1, seconds=100, n_cases=2, show=print)
+assert len(bench.n_cases) == len(parts) and min(bench.n_cases.values()) == 2, bench.n_cases
 assert not bench.findings
 
 import soak.kills as kills
