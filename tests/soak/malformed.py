@@ -14,8 +14,15 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pyarrow.parquet
+import transformers
 import yaml
+from safetensors.numpy import save_file
 
+import simcse_cli.analysis.analyses
+import simcse_cli.comparison.compare
+import simcse_cli.encoding.encode_file
+import simcse_cli.prepare.pairs  # noqa: F401 - forks find all of these imported
 from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfer_folder
 from soak.damage import ANY, ARRAYS, JSON, LINES, Damage
 from soak.workbench import Result, Workbench
@@ -109,6 +116,8 @@ READERS = (
 
 def build(bench: Workbench) -> Path:
     """Return a folder with the valid files that the commands read."""
+    for name in ("BertModel", "ModernBertModel", "BertTokenizer", "AutoModel", "AutoTokenizer"):
+        getattr(transformers, name)  # imported on first use, here rather than in each fork
     folder = bench.folder / "good"
     folder.mkdir()
     bench.call(partial(write_inputs, bench.model, folder))
@@ -161,13 +170,9 @@ def _write_nli() -> None:
 
 
 def _write_vectors() -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-    from safetensors.numpy import save_file
-
     rng = np.random.default_rng(0)
-    parquet.write_table(
-        pa.table({"text": list(SENTENCES), "number": list(range(len(SENTENCES)))}), "rows.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": list(SENTENCES), "number": list(range(len(SENTENCES)))}), "rows.parquet"
     )
     words = sorted(
         {word for sentence in SENTENCES for word in (*sentence.split(), *sentence.lower().split())}
