@@ -164,25 +164,6 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
     assert objective.second.tokenizer is objective.encoder.tokenizer
 
 
-def test_mlm_term_is_the_weighted_mean_over_masked_tokens(tiny_model_dir):
-    objective, data = build("simcse-unsup", tiny_model_dir, mlm_weight=0.5)
-    objective.eval()
-    batch = batch_of(objective, data)
-    plain, masked = batch.rows[:16], batch.rows[16:]
-    labels = batch.extra["mlm_labels"]
-    assert len(masked) == len(labels) == 16
-    losses = []
-    for row, targets, original in zip(masked, labels, plain, strict=True):
-        _, states, _ = objective.encoder.embed_with_states([row])
-        scores = torch.log_softmax(objective.mlm.head(states)[0], dim=1)
-        for position, target in enumerate(targets):
-            if target != -100:
-                assert target == original[position]
-                losses.append(-scores[position, target].item())
-    term = objective(batch)[0]["mlm"].item()
-    assert term == pytest.approx(0.5 * sum(losses) / len(losses), rel=1e-4)
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_mlm_decoder_is_a_matrix_of_its_own_unless_tied(tiny_model_dir, tied):
     objective, data = build("simcse-unsup", tiny_model_dir, mlm_weight=0.5, mlm_tied=tied)
@@ -284,6 +265,32 @@ def test_declutr_tokenises_running_text(tiny_encoder):
     assert batch.rows == [encode(text).ids[: tiny_encoder.max_length] for text in views]
     for group, spans in zip((0, 0, 1, 1), batch.texts, strict=True):
         assert all(span in texts[group] for span in spans)
+
+
+def test_declutr_leaves_out_short_documents_and_counts_them(tiny_encoder):
+    options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
+    lengths = [len(ids) for ids in objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))]
+    assert objective.warnings == []
+    assert len(lengths) == 12
+    few = TrainingDocuments("d", [["A man."], *LONG_DOCUMENTS.documents], "")
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
+    assert [len(ids) for ids in objective.examples(few, np.random.default_rng(0))] == lengths
+    assert objective.warnings == ["1 of 13 documents are shorter than 96 sub-words"]
+    limit = TrainingDocuments("d", [["a"] * 95, ["a"] * 96], "")
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
+    assert [len(ids) for ids in objective.examples(limit, np.random.default_rng(0))] == [96]
+
+
+def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_encoder):
+    documents = TrainingDocuments("d", [["a"] * 100, ["b"] * 60], "")
+    for n_anchors, span in ((2, 25), (5, 10), (7, 8)):
+        objective = build_objective(
+            Name.DECLUTR, tiny_encoder, {}, {"n_anchors": n_anchors, "min_span": 4, "mlm_weight": 0}
+        )
+        with pytest.raises(DataError, match="longest of 2 documents has 100 tokens") as caught:
+            objective.examples(documents, np.random.default_rng(0))
+        assert caught.value.hint.endswith(f"--set max_span={span}")
 
 
 def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):

@@ -151,7 +151,7 @@ class Declutr(Objective):
             tokens = self._tokenize(data.documents)
             self._documents = [ids for ids in tokens if len(ids) >= limit]
             if not self._documents:
-                longest, per_span = max(map(len, tokens), default=0), 2 * self.sampler.n_anchors
+                longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
                 raise DataError(
                     f"{data.name}: the longest of {len(tokens)} documents has {longest} tokens, need {limit}",
                     hint=f"use shorter spans, for example --set max_span={max(longest // per_span, 8)}",
