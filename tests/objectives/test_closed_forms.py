@@ -100,14 +100,14 @@ def test_quick_thoughts_spreads_the_target_over_neighbours_in_the_document(tiny_
 def test_sbert_classifies_u_v_and_their_distance(tiny_model_dir):
     objective, _ = build("sbert", tiny_model_dir)
     objective.double()
-    left, right = vectors(2, 4, 32)
-    labels = torch.tensor([0, 2, 1, 1])
+    left, right = vectors(2, 5, 32)
+    labels = torch.tensor([0, 2, 1, 1, 0])
     weight, bias = (p.detach() for p in objective.classifier.parameters())
     assert weight.shape == (3, 96)
     logits = torch.cat([left, right, (left - right).abs()], dim=1) @ weight.T + bias
-    expected = -torch.log_softmax(logits, dim=1)[torch.arange(4), labels].mean().item()
+    expected = -torch.log_softmax(logits, dim=1)[torch.arange(5), labels].mean().item()
     accuracy = (logits.argmax(dim=1) == labels).double().mean().item()
-    found, metrics = value(objective, (torch.cat([left, right]),), 4, labels=labels)
+    found, metrics = value(objective, (torch.cat([left, right]),), 5, labels=labels)
     assert found == {"classification": pytest.approx(expected, rel=1e-9)}
     assert metrics == {"accuracy": pytest.approx(accuracy)}
 

@@ -1,7 +1,7 @@
 """Options of objectives: their types, what they change, and which combinations are refused and why."""
 
 import inspect
-from itertools import pairwise
+import itertools
 
 import numpy as np
 import pytest
@@ -164,6 +164,13 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
     assert objective.second.tokenizer is objective.encoder.tokenizer
 
 
+def test_mlm_weight_of_zero_leaves_the_term_out(tiny_model_dir):
+    for variant in ("simcse-unsup", "declutr"):
+        objective, data = build(variant, tiny_model_dir, mlm_weight=0.0)
+        assert objective.mlm is None
+        assert set(objective(batch_of(objective, data))[0]) == {"contrastive"}
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_mlm_decoder_is_a_matrix_of_its_own_unless_tied(tiny_model_dir, tied):
     objective, data = build("simcse-unsup", tiny_model_dir, mlm_weight=0.5, mlm_tied=tied)
@@ -222,12 +229,20 @@ def test_next_sentence_pairs_follow_each_other(tiny_encoder):
         assert SENTENCES.index(positive) == SENTENCES.index(anchor) + 1
 
 
-def test_quick_thoughts_neighbours_stay_within_their_document(tiny_encoder):
+def test_quick_thoughts_keeps_the_order_and_neighbours_within_their_document(tiny_encoder):
     objective = QuickThoughts(tiny_encoder)
-    placed = objective.examples(DOCUMENTS, np.random.default_rng(0))
-    places = [place for _, place in placed]
-    neighbours = [b - a == 1 for a, b in pairwise(places)]
-    assert [i + 1 for i, near in enumerate(neighbours) if not near] == [9, 12]
+    assert objective.ordered
+    assert objective.second is not None
+    examples = objective.examples(DOCUMENTS, np.random.default_rng(0))
+    batch = objective.collate(examples, np.random.default_rng(0))
+    sentences = [sentence for document in DOCUMENTS.documents for sentence in document]
+    assert batch.rows == tiny_encoder.tokenize(sentences, max_length=32) * 2
+    assert (batch.n_examples, batch.texts) == (len(sentences), [(s,) for s in sentences])
+    owners = [i for i, document in enumerate(DOCUMENTS.documents) for _ in document]
+    places = batch.extra["places"]
+    for i, j in itertools.product(range(len(sentences)), repeat=2):
+        are_neighbours = abs(i - j) == 1 and owners[i] == owners[j]
+        assert (abs(places[i] - places[j]) == 1) == are_neighbours
 
 
 def test_declutr_says_how_long_documents_must_be(tiny_encoder):
@@ -310,6 +325,12 @@ def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder)
     assert objective.eval_encoder().encode(["A man is playing a guitar."]).shape == (1, 12)
     tiny_encoder.pooler, tiny_encoder.head, tiny_encoder.head_use = Pooler.CLS, MlpHead(32), HeadUse.KEPT
     with pytest.raises(ConfigError, match="--pooler cls"):
+        build_objective(Name.IS_BERT, tiny_encoder, {}, {})
+    tiny_encoder.pooler = Pooler.AVG
+    with pytest.raises(ConfigError, match="features of its own"):
+        build_objective(Name.IS_BERT, tiny_encoder, {}, {})
+    tiny_encoder.pooler, tiny_encoder.head = Pooler.AVG_TOP2, None
+    with pytest.raises(ConfigError, match="--pooler avg_top2"):
         build_objective(Name.IS_BERT, tiny_encoder, {}, {})
 
 

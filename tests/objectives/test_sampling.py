@@ -19,6 +19,11 @@ def test_positions_in_documents_counts_what_follows():
     assert following.tolist() == [3, 2, 1, 0, 0, 1, 0]
 
 
+def test_positions_in_no_documents_are_none():
+    sentences, following = positions_in_documents([])
+    assert (sentences, following.tolist()) == ([], [])
+
+
 def test_sample_next_with_window_1_is_the_following_sentence():
     sentences, following = positions_in_documents(DOCUMENTS)
     anchors, positives = sample_next(following, window=1, generator=np.random.default_rng(0))
@@ -196,6 +201,19 @@ def test_mask_tokens_follows_15_80_10_10():
     fates = np.array(inputs)[chosen]
     counts = [np.sum(fates == MASK), np.sum(fates == 500), np.sum((fates != MASK) & (fates != 500))]
     assert chisquare(counts, np.array([0.8, 0.1, 0.1]) * len(fates)).pvalue > 0.001
+
+
+def test_mask_tokens_draws_random_tokens_from_the_whole_vocabulary():
+    inputs, labels = mask_tokens(
+        [[7] * 20_000],
+        probability=0.999,
+        mask_id=MASK,
+        special_ids=SPECIAL,
+        n_vocabulary=3,
+        generator=np.random.default_rng(0),
+    )
+    drawn = np.array([new for new, label in zip(inputs[0], labels[0], strict=True) if label == 7 and new < 3])
+    assert chisquare(np.bincount(drawn, minlength=3)).pvalue > 0.001
 
 
 def test_mask_tokens_repeats_with_the_seed():
