@@ -349,7 +349,7 @@ def test_contrastive_tension_batches_hold_one_positive_to_k_negatives(tiny_encod
 COMMON = {
     "batch_size": 64, "lr": 3e-5, "epochs": 1.0, "max_length": 32, "warmup": 0.0, "weight_decay": 0.0,
     "max_grad_norm": 1.0, "optimizer": "adamw", "schedule": "linear", "adam_eps": 1e-8, "eval_every": 125,
-    "pooler": "cls", "head": "train-only", "dropout": None, "dropout_mode": "independent", "augment": None,
+    "pooler": None, "head": None, "dropout": None, "dropout_mode": "independent", "augment": None,
     "similarity": "cosine", "hard_negative_alpha": 1.0, "gather": "true", "seed": 42, "bucket_batches": 1,
     "max_steps": None, "micro_batch_size": None, "patience": None, "dev_metric": "spearman", "options": {},
 }  # fmt: skip
