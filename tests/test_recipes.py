@@ -14,19 +14,21 @@ from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
 # What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the released codes.
-A_1 = {"temperature": 0.05, "precision": "auto"}
+CLS = {"pooler": "cls"}
+A_1 = CLS | {"temperature": 0.05, "precision": "auto"}
+UNSUP = A_1 | {"head": "train-only"}
 RECIPES = {
-    "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", A_1 | {"batch_size": 64, "lr": 3e-5}),
-    "simcse-unsup-bert-large": ("simcse-unsup", "bert-large", A_1 | {"batch_size": 64, "lr": 1e-5}),
-    "simcse-unsup-roberta-base": ("simcse-unsup", "roberta-base", A_1 | {"batch_size": 512, "lr": 1e-5}),
-    "simcse-unsup-roberta-large": ("simcse-unsup", "roberta-large", A_1 | {"batch_size": 512, "lr": 3e-5}),
+    "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"batch_size": 64, "lr": 3e-5}),
+    "simcse-unsup-bert-large": ("simcse-unsup", "bert-large", UNSUP | {"batch_size": 64, "lr": 1e-5}),
+    "simcse-unsup-roberta-base": ("simcse-unsup", "roberta-base", UNSUP | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-unsup-roberta-large": ("simcse-unsup", "roberta-large", UNSUP | {"batch_size": 512, "lr": 3e-5}),
     "simcse-sup-bert-base": ("simcse-sup", "bert-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
     "simcse-sup-bert-large": ("simcse-sup", "bert-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
     "simcse-sup-roberta-base": ("simcse-sup", "roberta-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
     "simcse-sup-roberta-large": ("simcse-sup", "roberta-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
-    "simcse-mlm": ("simcse-unsup", "bert-base", {"options": {"mlm_weight": 0.1}}),
-    "next-sentence": ("next-sentence", "bert-base", {"options": {"window": 1}}),
-    "next-3-sentences": ("next-sentence", "bert-base", {"options": {"window": 3}}),
+    "simcse-mlm": ("simcse-unsup", "bert-base", CLS | {"options": {"mlm_weight": 0.1}}),
+    "next-sentence": ("next-sentence", "bert-base", CLS | {"options": {"window": 1}}),
+    "next-3-sentences": ("next-sentence", "bert-base", CLS | {"options": {"window": 3}}),
     "quick-thoughts": ("quick-thoughts", "bert-base", {}),
     "sbert-nli": ("sbert", "bert-base", {}),
     "ct": ("ct", "bert-base", {"max_steps": 5000, "options": {"n_negatives": 7}}),
@@ -42,12 +44,13 @@ RECIPES = {
     "barlow-twins": (
         "barlow-twins",
         "bert-base",
-        {"eval_every": 60, "options": {"projector_dim": 8192, "redundancy_weight": 0.0051}},
+        CLS | {"eval_every": 60, "options": {"projector_dim": 8192, "redundancy_weight": 0.0051}},
     ),
     "vicreg": (
         "vicreg",
         "bert-base",
-        {
+        CLS
+        | {
             "eval_every": 60,
             "options": {
                 "projector_dim": 8192,
