@@ -99,6 +99,32 @@ def test_encoder_decoder_models_are_told_apart(tmp_path, model_type):
     assert "BERT" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
+def test_decoders_are_refused_before_anything_is_trained(tmp_path, invoke, model_type):
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    small = {"hidden_size": 32, "vocab_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small |= {"max_position_embeddings": 64, "intermediate_size": 32, "num_key_value_heads": 2}
+    small |= {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    model = AutoModel.from_config(AutoConfig.for_model(model_type, **small)).eval()
+    first, other = torch.tensor([[3, 4, 5]]), torch.tensor([[3, 4, 9]])
+    with torch.no_grad():  # why: the first token's state is blind to the rest
+        states = [model(input_ids=ids).last_hidden_state for ids in (first, other)]
+    assert torch.allclose(states[0][:, 0], states[1][:, 0])
+    assert not torch.allclose(states[0][:, 2], states[1][:, 2])
+    model.save_pretrained(tmp_path / "model")
+    text = tmp_path / "text.txt"
+    text.write_text("a\nb\n")
+    outcome = invoke("train", "--model", tmp_path / "model", "--train-file", text, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert f"{model_type} is a decoder" in " ".join(outcome.stderr.split())
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(CheckpointError, match=f"{model_type} is a decoder") as caught:
+        load_encoder(tmp_path / "model", pooler="avg", device="cpu")
+    assert "BERT" in str(caught.value.hint)
+
+
 def test_vision_models_are_told_apart(tmp_path):
     from transformers import AutoConfig, AutoModel
 

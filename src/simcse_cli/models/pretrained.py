@@ -85,6 +85,12 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
                 f"{folder}: {config.model_type} has an encoder and a decoder, need an encoder alone",
                 hint=_TAKE_AN_ENCODER,
             )
+        if getattr(config, "is_decoder", False) or _reads_only_backwards(config.model_type):
+            raise CheckpointError(
+                f"{folder}: {config.model_type} is a decoder, whose tokens see only those before them; its vector is "
+                "the state of the last token, a pooler that this toolkit does not have",
+                hint=_TAKE_AN_ENCODER,
+            )
         if dropout is not None:
             for key in _DROPOUT_KEYS:
                 if isinstance(getattr(config, key, None), float | int):
@@ -143,6 +149,13 @@ def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
                 f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
                 hint="do not use this model, or copy it again: loading it would fill the memory",
             )
+
+
+def _reads_only_backwards(model_type: str) -> bool:
+    """Return whether transformers knows an architecture as a causal language model and not as a masked one."""
+    auto = _transformers().models.auto.modeling_auto
+    causal, masked = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return model_type in causal and model_type not in masked and model_type != "xlnet"
 
 
 def load_tokenizer(folder: Path) -> Any:
