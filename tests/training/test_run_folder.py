@@ -161,7 +161,9 @@ def test_a_model_that_was_put_aside_comes_back(settings, stopped, sts_folder, tm
     shutil.rmtree(run / "checkpoint")
     shutil.rmtree(run / "model")
     parts = build_parts(settings, SilentProgress())
-    Trainer(settings, parts, run, SilentProgress(), should_stop=lambda: True).run()
+    progress = SilentProgress()
+    Trainer(settings, parts, run, progress, should_stop=lambda: True).run()
+    assert progress.warnings == []  # nothing is said of a training that goes on
     (run / "model").rename(run / ".model.simcse-0123abcd.old")
     assert resume(settings, run).best_step == 0
     assert json.loads((run / "model" / "simcse.json").read_text())["step"] == 0

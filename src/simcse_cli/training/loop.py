@@ -116,7 +116,7 @@ class Trainer:
                 complete_record(record, self.run_dir)
                 self.save_state()
             record.write(self.run_dir)
-            if record.best_step == 0:
+            if status != "interrupted" and record.best_step == 0 and record.trained_score is not None:
                 self.progress.warn(
                     f"training did not improve the model: dev score {percent(record.start_score)} before, "
                     f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the model before"
