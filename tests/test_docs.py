@@ -94,6 +94,12 @@ def block_of(page, text):
 
 
 @pytest.mark.slow
+def test_first_block_of_the_readme_works_as_printed(invoke, model, tmp_path):
+    run_block(block_of("README.md", "analyze report runs/first"), invoke, tmp_path / "empty")
+    assert "<html" in (tmp_path / "empty" / "first.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_tour_of_the_readme_works_as_printed(invoke, model, tmp_path):
     *_, compared = run_block(block_of("README.md", "prepare demo"), invoke, tmp_path / "empty")
     assert "STS-B" in compared.stdout

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 import tempfile
 from array import array
 from collections import Counter
@@ -202,9 +203,10 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
     label = find_column(record, "label")
     positive, score = keys["positive"][0].lower(), find_column(record, "score")
     if label is None and score is not None and positive != "positive":
+        pair = ",".join(f"{column}={names[0]}" for column, names in keys.items())
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
-            hint=f"to take every row: {columns_hint(record, POSITIONAL[:2])}; scored pairs serve as --dev-file",
+            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {shlex.quote(pair)}",
         )
     return RowLayout(columns, tuple(keys.values()), label, is_nli=positive == "hypothesis")
 
