@@ -124,6 +124,12 @@ def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, 
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+def test_a_single_pair_comes_through_a_pipe(invoke, tiny_model_dir):
+    outcome = invoke("encode", "-", "--pairs", "-m", tiny_model_dir, "-q", input="Yes, a cat.\tA dog, no.\n")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.stdout.startswith('sentence1,sentence2,cosine\n"Yes, a cat.","A dog, no.",')
+
+
 def test_pairs_go_to_a_file_and_need_two_columns(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "t.csv").write_text("id,one,two\n1,a cat,a dog\n")
     command = ("encode", tmp_path / "t.csv", "--pairs", "-m", tiny_model_dir, "-o", tmp_path / "o.jsonl")

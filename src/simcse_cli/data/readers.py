@@ -430,7 +430,10 @@ def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[st
 
 
 def _find_separator(head: Sequence[str], separators: str) -> str:
-    """Return the separator that gives a header with usual names, else as many columns in every row; else the first."""
+    """Return the separator that gives a header with usual names, else as many columns in every row; else the first.
+
+    A single row is a table if it has a tab, which text has not.
+    """
 
     def fit(separator: str) -> tuple[bool, bool]:
         rows: list[list[str]] = []
@@ -438,7 +441,7 @@ def _find_separator(head: Sequence[str], separators: str) -> str:
             rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
         rows = [row for row in rows if row]
         widths = {len(row) for row in rows}
-        is_table = len(rows) > 1 and len(widths) == 1 and widths != {1}
+        is_table = len(widths) == 1 and widths != {1} and (len(rows) > 1 or separator == "\t")
         return bool(rows) and len(rows[0]) > 1 and _has_known_name(rows[0]), is_table
 
     return max(separators, key=fit)
