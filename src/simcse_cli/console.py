@@ -355,7 +355,9 @@ class Console:
             if report.title:
                 terminal.print(Text(printable(report.title), style="bold"), soft_wrap=True)
             cells = report.cells()
-            for block in report.blocks(terminal.width):
+            for n_before, block in enumerate(report.blocks(terminal.width)):
+                if n_before:
+                    terminal.print()
                 table = Table(
                     box=box.SIMPLE_HEAD,
                     show_edge=False,
