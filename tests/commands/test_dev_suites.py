@@ -106,6 +106,8 @@ def test_resume_keeps_the_suite(train, senteval, tmp_path):
     assert train("-o", run, "--resume").exit_code == 0
     path = senteval / "downstream" / "CR" / "custrev.pos"
     path.write_text(path.read_text() + "good more\n")
+    record = run / "run.json"  # a complete run stays as it is
+    record.write_text(record.read_text().replace('"finished"', '"interrupted"', 1))
     outcome = train("-o", run, "--resume")
     assert outcome.exit_code == 1
     assert "CR/custrev.pos has changed" in outcome.stderr

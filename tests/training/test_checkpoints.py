@@ -184,7 +184,8 @@ def test_resume_refuses_changed_data(settings, tmp_path, changed):
     from pathlib import Path
 
     train(settings, tmp_path / "run", stop_after=2)
-    path = Path(getattr(settings, changed))
+    given = getattr(settings, changed)
+    path = Path(given[0] if isinstance(given, list) else given)
     path.write_text(path.read_text().replace("guitar", "violin"))
     with pytest.raises(DataError, match="has changed since the run"):
         train(settings, tmp_path / "run")
