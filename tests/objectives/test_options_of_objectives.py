@@ -20,6 +20,7 @@ from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
+from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
 from simcse_cli.recipes import resolve_config
@@ -92,6 +93,12 @@ def test_build_objective_names_the_nearest_option(tiny_encoder):
     with pytest.raises(ConfigError) as caught:
         build_objective(Name.BARLOW_TWINS, tiny_encoder, {}, {"redundancy_weigth": 1})
     assert caught.value.hint == "did you mean redundancy_weight?"
+    with pytest.raises(ConfigError) as caught:
+        build_objective(Name.BARLOW_TWINS, tiny_encoder, {}, {"weight": 1})
+    assert caught.value.hint == "did you mean redundancy_weight?"
+    with pytest.raises(ConfigError) as caught:
+        build_objective(Name.SBERT, tiny_encoder, {}, {"zzz": 1})
+    assert caught.value.hint == "it has: max_length"
 
 
 def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
@@ -160,8 +167,42 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
         vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4
     )
     torch.testing.assert_close(vectors[8:], objective.second.embed_rows(batch.rows[8:]), atol=1e-5, rtol=1e-4)
+    parts = [objective.encode(chunk)[0] for chunk in batch.chunks(5)]
+    torch.testing.assert_close(torch.cat(parts), vectors, atol=1e-5, rtol=1e-4)
     assert objective.eval_encoder() is objective.second
     assert objective.second.tokenizer is objective.encoder.tokenizer
+    first, _ = build("simcse-sup", tiny_model_dir, dual_encoder=True)
+    assert first.eval_encoder() is first.encoder
+
+
+def test_one_encoder_random_order_and_chunks_unless_the_method_says_otherwise(tiny_model_dir):
+    ordered = {name for name, cls in OBJECTIVES.items() if cls.ordered}
+    assert ordered == {name for name, cls in OBJECTIVES.items() if getattr(cls, "always_two", False)}
+    assert ordered == {Name.QUICK_THOUGHTS, Name.CT}
+    assert all(cls.chunkable for cls in OBJECTIVES.values())
+    objective, _ = build("simcse-unsup", tiny_model_dir)
+    assert objective.second is None
+    assert objective.eval_encoder() is objective.encoder
+    assert Batch([[1, 2], [3]], 2).n_tokens == 3
+
+
+def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {})
+    for data in (PAIRS, TRIPLETS):
+        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+    with pytest.raises(DataError, match="1 columns"):
+        objective.examples(SINGLES, np.random.default_rng(0))
+
+
+def test_widths_end_at_that_of_the_head(tiny_encoder):
+    tiny_encoder.pooler, tiny_encoder.head = Pooler.CLS, MlpHead(32, out_dim=16)
+    tiny_encoder.head_use = HeadUse.TRAIN_ONLY
+    assert build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {}, {"matryoshka_dims": [4]}).widths == [4, 16]
+
+
+def test_build_objective_passes_the_common_settings_that_the_objective_knows(tiny_encoder):
+    objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.5, "lr": 1.0}, {})
+    assert objective.temperature == 0.5
 
 
 def test_mlm_weight_of_zero_leaves_the_term_out(tiny_model_dir):
@@ -377,7 +418,9 @@ DEFAULTS = {
     Name.VICREG: PROJECTED,
 }  # fmt: skip
 OPTIONS = {
-    Name.SIMCSE_UNSUP: {"temperature": 0.05, "mlm_probability": 0.15, "mlm_weight": 0.0, "mlm_tied": False},
+    Name.SIMCSE_UNSUP: {"temperature": 0.05, "mlm_probability": 0.15, "mlm_weight": 0.0, "mlm_tied": False,
+        "max_length": 32, "original_scaling": False, "augment_both": False, "dual_encoder": False,
+        "dropout_mode": "independent", "symmetric": False},
     Name.SIMCSE_SUP: {"temperature": 0.05, "hard_negative_alpha": 1.0, "symmetric": False},
     Name.NEXT_SENTENCE: {"window": 1, "temperature": 0.05},
     Name.QUICK_THOUGHTS: {"max_length": 32},
