@@ -210,6 +210,7 @@ class Workbench:
 
             os.environ.update(env or {}, SOAK_CANARY=str(self.canary))
             os.chdir(cwd)
+            sys.argv = ["simcse", *words]  # which launchers of several processes repeat
             sys.argv = ["simcse", *words]
             if max_file_bytes is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
