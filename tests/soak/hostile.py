@@ -213,16 +213,15 @@ def attacked(bench: Workbench, attack: Attack, seed: int) -> None:
     shutil.copytree(bench.model, folder / "model")
     shutil.copy(bench.folder / "in.txt", folder)
     command = attack(folder, Random(seed))
-    result = bench.run(*command, cwd=folder, timeout=60)
+    result = bench.run(*command, cwd=folder)
     _judge(bench, attack, result)
 
 
 def _judge(bench: Workbench, attack: Attack, result: Result) -> None:
     if result.code == 0 and attack not in HARMLESS | EITHER:
         bench.report("wrong successes", attack.__name__)
-    if result.code and attack in HARMLESS:
-        bench.report("wrong errors", f"exit {result.code}: {result.error}")
-    if result.code not in (0, 1, 2) or (result.code and "rror" not in result.stderr):
+    is_refused = result.code in (1, 2) and "rror" in result.stderr and attack not in HARMLESS
+    if result.code and not is_refused:
         bench.report("wrong errors", f"exit {result.code}: {result.error}")
     shown = result.stderr + result.stdout
     if any(sign in shown for sign in ("\x1b", "\x07", "\x9b", "\u202e")):
