@@ -193,7 +193,9 @@ def test_iter_records_reads_a_saved_dataset(tmp_path):
     assert list(iter_sentences(f"hf://{tmp_path}/saved")) == TWO
 
 
-def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded():
+def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else the client tries for long
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="hf://nobody/nothing cannot be read"):
         list(iter_records("hf://nobody/nothing"))
 

@@ -96,7 +96,7 @@ def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):
     ("name", "text", "message"),
     [
         ("STS.gs.headlines.txt", "3\n", "lines but"),
-        ("STS.gs.headlines.txt", "x\n" * 6, "line 1: 'x' is not a gold score"),
+        ("STS.gs.headlines.txt", "x\n" * 6, "line 1: gold score 'x' is not a finite number"),
         ("STS.input.headlines.txt", "only one column\n" * 6, "line 1: 1 column"),
     ],
 )

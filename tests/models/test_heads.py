@@ -123,7 +123,7 @@ class TestMlmHead:
             nn.init.normal_(parameter)
         model.save_pretrained(tmp_path)
         encoder = model.base_model
-        head = MlmHead(config, encoder.get_input_embeddings())
+        head = MlmHead(config, encoder.get_input_embeddings(), tied=True)
         assert head.load_pretrained(str(tmp_path))
         ids = torch.tensor([[4, 7, 9]])
         expected = model(ids).logits
@@ -131,14 +131,14 @@ class TestMlmHead:
 
     def test_mlm_head_shares_the_input_embedding(self):
         encoder = BertModel(BertConfig(**SIZES))
-        head = MlmHead(encoder.config, encoder.get_input_embeddings())
+        head = MlmHead(encoder.config, encoder.get_input_embeddings(), tied=True)
         parameters = {id(parameter) for parameter in head.parameters()}
         assert id(encoder.get_input_embeddings().weight) in parameters
 
     def test_mlm_head_reports_a_checkpoint_without_one(self, tmp_path):
         encoder = BertModel(BertConfig(**SIZES))
         encoder.save_pretrained(tmp_path)
-        head = MlmHead(encoder.config, encoder.get_input_embeddings())
+        head = MlmHead(encoder.config, encoder.get_input_embeddings(), tied=True)
         before = {name: value.clone() for name, value in head.state_dict().items()}
         assert not head.load_pretrained(str(tmp_path))
         for name, value in head.state_dict().items():
@@ -148,4 +148,4 @@ class TestMlmHead:
         config = DistilBertConfig(dim=16, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=30)
         encoder = DistilBertModel(config)
         with pytest.raises(ValueError, match="DistilBertForMaskedLM"):
-            MlmHead(config, encoder.get_input_embeddings())
+            MlmHead(config, encoder.get_input_embeddings(), tied=True)

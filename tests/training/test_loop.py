@@ -3,10 +3,6 @@
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +16,6 @@ from simcse_cli.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import dump_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 
@@ -90,36 +85,6 @@ def test_interrupted_run_continues_to_the_last_bit(settings, tmp_path, stops):
         assert train(settings, tmp_path / "parts", stop_after=stop).status == "interrupted"
     assert train(settings, tmp_path / "parts").status == "finished"
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_killed_process_continues_to_the_last_bit(settings, tmp_path):
-    import dataclasses
-
-    settings = dataclasses.replace(settings, epochs=20.0, save_every=2)
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text(dump_config(settings))
-    command = [
-        sys.executable,
-        "-m",
-        "simcse_cli",
-        "train",
-        "--config",
-        str(recipe),
-        "-o",
-        str(tmp_path / "killed"),
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    metrics = tmp_path / "killed" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") > 20):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    subprocess.run([*command, "--resume", "-q"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    command[-1] = str(tmp_path / "whole")
-    subprocess.run([*command, "-q"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_same_seed_same_run_other_seed_other_run(settings, tmp_path):

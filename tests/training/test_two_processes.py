@@ -103,7 +103,7 @@ def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "step"), [("patience", "stopped-early", 2), ("stopped", "interrupted", 2)]
+    ("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)]
 )
 def test_processes_stop_at_the_same_step(name, status, step, on_two):
     """Only the first process evaluates, and here only the second is asked to stop."""
