@@ -5,11 +5,14 @@ After a meant change: ``WRITE_SCREENS=1 python -m pytest tests/test_screens.py``
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from helpers import write_sts_folder
 from simcse_cli.choices import STS_TASKS
+from simcse_cli.cli import build
 
 SCREENS = Path(__file__).parent / "screens"
 SENTENCES = (
@@ -67,12 +70,80 @@ def test_screen_is_the_one_that_was_looked_at(invoke, monkeypatch, name, width):
     monkeypatch.setenv("TTY_INTERACTIVE", "0")
     shown = invoke(*COMMANDS[name])
     assert shown.exit_code == 0, shown.stderr
-    text = shown.stdout.replace("\x1b[", "␛")
+    text = shown.stdout
     if width == 80:
         monkeypatch.delenv("NO_COLOR")
-        text += f"\n---- with colours\n{invoke(*COMMANDS[name]).stdout}".replace("\x1b[", "␛")
-    file = SCREENS / f"{name}-{width}.txt"
+        text += f"\n---- with colours\n{invoke(*COMMANDS[name]).stdout}"
+    compare_with_kept(text, f"{name}-{width}.txt")
+
+
+def compare_with_kept(text, name):
+    text, file = text.replace("\x1b[", "␛"), SCREENS / name
     if os.environ.get("WRITE_SCREENS"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), f"if meant, write {file.name} again (see above)"
+
+
+def command_paths(command, path=()):
+    """Yield the words of every command and group, in the order of the help."""
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from command_paths(child, (*path, name))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_help_is_the_one_that_was_looked_at(invoke, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    pages = []
+    for path in command_paths(build()):
+        shown = invoke(*path, "--help")
+        assert (shown.exit_code, shown.stderr) == (0, "")
+        pages.append(shown.stdout)
+    line = "-" * width
+    compare_with_kept(f"{line}\n".join(pages), f"every-help-{width}.txt")
+
+
+def masked(text):
+    """Return a screen without what varies: digits of scores, times and rates."""
+    text = re.sub(r"\d+(\.\d+)? (s|min|MiB|sentences/s)\b|\d[\d,.]*/s\b", "# \\2", text)
+    text = re.sub(r"(?<![\w.])-?\d*\.\d+(e-\d+)?", lambda found: re.sub(r"\d", "#", found[0]), text)
+    return re.sub(r"(?m)^(runs/new +simcse-unsup +2) .*", r"\1 ...", text)
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("width", [80, 100])
+def test_screens_of_work_are_those_that_were_looked_at(invoke, monkeypatch, tiny_model_dir, tmp_path, width):
+    """Train, evaluate, encode: results as on a terminal, progress and remarks as off one."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    senteval, model = write_sts_folder(tmp_path / "senteval"), tiny_model_dir.rename("bert").name
+    dev = "senteval/downstream/STS/STSBenchmark/sts-dev.csv"
+    trained = (
+        "--mode",
+        "unsup",
+        "--train-file",
+        "wiki.txt",
+        "--dev-file",
+        dev,
+        "-m",
+        model,
+        "--pooler",
+        "cls",
+    )
+    calls = [
+        ("train", *trained, "--batch-size", "2", "--epochs", "2", "--eval-every", "1", "-o", "runs/new"),
+        ("eval", "sts", "-m", "runs/new", "--data-dir", senteval.name),
+        ("encode", "wiki.txt", "-m", "runs/new", "-o", "wiki.npy"),
+    ]
+    screens = []
+    for words in calls:
+        with monkeypatch.context() as patch:
+            patch.setenv("FORCE_COLOR", "1")
+            patch.setenv("TTY_INTERACTIVE", "0")
+            on_terminal = invoke(*words)
+        again = () if words[:2] == ("eval", "sts") else ("--force",)
+        off = invoke(*words, *again)
+        assert (on_terminal.exit_code, off.exit_code) == (0, 0), on_terminal.stderr + off.stderr
+        screens.append(f"$ simcse {' '.join(words)}\n{off.stderr}\n{on_terminal.stdout}")
+    compare_with_kept(masked("\n".join(screens)), f"work-{width}.txt")

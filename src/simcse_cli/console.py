@@ -6,6 +6,7 @@ On a terminal progress is a live bar and tables are drawn; elsewhere both become
 
 import json
 import logging
+import os
 import re
 import shlex
 import sys
@@ -33,6 +34,15 @@ PLAIN_INTERVAL_S = 15.0
 DAY_S = 24 * 3600
 HELP_WIDTH = 100
 NAMES_WIDTH = 26
+# Libraries read these when they are imported, here and in processes that start from here: bars are ours.
+QUIET_LIBRARIES = {
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
 # Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -452,5 +462,7 @@ def configure_console(*, quiet: bool = False, verbose: bool = False) -> Console:
     """Make a fresh console the one that ``get_console`` returns, and quieten chatty libraries."""
     global _console
     _console = Console(quiet=quiet, verbose=verbose)
-    logging.getLogger("transformers").setLevel(logging.INFO if verbose else logging.ERROR)
+    for name, value in QUIET_LIBRARIES.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("mteb").setLevel(logging.ERROR)
     return _console

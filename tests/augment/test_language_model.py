@@ -1,5 +1,7 @@
 import pickle
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli.augment.language_model import (
@@ -152,6 +154,23 @@ def build_byte_level_model(folder: Path) -> Path:
     torch.manual_seed(0)
     RobertaForMaskedLM(config).save_pretrained(folder)
     return folder
+
+
+def test_no_bars_and_reports_of_libraries_reach_the_screen(tmp_path: Path) -> None:
+    folder = build_tiny_model(tmp_path / "bert")
+    whole = AutoModelForPreTraining.from_config(AutoConfig.from_pretrained(folder))
+    whole.save_pretrained(folder)  # with weights that a masked language model has no use for
+    (tmp_path / "text.txt").write_text("a man is playing a guitar\n")
+    code = (
+        "import sys; from simcse_cli.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "finally:\n    import tqdm\n    list(tqdm.tqdm([1]))"
+    )
+    call = ("augment", "text.txt", "--method", f"mlm:0.5:{folder}", "-o", "o.csv")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *call], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["augment", "o.csv"]
 
 
 def test_load_mlm_filler_refuses_a_model_without_the_head(tiny_model_dir: Path) -> None:

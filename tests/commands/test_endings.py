@@ -48,6 +48,31 @@ def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(invoke, tiny_model
     assert "finished tasks are kept; the same command goes on" in stopped.stderr
 
 
+def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
+    invoke, tiny_model_dir, sts_folder, tmp_path, monkeypatch
+):
+    pytest.importorskip("mteb")
+    monkeypatch.setattr(SentenceEncoder, "encode", interrupt)
+    stopped = invoke(
+        *(
+            "eval",
+            "mteb",
+            "-m",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            "--tasks",
+            "STS12",
+            "--data-dir",
+            sts_folder,
+        ),
+        *("--results-dir", tmp_path / "results"),
+    )
+    assert stopped.exit_code == 130
+    said = f"finished tasks are kept in {tmp_path / 'results'}; the same command goes on"
+    assert stopped.stderr.splitlines()[-2:] == ["stopped", said]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

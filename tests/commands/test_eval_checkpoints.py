@@ -113,6 +113,17 @@ def _without_times(payload):
     return payload | {"checkpoints": kept}
 
 
+def test_ctrl_c_says_that_finished_checkpoints_are_kept(evaluate, monkeypatch):
+    monkeypatch.setattr("simcse_cli.models.encoder.SentenceEncoder.encode", _interrupt)
+    stopped = evaluate("sts", "--split", "dev")
+    assert stopped.exit_code == 130
+    assert stopped.stderr.endswith("stopped\nfinished checkpoints are kept; the same command goes on\n")
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_changed_data_are_scored_again(evaluate, senteval):
     arguments = ("--split", "dev", "--format", "json")
     before = json.loads(evaluate("sts", *arguments).stdout)

@@ -129,7 +129,7 @@ def test_an_index_of_vectors_of_another_width(invoke, tiny_model_dir, tmp_path):
 def test_a_model_that_an_index_names_is_not_looked_up(invoke, tmp_path, monkeypatch, model):
     from simcse_cli.models import resolve
 
-    monkeypatch.setattr(resolve, "_download", lambda name: pytest.fail(f"a look-up of {name}"))
+    monkeypatch.setattr(resolve, "_download", lambda name, _: pytest.fail(f"a look-up of {name}"))
     SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": model, "pooler": "avg"}).save(tmp_path / "i")
     outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
     assert outcome.exit_code == 1

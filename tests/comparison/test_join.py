@@ -9,6 +9,7 @@ from simcse_cli.choices import STS_TASKS
 from simcse_cli.comparison.entries import add_means
 from simcse_cli.comparison.join import front_labels, join, setting_mismatches
 from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.tables import comparison_tables
 from simcse_cli.errors import ConfigError
 
 
@@ -77,7 +78,15 @@ def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
     row = published("simcse.3", "p=0.1")
     (run,) = load_entries(str(write_run(tmp_path / "run")))
     (warning,) = join([row, run], reference=row).warnings
-    assert "dev data is STS-B dev in simcse.3: p=0.1; own-dev.csv (abcdef01) in run" in warning
+    assert "dev data is STS-B dev in simcse.3: p=0.1; sts-dev.csv (abcdef01) in run" in warning
+
+
+def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differences() -> None:
+    run = entry("run", scores={"STS12": 0.7, "STSBenchmark-dev": 0.8, "uniformity": -2.0})
+    variant = entry("run [wmean]", scores={"STS12": 0.71})
+    scores, differences = comparison_tables(join([run, variant], reference=run))
+    assert [column.key for column in scores.columns] == ["system", "STS12", "STSBenchmark-dev", "uniformity"]
+    assert [column.key for column in differences.columns] == ["system", "STS12"]
 
 
 def test_pareto_front_keeps_what_no_other_beats() -> None:

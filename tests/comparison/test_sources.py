@@ -11,6 +11,8 @@ from simcse_cli.comparison.entries import EntryKind, merge_parts
 from simcse_cli.comparison.results import StsView, read_results
 from simcse_cli.comparison.sources import load_entries
 from simcse_cli.errors import DataError
+from simcse_cli.metrics import label
+from simcse_cli.prepare.senteval import expected_files
 
 
 def test_sts_result_keeps_scores_and_leaves_missing_tasks_out(tmp_path: Path) -> None:
@@ -92,6 +94,30 @@ def test_run_folder_gives_dev_score_and_geometry_of_the_best_step(tmp_path: Path
     assert found.scores == {"STSBenchmark-dev": 0.84, "alignment": 0.2, "uniformity": -2.5}
     assert found.seed == 1
     assert found.config["data.n_examples"] == 100
+
+
+@pytest.mark.parametrize(
+    ("dev_file", "measure", "heading"),
+    [
+        ("data/rated.csv", "rated-dev", "rated dev"),
+        ("own-dev.tsv", "own-dev", "own dev"),
+        ("STSBenchmark/sts-dev.csv", "STSBenchmark-dev", "STS-B dev"),
+    ],
+)
+def test_a_dev_file_that_is_not_that_of_sts_b_has_a_name_of_its_own(
+    tmp_path: Path, dev_file: str, measure: str, heading: str
+) -> None:
+    run = write_run(tmp_path / "run", dev_file=dev_file)
+    (found,) = load_entries(str(run))
+    assert next(iter(found.scores)) == measure
+    assert label(measure) == heading
+    assert found.settings["dev data"] == f"{dev_file} (abcdef01)"
+
+
+def test_the_published_dev_file_is_known_under_any_name(tmp_path: Path) -> None:
+    published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
+    (found,) = load_entries(str(write_run(tmp_path / "run", dev_file="my.csv", dev_sha256=published)))
+    assert (found.scores["STSBenchmark-dev"], found.settings["dev data"]) == (0.8, "STS-B dev")
 
 
 def test_result_files_in_a_run_folder_are_read_with_it(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from simcse_cli.devices import resolve_device
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.progress import Progress
 from simcse_cli.schema import foreign_format
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
@@ -44,17 +45,17 @@ _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
 
-def model_augmenter(options: AugmentOptions) -> TextAugmenter:
+def model_augmenter(options: AugmentOptions, progress: Progress | None = None) -> TextAugmenter:
     """Return what changes texts, where one of its steps may need a language model or its tokenizer."""
-    return build_augmenter(options, _model_step)
+    return build_augmenter(options, partial(_model_step, progress=progress))
 
 
-def _model_step(step: AugmentOptions) -> TextAugmenter:
+def _model_step(step: AugmentOptions, *, progress: Progress | None) -> TextAugmenter:
     if step.method == Augmentation.MLM:
-        folder = resolve_model(step.model or DEFAULT_MLM)
+        folder = resolve_model(step.model or DEFAULT_MLM, progress)
         return load_mlm_filler(folder, rate=step.rate or 0.0, device=resolve_device(step.device))
     if step.model is not None:
-        return make_subword_shuffler(resolve_model(step.model), step.rate or 0.0)
+        return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
     return word_step(step)
 
 

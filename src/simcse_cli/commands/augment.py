@@ -1,7 +1,7 @@
 """The `augment` command: sentences to ``anchor,positive`` rows."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,10 +35,14 @@ def augment_command(
         raise typer.BadParameter("give a file with -o, or --preview N to only look", param_hint="--output")
     from simcse_cli.augment.augment_file import augment_file
 
-    if options.needs_model:
-        from simcse_cli.augment.language_model import model_augmenter as make_augmenter
-    else:
-        from simcse_cli.augment.augmentations import word_augmenter as make_augmenter
     console = get_console()
+    if options.needs_model:
+        from simcse_cli.augment.language_model import model_augmenter
+
+        make_augmenter: Any = partial(model_augmenter, progress=console)
+    else:
+        from simcse_cli.augment.augmentations import word_augmenter
+
+        make_augmenter = word_augmenter
     show = partial(console.show_diffs, to_stderr=str(options.output) == STDIO)
     augment_file(source, options, make_augmenter, show=show, progress=console)

@@ -136,7 +136,7 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     from simcse_cli.models.pretrained import load_tokenizer
     from simcse_cli.models.resolve import resolve_model
 
-    tokenizer = load_tokenizer(resolve_model(model))
+    tokenizer = load_tokenizer(resolve_model(model, get_console()))
 
     def count(texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]

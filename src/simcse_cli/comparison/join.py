@@ -13,7 +13,6 @@ from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.metrics import (
     AVERAGE,
     DEV_SUFFIX,
-    STSB_DEV,
     TIMES,
     TRANSFER_AVERAGE,
     in_order,
@@ -33,7 +32,6 @@ _AVERAGES = {
 # what a setting can move, where that is not everything; STS-B and SICK-R have one test set
 _MOVES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
-    "dev data": frozenset({STSB_DEV}),
     "transfer protocol": frozenset(_AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
@@ -312,11 +310,11 @@ def _names(entry: Entry) -> str:
 
 
 def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
-    others = {name for entry in entries if entry is not reference for name in entry.scores}
     if reference is not None and reference.kind is EntryKind.PUBLISHED:
+        others = {name for entry in entries if entry is not reference for name in entry.scores}
         return others & reference.scores.keys()
     minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
-    return others - minor - set(TIMES)
+    return {name for entry in entries for name in entry.scores} - minor - set(TIMES)
 
 
 def _default_pareto(measures: Sequence[str]) -> tuple[str, ...]:

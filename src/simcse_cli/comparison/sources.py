@@ -168,7 +168,7 @@ def _metrics_at(metrics: Path, step: int | None) -> Measured:
 def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
     """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
     if "dev_suite" not in record.data:
-        return {STSB_DEV: best}
+        return {_dev_measure(record.data): best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
@@ -184,13 +184,21 @@ def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, s
         settings["metric"] = str(record.config.get("dev_metric", "spearman"))
     if record.data.get("dev_suite") == DevSuite.STS:
         settings["aggregation"] = Aggregation.ALL.value
-    if STSB_DEV in scores:
+    if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _dev_data(record.data)
     return settings
 
 
+def _dev_measure(data: Mapping[str, Any]) -> str:
+    """Return the name of the score on a dev file: that of STS-B, or after a file of one's own."""
+    name = Path(str(data.get("dev_file")))
+    if name.name == Path(_STSB_DEV_FILE).name or _dev_data(data) == STSB_DEV_DATA:
+        return STSB_DEV
+    return name.stem.removesuffix("-dev") + DEV_SUFFIX
+
+
 def _dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the STS-B dev data: the published file is known by its digest, any other by its path."""
+    """Return the name of the dev data: the published STS-B file is known by its digest, any other by its path."""
     path, digest = _STSB_DEV_FILE, data.get("dev_files", {}).get(_STSB_DEV_FILE)
     if digest is None:
         path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))

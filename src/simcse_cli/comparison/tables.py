@@ -20,9 +20,10 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     scores, reference = _scores_table(comparison), comparison.reference
     if reference is None:
         return [scores]
-    columns = [Column("system"), *(_column(name, "difference") for name in comparison.measures)]
     others = [entry for entry in comparison.entries if entry is not reference]
     rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
+    shared = [name for name in comparison.measures if any(name in row for row in rows)]
+    columns = [Column("system"), *(_column(name, "difference") for name in shared)]
     return [scores, Report(f"Difference to {reference.label}", columns, rows, list(comparison.unlike_data))]
 
 

@@ -91,22 +91,19 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 
 @contextmanager
 def hub_session() -> Iterator[None]:
-    """Load datasets without their own progress bars, and offline if the Hub cannot be reached.
+    """Load datasets offline if the Hub cannot be reached.
 
     Offline the Hub client looks in its cache only; otherwise each of many datasets would wait for its own row
     of timed-out retries. Behind a proxy nothing is tested and the Hub counts as reachable.
     """
     constants, config = huggingface_hub.constants, datasets.config
-    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE, datasets.are_progress_bars_disabled()
+    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
     if not constants.HF_HUB_OFFLINE and not _is_reachable(constants.ENDPOINT):
         constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
-    datasets.disable_progress_bars()
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before[:2]
-        if not before[2]:
-            datasets.enable_progress_bars()
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
 @contextmanager

@@ -90,6 +90,7 @@ _BY_SUFFIX = {
 }
 _SEPARATORS = ",;\t"
 _SNIFFED_ROWS = 20
+_WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --column 1)"
 # A column name: letters first, three words at most, nothing that ends a sentence.
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
 _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
@@ -112,7 +113,9 @@ def source_name(source: InputPath) -> str:
     return "standard input" if str(source) == STDIO else str(source)
 
 
-def iter_sentences(source: InputPath, *, column: str | None = None, encoding: str = "utf-8") -> Iterator[str]:
+def iter_sentences(
+    source: InputPath, *, column: str | None = None, encoding: str = "utf-8", hint: str = _WHICH_COLUMN
+) -> Iterator[str]:
     """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
     Args:
@@ -120,6 +123,7 @@ def iter_sentences(source: InputPath, *, column: str | None = None, encoding: st
         column: which column of a table, by name, or by number where there is no header; by default its only
             column, or the one called ``text``, ``anchor`` or one of their aliases.
         encoding: of text, JSON Lines, CSV and TSV.
+        hint: what to do where the column is not clear; ``COLUMN`` stands for the name of one.
 
     Raises:
         DataError: unreadable or empty input, or a table in which the column is missing or not clear.
@@ -132,7 +136,7 @@ def iter_sentences(source: InputPath, *, column: str | None = None, encoding: st
         if chosen is None or chosen not in record:
             is_delimited = guess_format(source) in (FileFormat.CSV, FileFormat.TSV)
             place = f"{source_name(source)}, line {number}"
-            chosen = _sentence_column(record, column, place, is_delimited=is_delimited)
+            chosen = _sentence_column(record, column, place, hint, is_delimited=is_delimited)
         yield record[chosen]
 
 
@@ -317,21 +321,24 @@ def columns_hint(record: Mapping[str, Any], columns: Sequence[str], option: str 
     return f"say which is which: {option} {shlex.quote(text)} (in a table without a header: {numbers})"
 
 
-def _sentence_column(record: Record, column: str | None, place: str, *, is_delimited: bool) -> str:
+def take_out_hint(source: InputPath, option: str) -> str:
+    """Return what to do with a table where ``option`` takes files of sentences only."""
+    text = shlex.quote(f"{Path(source).stem}.txt")
+    taken = f"simcse prepare sentences {shlex.quote(str(source))} --column COLUMN -o {text}"
+    return f"take one out with `{taken}`, then {option} {text}"
+
+
+def _sentence_column(record: Record, column: str | None, place: str, hint: str, *, is_delimited: bool) -> str:
+    hint = hint.replace("COLUMN", shlex.quote(next(iter(record))))
     if column is not None:
         if column not in record:
-            raise DataError(
-                f"{place}: no column {column}; there are {', '.join(record)}", hint="choose with --column"
-            )
+            raise DataError(f"{place}: no column {column}; there are {', '.join(record)}", hint=hint)
         return column
     found = find_column(record, "text") or find_column(record, "anchor")
     if found is None and len(record) == 1 and not is_delimited:
         return next(iter(record))
     if found is None:
-        raise DataError(
-            f"{place}: which of the columns {', '.join(record)} holds the sentences?",
-            hint=f"choose with --column {shlex.quote(next(iter(record)))} (or by number, without a header: --column 1)",
-        )
+        raise DataError(f"{place}: which of the columns {', '.join(record)} holds the sentences?", hint=hint)
     return found
 
 

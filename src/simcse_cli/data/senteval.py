@@ -117,7 +117,7 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
     what = "does not exist" if not root.exists() else "has no downstream/STS folder"
     raise DataError(
         f"{root} {what}; need a SentEval data folder",
-        hint="give it with --data-dir or SIMCSE_DATA, or make a small one with `simcse prepare demo`",
+        hint="give it with --data-dir or SIMCSE_DATA, or make a small one with `simcse prepare demo -o demo`",
     )
 
 

@@ -315,7 +315,8 @@ def read_training_documents(
         DataError: no sentence, or a text file without any blank line, whose lines may be in no order.
     """
     name = source_name(source)
-    lines = list(iter_sentences(source, column=(columns or {}).get("anchor")))
+    anchor, hint = (columns or {}).get("anchor"), "choose with --columns anchor=COLUMN"
+    lines = list(iter_sentences(source, column=anchor, hint=hint))
     if guess_format(source) is not FileFormat.TEXT:
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)

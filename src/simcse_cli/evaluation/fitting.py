@@ -15,7 +15,7 @@ import numpy as np
 
 from simcse_cli.choices import Postprocess
 from simcse_cli.config import DATA_VARIABLE
-from simcse_cli.data.readers import find_column, iter_records, iter_sentences
+from simcse_cli.data.readers import find_column, iter_records, iter_sentences, take_out_hint
 from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
@@ -99,7 +99,8 @@ def file_examples(path: Path | str) -> list[Example]:
     for _, record in iter_records(path):
         left, right = find_column(record, "anchor"), find_column(record, "positive")
         if left is None or right is None:
-            return [(sentence,) for sentence in iter_sentences(path) if sentence.strip()]
+            sentences = iter_sentences(path, hint=take_out_hint(path, "--fit"))
+            return [(sentence,) for sentence in sentences if sentence.strip()]
         examples.append((record[left], record[right]) if right != left else (record[left],))
     return examples
 

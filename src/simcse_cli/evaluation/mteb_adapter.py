@@ -6,7 +6,6 @@ weights ever get these scores.
 """
 
 import copy
-import logging
 import math
 import time
 import warnings
@@ -30,7 +29,7 @@ from simcse_cli.data.mteb_files import (
     hub_session,
     senteval_dataset,
 )
-from simcse_cli.errors import ConfigError, DataError, MissingExtraError
+from simcse_cli.errors import ConfigError, DataError, MissingExtraError, kept_on_interrupt
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
@@ -326,6 +325,9 @@ def eval_mteb(
     )
     folder = options.results_dir or default_cache_dir() / "mteb"
 
+    again = "the same command without --rerun" if options.rerun else "the same command"
+
+    @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} goes on")
     def run(opened: OpenEncoder) -> MtebResult:
         return run_mteb(
             MtebModel(opened.name, _results_key(opened), opened.dim, opened.encode, opened.prompts),
@@ -375,15 +377,7 @@ def _import_mteb() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep mteb's and the Hub client's remarks off the screen; what matters is reported by ``run_mteb``."""
-    loggers = [logging.getLogger(name) for name in ("mteb", "datasets", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    """Keep mteb's warnings off the screen; what matters is reported by ``run_mteb``."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
+        yield

@@ -118,6 +118,9 @@ def eval_sts(
         key = sts_key(data_dir, tasks, split, setting, pair_tasks)
         folder = cache_folder(options.cache_dir, options.cache, progress)
 
+        @kept_on_interrupt(
+            lambda: "finished checkpoints are kept; the same command goes on" if folder else "nothing is kept"
+        )
         def score(opened: OpenEncoder) -> dict[str, Any]:
             cache = EvaluationCache(folder, opened.cache_key, progress=progress)
             kept = cache.load_result("sts", key)

@@ -119,7 +119,7 @@ def load_encoder(
     progress = progress or SilentProgress()
     target = resolve_device(device)
     dtype = DTYPES[resolve_precision(precision, target)]
-    folder = resolve_model(name)
+    folder = resolve_model(name, progress)
     check_folder(folder)
     record = read_record(folder, str(name))
     only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None

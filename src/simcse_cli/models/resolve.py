@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files import sha256_file
+from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.runs import seed_runs
 
 BUNDLED_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -57,11 +58,12 @@ def bundled_minilm() -> Path | None:
     return folder
 
 
-def resolve_model(name: str | Path) -> Path:
+def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
     """Return the folder that holds a model's files.
 
     Args:
         name: a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias.
+        progress: told when files have to be fetched.
 
     Raises:
         CheckpointError: nothing is there, or the Hub cannot be reached; the hint lists local options.
@@ -78,7 +80,7 @@ def resolve_model(name: str | Path) -> Path:
         return folder
     if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
-    return _download(hub_name)
+    return _download(hub_name, progress or SilentProgress())
 
 
 def is_local(name: str) -> bool:
@@ -104,12 +106,15 @@ def _model_folder(path: Path) -> Path:
     raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
 
 
-def _download(hub_name: str) -> Path:
+def _download(hub_name: str, progress: Progress) -> Path:
     # Imported here because it takes half a second, which a local folder need not cost.
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
+        is_cached = isinstance(try_to_load_from_cache(hub_name, "config.json"), str)
+        if not is_cached and not constants.HF_HUB_OFFLINE:
+            progress.info(f"fetching {hub_name} from the Hugging Face Hub")
         folder = Path(snapshot_download(hub_name, allow_patterns=_HUB_FILES))
         if not any(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(hub_name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.choices import NegativePick
 from simcse_cli.data.manifest import describe_file
-from simcse_cli.data.readers import POSITIONAL, iter_sentences, parse_columns
+from simcse_cli.data.readers import POSITIONAL, iter_sentences, parse_columns, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
@@ -383,7 +383,10 @@ def _negative_rows(
                 yield row
 
     def candidates() -> Iterator[str]:
-        more = (iter_sentences(source, encoding=options.encoding) for source in options.corpus or [])
+        more = (
+            iter_sentences(source, encoding=options.encoding, hint=take_out_hint(source, "--corpus"))
+            for source in options.corpus or []
+        )
         others = (clean_text(text) for text in chain.from_iterable(more))
         return chain((positive for _, positive in pairs()), filter(None, others))
 

@@ -101,7 +101,7 @@ def train(
                 raise Stopped(going_on(run_dir, options.num_processes)) from None
             raise
         return None
-    config = with_demo_files(with_model_defaults(config), progress)
+    config = with_demo_files(with_model_defaults(config, progress), progress)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
@@ -131,7 +131,7 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
 
     def make_config(swept: Settings) -> TrainConfig:
         config = resolve_settings(merge_settings(flags, swept), options.config)
-        return with_demo_files(with_model_defaults(config), progress)
+        return with_demo_files(with_model_defaults(config, progress), progress)
 
     def run_one(config: TrainConfig, run_dir: Path) -> RunRecord | None:
         progress.info(f"run {run_dir}")

@@ -57,9 +57,9 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
     return pooler, config.head or (HeadUse.KEPT if kept else HeadUse.TRAIN_ONLY)
 
 
-def with_model_defaults(config: TrainConfig) -> TrainConfig:
+def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
     """Return the settings with pooler and head filled in."""
-    pooler, head = pooler_and_head(config, read_record(resolve_model(config.model), config.model))
+    pooler, head = pooler_and_head(config, read_record(resolve_model(config.model, progress), config.model))
     return replace(config, pooler=pooler, head=head)
 
 
