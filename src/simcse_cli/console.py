@@ -45,6 +45,7 @@ QUIET_LIBRARIES = {
 }
 # Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 
 
 def printable(text: str) -> str:
@@ -96,18 +97,20 @@ class HelpPage:
             for names, text in section.rows:
                 first = f"  {names}".ljust(left)
                 if len(names) > left - 4:
-                    yield first
+                    yield first.rstrip()
                     first = " " * left
-                yield from fit(text, initial_indent=first, subsequent_indent=" " * left) or [first]
+                whole = _BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)  # on one line
+                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [first.rstrip()]
+                yield from (line.replace("\xa0", " ") for line in lines)
             if section.more:
                 more = f"and {', '.join(section.more)}: see --help-all"
                 yield from fit(more, initial_indent="  ", subsequent_indent="  ")
 
 
 def _shell_lines(command: str, width: int) -> Iterator[str]:
-    """Yield a command indented, on several lines as a shell reads them where it is too long."""
+    """Yield a command indented, on several lines where it is too long, each flag beside its value."""
     line = " "
-    for word in re.findall(r'"[^"]*"|\S+', command):
+    for word in re.findall(r'--?[a-z][\w-]* (?:"[^"]*"|[^\s"-]\S*)|"[^"]*"|\S+', command):
         if len(line) + 1 + len(word) > width - 2:
             yield f"{line} \\"
             line = "   "

@@ -56,17 +56,18 @@ def _missing_notes(missing: Mapping[str, str]) -> list[str]:
 
 
 def _data_notes(tasks: Mapping[str, Any], split: str, n_examples: Callable[[Any], int]) -> list[str]:
-    """Return a note for each task that was not scored on its published set."""
+    """Return one note for the tasks that were not scored on their published sets."""
     found = {
         name: describe_set(name, split, n_examples(task), task.data_sha256)
         for name, task in tasks.items()
         if task
     }
-    return [
-        f"{label(name)}: {what}; its score compares with no published number"
-        for name, what in found.items()
-        if what not in (None, PUBLISHED)
-    ]
+    unlike: dict[str, list[str]] = {}
+    for name, what in found.items():
+        if what not in (None, PUBLISHED):
+            unlike.setdefault(str(what), []).append(label(name))
+    sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
+    return [f"compares with no published number: {sets}"] if sets else []
 
 
 def sts_report(result: StsResult, name: str, pooler: str) -> Report:

@@ -52,7 +52,9 @@ class RowOptions(LintOptions):
     near_threshold: float = setting(
         0.7, "Share of words and word pairs that near texts have in common.", min=0.3, max=1.0
     )
-    check_leak: Path | None = setting(None, "SentEval folder: report its sentences that occur in the rows.")
+    check_leak: Path | None = setting(
+        None, "SentEval folder: report its sentences that occur in the rows.", metavar="FOLDER"
+    )
     leak_near: bool = setting(False, "Look for near occurrences (MinHash) too.")
     drop_leaks: bool = setting(False, "Drop the rows that --check-leak finds.")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
@@ -76,7 +78,7 @@ class NliOptions(RowOptions):
         HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
     )
     anli: list[str] | None = setting(
-        None, "ANLI file to add (uid, context, hypothesis, label); repeat for more."
+        None, "ANLI file to add (uid, context, hypothesis, label); repeat for more.", metavar="FILE"
     )
     overlap: bool = setting(
         True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap"
@@ -125,7 +127,10 @@ class HardNegativeOptions(MiningOptions):
         group=_MINING,
     )
     corpus: list[str] | None = setting(
-        None, "More texts to find negatives in, beside the positives; repeat for more.", group=_MINING
+        None,
+        "More texts to find negatives in, beside the positives; repeat for more.",
+        group=_MINING,
+        metavar="FILE",
     )
     index: Path | None = setting(
         None, "Find them in this index instead (`simcse encode --index`, or FAISS).", group=_MINING
