@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.installed
 EXTRAS := demo,cpu-kernels,dev,mteb,faiss,search
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
+JOBS   ?= 2
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: demo test soak check format bench mutants binary wheel docs clean help
 
@@ -23,7 +25,7 @@ demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, en
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
 
 test: $(STAMP)   ## all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 with SEED=0
 	$(BIN)/python tests/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
@@ -32,7 +34,7 @@ check: $(STAMP)  ## format, lint, types, tests
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 format: $(STAMP) ## format the code
 	$(BIN)/ruff format src tests benchmarks
