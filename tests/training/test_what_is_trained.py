@@ -71,7 +71,7 @@ def test_what_a_model_records_is_trained(settings, recording):
     encoder = build_encoder(config, said)
     assert (encoder.pooler, encoder.head, encoder.normalize) == (Pooler.AVG, None, True)
     assert said.lines == [f"training avg of {config.model}, as it records"]
-    assert with_model_defaults(config).pooler is Pooler.AVG
+    assert with_model_defaults(config, SilentProgress()).pooler is Pooler.AVG
 
 
 def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
