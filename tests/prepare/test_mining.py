@@ -275,3 +275,14 @@ def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(
     assert result.exit_code == 1
     assert "pairs.csv has changed while it was read" in result.stderr
     assert not (tmp_path / "t.csv").exists()
+
+
+def test_a_corrected_input_is_searched_without_more_ado(invoke, model, pairs, tmp_path):
+    source, output = write_pairs(tmp_path / "pairs.csv", pairs), tmp_path / "out.csv"
+    whole = source.read_bytes()
+    source.write_bytes(whole + b"an anchor,\xff\n")
+    command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", output)
+    assert invoke(*command).exit_code == 1
+    source.write_bytes(whole)
+    assert invoke(*command).exit_code == 0
+    assert output.exists()

@@ -224,7 +224,7 @@ def _mine(
         )
     output_format(check_output(options.output, force=options.force), columns)
     work = options.output.with_name(f"{options.output.name}.mining")
-    if work.exists() and not (options.resume or options.force):
+    if any(work.glob("*.npy*")) and not (options.resume or options.force):
         raise OutputError(
             f"{work} is left from an interrupted search",
             hint="continue it with --resume, or drop it with --force",
