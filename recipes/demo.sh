@@ -4,7 +4,9 @@ set -euo pipefail
 
 OUT=${1:-demo}
 rm -rf "$OUT"
-say() { printf '\n\033[1m$ simcse %s\033[0m\n' "$*" >&2; simcse "$@"; }
+bold='' plain=''
+[[ ! -t 2 || -n ${NO_COLOR:-} ]] || bold=$'\033[1m' plain=$'\033[0m'
+say() { printf '\n%s$ simcse %s%s\n' "$bold" "$*" "$plain" >&2; simcse "$@"; }
 
 say prepare demo -o "$OUT/data"
 say augment "$OUT/data/sentences.txt" -o "$OUT/deleted.csv" --method delete --rate 0.1 --seed 1
