@@ -128,6 +128,7 @@ def test_demo_goes_on_after_a_kill_between_its_files(tmp_path):
 
 
 def test_demo_folder_of_a_killed_command_is_completed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path))  # a small corpus, not for the other tests
     monkeypatch.setattr(demo, "build_demo_corpus", lambda sizes, seed: build_demo_corpus(SIZES, seed=seed))
     folder = demo_folder(SilentProgress())
     n_files = len(list(folder.rglob("*.*")))
