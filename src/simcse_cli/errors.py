@@ -16,6 +16,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 @contextmanager
@@ -79,10 +80,26 @@ class MissingExtraError(SimcseError):
     """An optional dependency is needed; the message names the extra that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package {package}, which is not installed",
-            hint=f"pip install 'simcse-cli[{extra}]'",
-        )
+        super().__init__(f"{purpose} needs the package {package}: pip install 'simcse-cli[{extra}]'")
+
+
+# Import name -> the package, and the extra that installs it.
+_EXTRAS = {
+    "faiss": ("faiss-cpu", "faiss"),
+    "matplotlib": ("matplotlib", "plot"),
+    "mteb": ("mteb", "mteb"),
+    "optuna": ("optuna", "search"),
+    "sklearn": ("scikit-learn", "probe"),
+}
+
+
+def require_extra(module: str, purpose: str) -> None:
+    """Raise MissingExtraError unless an optional package is installed; imports nothing.
+
+    To be asked before hours of work as well as right before the import.
+    """
+    if find_spec(module) is None:
+        raise MissingExtraError(*_EXTRAS[module], purpose)
 
 
 def reason_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import OutputError
+from simcse_cli.errors import OutputError, require_extra
 from simcse_cli.files import atomic_path
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ def shades(count: int) -> Any:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Style figures made and saved inside the block, or in the function that this decorates."""
+    """Style figures made and saved inside the block, or in the function that this decorates.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+    """
+    require_extra("matplotlib", "a figure")
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):

@@ -21,10 +21,10 @@ from simcse_cli.analysis.views import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.choices import LongTexts, Pooler
+from simcse_cli.choices import LongTexts, Pooler, SearchBackend
 from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
-from simcse_cli.errors import DataError, UsageError
+from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files import STDIO, check_output
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
@@ -166,6 +166,8 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     """Return the encoders and what they are called: models, vectors and indexes belong together by their order."""
     models, embeddings, indexes = options.model or [], options.embeddings or [], options.index or []
     read_ranks(options.at)
+    if options.backend is SearchBackend.FAISS:
+        require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):

@@ -24,7 +24,7 @@ from simcse_cli.comparison.sources import load_entries
 from simcse_cli.comparison.tables import pairs_table
 from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.errors import CheckpointError, ConfigError, require_extra
 from simcse_cli.files import atomic_text, check_output, iter_json_lines
 from simcse_cli.metrics import AVERAGE
 from simcse_cli.predictions import SubsetPairs
@@ -45,6 +45,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
         OutputError: the page exists without ``--force``, or cannot be written.
         DataError: there is no run in the folder, or no data where it was asked for.
     """
+    require_extra("matplotlib", "`simcse analyze report`")
     check_output(options.output, force=options.force)
     record = read_run_record(run)
     name = run.resolve().name

@@ -12,7 +12,7 @@ from simcse_cli import __version__
 from simcse_cli.analysis.options import ViewOptions
 from simcse_cli.analysis.plots import Figure, check_figure_path, inline_svg, save_figure
 from simcse_cli.choices import OutputFormat
-from simcse_cli.errors import UsageError
+from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files import atomic_text, check_output
 from simcse_cli.progress import Progress
 from simcse_cli.report import Report, mean_and_deviation
@@ -62,8 +62,9 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
     """Refuse what cannot be written before anything is computed."""
     if options.plot is not None:
         check_figure_path(options.plot)
-    for path in (options.plot, options.html):
+    for flag, path in (("--plot", options.plot), ("--html", options.html)):
         if path is not None:
+            require_extra("matplotlib", flag)
             check_output(path, force=force)
 
 

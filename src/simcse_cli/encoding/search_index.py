@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import SearchBackend
-from simcse_cli.errors import DataError, MissingExtraError
+from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files import atomic_path, require_file
 from simcse_cli.schema import foreign_format
 
@@ -316,8 +316,7 @@ def _split_text(text: bytes, ends: NDArray[np.int64]) -> Iterator[str]:
 
 
 def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("faiss-cpu", "faiss", "a FAISS index") from error
+    require_extra("faiss", "a FAISS index")
+    import faiss
+
     return faiss

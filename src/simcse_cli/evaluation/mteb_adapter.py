@@ -29,7 +29,7 @@ from simcse_cli.data.mteb_files import (
     hub_session,
     senteval_dataset,
 )
-from simcse_cli.errors import ConfigError, DataError, MissingExtraError, kept_on_interrupt
+from simcse_cli.errors import ConfigError, DataError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
@@ -368,10 +368,9 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _import_mteb() -> Any:
-    try:
-        import mteb
-    except ImportError as error:
-        raise MissingExtraError("mteb", "mteb", "simcse eval mteb") from error
+    require_extra("mteb", "`simcse eval mteb`")
+    import mteb
+
     return mteb
 
 

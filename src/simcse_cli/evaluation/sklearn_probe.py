@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import MissingExtraError, TrainingError
+from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import Fold, Rows
 from simcse_cli.evaluation.probe import ProbeResult, collect_result
 from simcse_cli.progress import Progress
@@ -49,7 +49,6 @@ def run_sklearn_probe(
         Accuracies and, as ``penalties``, the inverse strength C chosen for each outer split.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed.
         TrainingError: the solver did not converge.
     """
     dev_scores, choices, predictions = [], [], []
@@ -68,14 +67,12 @@ def _fit(
     features: NDArray[np.floating], labels: Rows, train: Rows, dev_rows: Rows | None, max_iterations: int
 ) -> Any:
     """Return the fitted pipeline; its last step is the classifier."""
-    try:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegressionCV
-        from sklearn.model_selection import PredefinedSplit, StratifiedKFold
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("scikit-learn", "probe", "--probe sklearn") from error
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.model_selection import PredefinedSplit, StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     if dev_rows is None:
         inner: Any = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=SEED)
         rows = train

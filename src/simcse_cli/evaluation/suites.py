@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Probe
 from simcse_cli.data.senteval import Split, StsTask
-from simcse_cli.errors import UsageError, kept_on_interrupt
+from simcse_cli.errors import UsageError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
 from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run, open_encoder
@@ -165,6 +165,8 @@ def eval_transfer(
     encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
 ) -> Evaluation:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
+    if options.probe is Probe.SKLEARN:
+        require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
         check_output(options.save_scores, force=force)
     file_tasks = read_file_tasks(options.task_file or (), options.columns, options.protocol)

@@ -11,7 +11,7 @@ from typing import Any
 from simcse_cli.analysis.plots import house_style, save_figure
 from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
 from simcse_cli.config import TrainConfig
-from simcse_cli.errors import ConfigError, MissingExtraError
+from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
 from simcse_cli.files import write_json
 from simcse_cli.progress import Progress
 from simcse_cli.recipes import read_recipe
@@ -120,14 +120,9 @@ def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: 
     """Yield the trials that Optuna's tree-structured Parzen search proposes, from seed and earlier scores alone.
 
     It learns from the scores that a trial holds when the next one is asked for; without a score it counts as failed.
-
-    Raises:
-        MissingExtraError: Optuna is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise MissingExtraError("optuna", "search", "a sweep with `search`") from error
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for number in range(n_trials):
@@ -238,6 +233,7 @@ def train_sweep(
 
     Raises:
         ConfigError: the sweep file is wrong, or there is no dev score to choose by.
+        MissingExtraError: it holds a search and Optuna is not installed; without Matplotlib only the plot is missing.
         OutputError: the folder is in use, or one of its runs has other settings.
         Stopped: a run was interrupted.
     """
@@ -252,6 +248,8 @@ def train_sweep(
             )
         return config
 
+    if plan.search:
+        require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
     open_runs_folder(folder, resume=resume, force=force)
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
@@ -263,8 +261,11 @@ def train_sweep(
     ]
     if not points:
         return None
-    with house_style():
-        save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
+    try:
+        with house_style():
+            save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
+    except MissingExtraError as missing:
+        progress.warn(f"no {folder / 'sweep.png'}: {missing}")
     payload = {
         "sweep": name,
         "runs": str(folder),

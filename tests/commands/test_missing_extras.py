@@ -1,0 +1,100 @@
+"""What each command says without the packages of an extra, and what works all the same."""
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from helpers import SENTENCES, write_sts_folder
+
+DRAWING = (
+    "geometry -m no",
+    "spectrum -m no",
+    "density -m no",
+    "retrieval no.txt query",
+    "overlap no.csv",
+    "trace no",
+)
+# Command, what it asks for, the missing module, its package and the extra. The models and files do not exist: the
+# package is missed before anything is read.
+MISSING = [
+    *(
+        (f"analyze {command} {flag} out", flag, "matplotlib", "matplotlib", "plot")
+        for command in DRAWING
+        for flag in ("--html", "--plot")
+    ),
+    ("analyze report no -o out", "`simcse analyze report`", "matplotlib", "matplotlib", "plot"),
+    ("analyze search no.txt query --backend faiss", "--backend faiss", "faiss", "faiss-cpu", "faiss"),
+    ("eval mteb -m no", "`simcse eval mteb`", "mteb", "mteb", "mteb"),
+    (
+        "eval transfer -m no --probe sklearn",
+        *("--probe sklearn", "sklearn", "scikit-learn", "probe"),
+    ),
+    (
+        "train --mode unsup -m bert --train-file text.txt --dev-file dev.csv --sweep search.yaml -o out",
+        *("a sweep with `search`", "optuna", "optuna", "search"),
+    ),
+]
+
+
+@pytest.fixture
+def hide(monkeypatch):
+    """Return a function that makes a package look as if it were not installed."""
+
+    def hide(package):
+        for name in [name for name in sys.modules if name.split(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, package, None)
+
+    return hide
+
+
+@pytest.fixture
+def place(tiny_model_dir, tmp_path, monkeypatch):
+    """Make the few files that some commands read before they know what they need."""
+    tiny_model_dir.rename(tmp_path / "bert")
+    (tmp_path / "text.txt").write_text("\n".join(SENTENCES) + "\n")
+    (tmp_path / "search.yaml").write_text("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 2\n")
+    (tmp_path / "grid.yaml").write_text("settings: {objective: simcse-unsup}\ngrid: {lr: [1.0e-4, 1.0e-3]}\n")
+    stsb = write_sts_folder(tmp_path / "senteval") / "downstream" / "STS" / "STSBenchmark"
+    (tmp_path / "dev.csv").write_bytes((stsb / "sts-dev.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "purpose", "module", "package", "extra"), MISSING, ids=[row[0] for row in MISSING]
+)
+def test_command_that_misses_an_extra_says_in_one_line_how_to_install_it(
+    invoke, hide, place, command, purpose, module, package, extra
+):
+    hide(module)
+    out = invoke(*shlex.split(re.sub(r"(?<=--plot )out", "out.png", command)))
+    assert out.exit_code == 1
+    assert out.stderr == f"error: {purpose} needs the package {package}: pip install 'simcse-cli[{extra}]'\n"
+    assert not list(place.glob("out*"))
+
+
+def test_numbers_need_no_matplotlib(invoke, hide, place):
+    hide("matplotlib")
+    out = invoke(*shlex.split("analyze spectrum -m bert --pooler avg --data-dir senteval --terminal-plot"))
+    assert out.exit_code == 0, out.stderr
+    assert "▁" in out.stdout
+
+
+def test_sweep_without_matplotlib_lacks_its_plot_and_nothing_else(invoke, hide, place):
+    hide("matplotlib")
+    command = (
+        "train -m bert --train-file text.txt --dev-file dev.csv --batch-size 4 --max-steps 1 --device cpu"
+    )
+    out = invoke(*shlex.split(f"{command} --sweep grid.yaml -o runs --format json"))
+    assert out.exit_code == 0, out.stderr
+    assert len(json.loads(out.stdout)["trials"]) == 2
+    assert (
+        "no runs/sweep.png: a figure needs the package matplotlib: pip install 'simcse-cli[plot]'"
+        in out.stderr
+    )
+    assert not (place / "runs" / "sweep.png").exists()
+    assert (place / "runs" / "sweep.json").exists()
