@@ -14,9 +14,10 @@ fi
 
 triplets nli.csv
 for MODEL in $ENCODERS; do
-  sweep "unsup-$MODEL" "$UNSUP_GRID" --train-file "$WIKI" "${LENGTH[@]}"
-  sweep "sup-$MODEL" "$SUP_GRID" --train-file "$OUT/nli.csv" "${LENGTH[@]}"
-  simcse compare "unsup=$OUT/unsup-$MODEL/sweep.json" --against simcse.3 --row "p=0.1"
-  simcse compare "sup=$OUT/sup-$MODEL/sweep.json" --against simcse.7 --row "contradiction, alpha=1.0"
+  name=${MODEL##*/}  # of a folder or of OWNER/NAME
+  sweep "unsup-$name" "$UNSUP_GRID" --train-file "$WIKI" "${LENGTH[@]}"
+  sweep "sup-$name" "$SUP_GRID" --train-file "$OUT/nli.csv" "${LENGTH[@]}"
+  simcse compare "unsup=$OUT/unsup-$name/sweep.json" --against simcse.3 --row "p=0.1"
+  simcse compare "sup=$OUT/sup-$name/sweep.json" --against simcse.7 --row "contradiction, alpha=1.0"
 done
 simcse compare --show simcse.A.1

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Table 8 of version 1 of the SimCSE paper: batch size of the supervised run. Batches above 64 rows go through the
-# encoder in parts (cached gradients), so any of them fits. small takes as many triplets with each of them: 64 x STEPS.
+# encoder in parts (cached gradients), so any of them fits. small takes as many triplets with each of them, 64 x STEPS,
+# and makes one step at least.
 source "$(dirname "$0")/common.sh"
 
 triplets nli.csv
 for size in 32 64 128 256 512 1024; do
   steps=()
-  [ "$SCALE" = full ] || steps=(--max-steps $((64 * ${STEPS:-100} / size)))
+  if [ "$SCALE" = small ]; then
+    n_steps=$((64 * ${STEPS:-100} / size))
+    steps=(--max-steps $((n_steps > 0 ? n_steps : 1)))
+  fi
   train "batch-$size" "${SUP[@]}" --train-file "$OUT/nli.csv" --batch-size "$size" --micro-batch-size 192 "${steps[@]}"
 done
 

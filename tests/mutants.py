@@ -12,6 +12,7 @@ find it there too.
 """
 
 import ast
+import compileall
 import gc
 import os
 import shutil
@@ -22,12 +23,15 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 import accelerate  # noqa: F401 - loaded once, for all forked processes, as those below
+import hypothesis  # noqa: F401
 import numba  # noqa: F401
 import pytest
 import scipy.stats  # noqa: F401
+import sklearn.linear_model  # noqa: F401
 import torch  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 import yaml
@@ -241,6 +245,7 @@ def main(arguments: list[str]) -> int:
     n_unexplained = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(PACKAGE, Path(folder) / "simcse_cli"))
+        compileall.compile_dir(copy, quiet=1, force=True, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
         build_tiny_model(Path(folder) / "model")  # what transformers keeps from its first use is shared
         gc.freeze()
         for module in chosen or listed:

@@ -13,18 +13,13 @@ SCRIPTS = sorted(
     path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh")
 )
 SCRIPTS += ["figure2.sh"]
-# Stands in for `simcse`, without starting a process for each call. As the real one it refuses to overwrite without
-# --force, goes on with training under --resume only, and needs every file below OUT that it reads. With FAILURES each
-# call fails the first time it is made, in the middle of its work.
+# Stands in for `simcse`, and runs the script again and again until no call fails, all in one process. As the real one
+# it refuses to overwrite without --force, goes on with training under --resume only, and needs every file below OUT
+# that it reads. Each call fails the first time it is made, in the middle of its work, with a status of its own.
 STAND_IN = """
-declare -A failed_before=()
-if [ -n "${FAILURES:-}" ]; then
-  while IFS= read -r line; do failed_before[$line]=1; done < "$FAILURES"
-fi
 simcse() {
   local arguments=("$@") call out= scores= seeds= sweep= again= i value
   printf -v call '%s\037' "$@"
-  echo "$call" >> "$CALLS"
   for ((i = 0; i < $#; i++)); do
     value=${arguments[i + 1]:-}
     case ${arguments[i]} in
@@ -45,10 +40,9 @@ simcse() {
   done
   if [ "$1" = train ] && [ ! -d "$out" ]; then mkdir -p "$out"; fi
   [ -z "$scores" ] || echo scores > "$scores"
-  if [ -n "${FAILURES:-}" ] && [ -z "${failed_before[$call]:-}" ]; then
-    echo "$call" >> "$FAILURES"
-    echo "failing" >&2
-    return 1
+  if [ -z "${failed_before[$call]:-}" ]; then
+    echo "$call" >> failures
+    return 75
   fi
   if [ "$1" = train ]; then
     [ -z "$sweep" ] || echo trials > "$out/sweep.json"
@@ -58,48 +52,41 @@ simcse() {
     echo result > "$out"
   fi
 }
+declare -A failed_before=()
+for ((run = 0; run < 200; run++)); do
+  ( source "$0" )
+  status=$?
+  if [ "$status" != 75 ]; then exit "$status"; fi
+  while IFS= read -r line; do failed_before[$line]=1; done < failures
+done
 """
 OPTIONAL_SYSTEMS = ("SIMCSE_WORDNET", "MLM_MODEL", "GLOVE", "ANLI_FILE", "QQP_FILE", "PARANMT_FILE", "TRAIN")
-MOST_CALLS = 200
 
 
 def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
-    """Run a script with the stand-in, again and again until no call fails; return the calls, each once."""
-    data, calls, stand_in = folder / "data", folder / "calls", folder / "stand-in.sh"
+    """Run a script with the stand-in until no call fails; return the calls, each once."""
+    data = folder / "data"
     (data / "flickr30k").mkdir(parents=True)
     (data / "flickr30k" / "captions.tsv").write_text("image_id\tcaption\n1\tA dog.\n")
-    dev_file = data / "sts-dev.csv"
-    dev_file.write_text("\n".join(map(str, range(16))))
-    stand_in.write_text(STAND_IN)
-    failures = folder / "failures"
-    failures.touch()
+    (data / "sts-dev.csv").write_text("\n".join(map(str, range(16))))
     environment = {
         "PATH": os.environ["PATH"],
-        "BASH_ENV": str(stand_in),
-        "CALLS": str(calls),
-        "FAILURES": str(failures),
-        "SIMCSE_DATA": str(data),
-        "DEV_FILE": str(dev_file),
-        "OUT": str(folder / "runs"),
-        **{name: str(folder / name) for name in OPTIONAL_SYSTEMS},
+        "SIMCSE_DATA": "data",
+        "DEV_FILE": "data/sts-dev.csv",
+        "STEPS": "2",
+        **{name: name.lower() for name in OPTIONAL_SYSTEMS},
         **variables,
     }
-    for _ in range(MOST_CALLS):
-        calls.write_text("")
-        done = subprocess.run(
-            ["bash", RECIPES / script],
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            break
-        assert done.stderr.rstrip().endswith("failing"), done.stderr
-    made = failures.read_text().splitlines()
-    assert set(calls.read_text().splitlines()) <= set(made)
-    return [line.split("\037")[:-1] for line in made]
+    done = subprocess.run(
+        ["bash", "-c", STAND_IN, RECIPES / script],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split("\037")[:-1] for line in (folder / "failures").read_text().splitlines()]
 
 
 @cache
@@ -117,23 +104,30 @@ def parse(arguments: list[str]) -> dict[str, object]:
     return command.make_context("simcse", rest).params
 
 
-@pytest.mark.parametrize(("scale", "seeds"), [("full", "42"), ("small", "1,2")])
+@cache
+def check(call: tuple[str, ...], seeds: str) -> None:
+    """Raise if a call is no valid one, names an unknown row, or trains with other seeds than asked for."""
+    from simcse_cli.comparison.published import load_table
+
+    parameters = parse(list(call))
+    if call[0] == "compare":
+        tables = [load_table(name) for name in parameters["against"] or ()]
+        for row in parameters["row"] or ():
+            assert [table.system(row, group=parameters["group"]) for table in tables]
+        assert tables or load_table(str(parameters["show"]))
+    elif call[0] == "train":
+        assert (parameters["seeds"] or str(parameters["seed"])) == seeds
+
+
+@pytest.mark.parametrize("seeds", ["42", "1,2"])
+@pytest.mark.parametrize("scale", ["full", "small"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_recipe_restarts_after_every_call_and_all_calls_are_valid(
     script: str, scale: str, seeds: str, tmp_path: Path
 ) -> None:
-    from simcse_cli.comparison.published import load_table
-
     calls = run_recipe(script, tmp_path, SCALE=scale, SEEDS=seeds)
     for call in calls:
-        parameters = parse(call)
-        if call[0] == "compare":
-            tables = [load_table(name) for name in parameters["against"] or ()]
-            for row in parameters["row"] or ():
-                assert [table.system(row, group=parameters["group"]) for table in tables]
-            assert tables or load_table(str(parameters["show"]))
-        elif call[0] == "train":
-            assert (parameters["seeds"] or str(parameters["seed"])) == seeds
+        check(tuple(call), seeds if call[0] == "train" else "")
     assert calls[-1][0] == "compare"
 
 

@@ -112,6 +112,16 @@ def test_unknown_task_is_a_value_error(tmp_path):
         read_transfer_task(tmp_path, "SST5")
 
 
+def test_sizes_are_those_of_senteval():
+    whole = {"MR": 10662, "CR": 3775, "SUBJ": 10000, "MPQA": 10606}
+    split = {
+        "SST2": {"train": 67349, "dev": 872, "test": 1821},
+        "TREC": {"train": 5452, "test": 500},
+        "MRPC": {"train": 4076, "test": 1725},
+    }
+    assert {task: {"all": size} for task, size in whole.items()} | split == TRANSFER_ROWS
+
+
 @pytest.mark.parametrize("name", TRANSFER_ROWS)
 def test_published_files_have_the_published_sizes(shared_data, name):
     task = read_transfer_task(shared_data / "senteval", name)

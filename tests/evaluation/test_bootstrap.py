@@ -1,5 +1,7 @@
 """Resampled correlations against SciPy on the drawn data, intervals, paired tests, and corrections by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -162,6 +164,32 @@ def test_resampled_correlation_equals_scipy_on_the_drawn_pairs(metric: Metric) -
 def test_observed_correlation_is_that_of_the_data() -> None:
     gold, values = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.3, 0.2, 0.4])
     assert ResampledCorrelation(values, gold=gold).observed().tolist() == [pytest.approx(0.8)]
+
+
+def test_two_pairs_are_enough_to_correlate() -> None:
+    assert ResampledCorrelation(np.array([1.0, 5.0]), gold=np.array([2.0, 3.0])).observed().tolist() == [1.0]
+
+
+def test_blocks_hold_one_column_at_least() -> None:
+    assert next(resample_counts(500_000, 2, np.random.default_rng(0))).shape == (500_000, 1)
+
+
+def test_defaults_are_a_thousand_resamples_two_thousand_for_a_test_and_seed_zero() -> None:
+    subset, options = scores(20, 4), {"metric": Metric.PEARSON, "aggregation": Aggregation.ALL}
+    drawn = resample_sts("STS12", [subset], **options)
+    assert np.array_equal(drawn, resample_sts("STS12", [subset], **options, n_resamples=1000, seed=0))
+    correct = np.array([True] * 7 + [False] * 3)
+    drawn = resample_accuracy("MR", correct)
+    assert np.array_equal(drawn, resample_accuracy("MR", correct, n_resamples=1000, seed=0))
+    paired = {"STS12": [sample(30, noise=0.8)]}
+    assert paired_bootstrap(paired) == paired_bootstrap(paired, n_resamples=2000, seed=0)
+    found = {"MR": Discordance(30, 20, 100)}
+    expected = paired_accuracy_bootstrap(found, n_resamples=2000, seed=0)
+    assert paired_accuracy_bootstrap(found) == expected
+    result = StsResult(Metric.PEARSON, Aggregation.ALL, "test", {}, {}, 1.0, 1)
+    task = StsTaskScore("STS12", "test", {"test": SubsetScore(*subset)})
+    intervals = sts_intervals(dataclasses.replace(result, tasks={"STS12": task}))
+    assert intervals.tasks["STS12"] == interval(resample_sts("STS12", [subset], **options), level=0.95)
 
 
 def test_constant_scores_correlate_with_nothing() -> None:

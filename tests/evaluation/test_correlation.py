@@ -75,3 +75,27 @@ def test_strata_are_what_is_correlated_apart(aggregation, sizes, weights):
     assert found.tolist() == weights
     assert np.concatenate([part[1] for part in parts]).tolist() == gold.tolist()
     assert all((part[0] == -part[1]).all() for part in parts)
+
+
+def test_two_values_are_enough_whatever_their_scale():
+    assert pearson([0, 1], [3, 5]) == pytest.approx(1.0)
+    assert pearson([0, 2], [5, 4]) == pytest.approx(-1.0)
+
+
+def test_correlation_with_a_constant_is_undefined_though_its_mean_is_rounded():
+    constant, other = [0.1] * 3, [1.0, 2.0, 4.0]
+    assert np.ptp(np.array(constant) - np.mean(constant)) == 0
+    assert np.any(np.array(constant) != np.mean(constant))
+    assert pearson(constant, other) is None
+    assert pearson(other, constant) is None
+
+
+def test_correlations_do_not_pass_one_by_rounding():
+    rows = np.random.default_rng(0).normal(size=(200, 5))
+    assert max(pearson(row, 3 * row) for row in rows) == 1.0
+    assert min(pearson(row, -3 * row) for row in rows) == -1.0
+
+
+def test_values_that_overflow_and_no_subset_at_all_have_no_score():
+    assert pearson([1e200, 2e200, 4e200], [1.0, 2.0, 3.0]) is None
+    assert aggregate(Metric.SPEARMAN, Aggregation.ALL, []) is None

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +10,15 @@ from helpers import plain_vectors
 from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
+from simcse_cli.evaluation import sts
 from simcse_cli.evaluation.sts import (
     STS_SETTINGS,
     StsResult,
     evaluate_per_task,
     evaluate_sts,
+    read_pair_tasks,
     resolve_setting,
+    sts_key,
 )
 from simcse_cli.progress import SilentProgress
 
@@ -84,6 +89,58 @@ def test_json_has_the_agreed_shape(sts_folder):
     assert set(task["subsets"]["MSRpar"]) == {"n_pairs", "spearman", "pearson"}
 
 
+def test_json_of_a_result_is_complete_and_states_no_speed_without_time():
+    result = StsResult(Metric.PEARSON, Aggregation.MEAN, "test", {"STS12": None}, {"STS12": "why"}, 0.5, 3)
+    assert result.to_json(model="m") == {
+        "suite": "sts",
+        "model": "m",
+        "metric": "pearson",
+        "aggregation": "mean",
+        "split": "test",
+        "tasks": {"STS12": None},
+        "missing": {"STS12": "why"},
+        "data_sha256": {},
+        "average": None,
+        "n_sentences": 3,
+        "seconds": 0.5,
+        "sentences_per_second": 6.0,
+    }
+    assert dataclasses.replace(result, seconds=0.0).to_json()["sentences_per_second"] is None
+
+
+def test_seconds_are_those_of_encoding_and_scoring(sts_folder, monkeypatch):
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(sts, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert evaluate_sts(letters, sts_folder, tasks=["STS12"]).seconds == 2.5
+
+
+def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
+    pairs = tmp_path / "own.csv"
+    pairs.write_text("left,right,score\na,b,1\nc,d,2\n")
+    own = read_pair_tasks([pairs], None)
+    setting = resolve_setting()
+    key = sts_key(sts_folder, ["STS12", "own"], "test", setting, own)
+    assert len(key.pop("files")) == 2 * len(STS_SUBSETS["STS12"])
+    assert key == {
+        "version": sts._RESULT_VERSION,
+        "tasks": ["STS12", "own"],
+        "split": "test",
+        "metric": "spearman",
+        "aggregation": "all",
+        "regressor": False,
+        "pair_files": {"own": own["own"].digest},
+    }
+    sick = ["SICKRelatedness", "STS13"]
+    plain, trained = (
+        sts_key(sts_folder, sick, "test", resolve_setting(regressor=regressor), {})["files"]
+        for regressor in (False, True)
+    )
+    assert set(trained) - set(plain) == {"SICK_train.txt", "SICK_trial.txt"}
+    (sts_folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
+    assert "SICK_trial.txt" not in sts_key(sts_folder, sick, "all", setting, {})["files"]
+    assert sts_key(None, ["own"], "test", setting, own)["files"] == {}
+
+
 def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):
     folder = sts_folder / "downstream" / "STS" / "STS16-en-test"
     (folder / "STS.gs.headlines.txt").write_text("3\n\n1.5\n")
@@ -114,6 +171,11 @@ def test_all_splits_joined(sts_folder):
 def test_a_year_has_a_test_split_only(sts_folder):
     with pytest.raises(ValueError, match="test set only"):
         read_sts_task(sts_folder, "STS12", split="dev")
+
+
+def test_pairs_of_the_years_add_up_to_the_published_numbers():
+    totals = {year: sum(subsets.values()) for year, subsets in STS_SUBSETS.items()}
+    assert totals == {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186}
 
 
 def test_real_files_have_the_documented_sizes(shared_data):

@@ -1,4 +1,6 @@
+import dataclasses
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,13 +8,20 @@ from sklearn.metrics import f1_score as sklearn_f1
 
 from helpers import write_transfer_folder
 from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
-from simcse_cli.data.transfer_files import read_transfer_task, transfer_files
+from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import transfer
 from simcse_cli.evaluation.embedding_cache import EvaluationCache
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
-from simcse_cli.evaluation.transfer import evaluate_transfer, f1_score, outer_splits, transfer_predictions
+from simcse_cli.evaluation.transfer import (
+    TransferResult,
+    TransferScore,
+    evaluate_transfer,
+    f1_score,
+    outer_splits,
+    transfer_predictions,
+)
 from simcse_cli.predictions import same_examples
 from simcse_cli.progress import SilentProgress
 
@@ -162,6 +171,74 @@ def test_examples_line_up_whatever_the_classifier(senteval):
         for probe in (Probe.SENTEVAL, Probe.SKLEARN)
     )
     assert same_examples(fast, sklearn, "CR")
+
+
+def fold_task(*counts, classes=()):
+    """Return a task without a test set whose classes have so many examples."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return TransferTask(
+        "own", ["x"] * len(labels), [], labels, {"all": range(len(labels))}, len(counts), classes
+    )
+
+
+def test_a_class_of_a_fold_task_needs_two_examples_more_than_folds():
+    settings = PROBE_SETTINGS[FAST]
+    folds, dev_rows = outer_splits(fold_task(40, 7), settings)
+    assert (len(folds), dev_rows) == (5, None)
+    expected = stratified_folds(np.repeat([0, 1], [40, 7]), 5, seed=1111)
+    assert all(np.array_equal(a.test, b.test) for a, b in zip(folds, expected, strict=True))
+    with pytest.raises(DataError, match=r"a class \(rare\) has 6 training examples, need 7 for 5 folds"):
+        outer_splits(fold_task(40, 6, classes=("common", "rare")), settings)
+
+
+def test_a_class_of_a_task_with_a_test_set_needs_one_example_a_fold():
+    labels = np.repeat([0, 1], [20, 5])
+    task = TransferTask(
+        "own", ["x"] * 28, [], np.append(labels, [0, 1, 1]), {"train": range(25), "test": range(25, 28)}, 2
+    )
+    ((fold,), dev_rows) = outer_splits(task, PROBE_SETTINGS[FAST])
+    assert (fold.train.tolist(), fold.test.tolist(), dev_rows) == (list(range(25)), [25, 26, 27], None)
+    short = dataclasses.replace(task, labels=np.append(np.repeat([0, 1], [21, 4]), [0, 1, 1]))
+    with pytest.raises(DataError, match="a class has 4 training examples, need 5"):
+        outer_splits(short, PROBE_SETTINGS[FAST])
+
+
+@pytest.mark.parametrize(("n_train", "is_enough"), [(19, False), (20, True)])
+def test_five_percent_of_the_training_rows_are_one_at_least(n_train, is_enough):
+    labels = np.arange(n_train + 2) % 2
+    parts = {"train": range(n_train), "test": range(n_train, n_train + 2)}
+    task = TransferTask("own", ["x"] * len(labels), [], labels, parts, 2)
+    if is_enough:
+        outer_splits(task, PROBE_SETTINGS[FAST])
+    else:
+        with pytest.raises(DataError, match="19 training examples, need 20 to hold some out"):
+            outer_splits(task, PROBE_SETTINGS[FAST])
+
+
+def test_json_of_a_result_is_complete():
+    gold, predicted = np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0])
+    score = TransferScore(0.5, 0.75, None, (1e-3,), gold, predicted, data_sha256="x")
+    pairs = dataclasses.replace(score, accuracy=0.25, dev_accuracy=1.0, f1=0.8, classes=("no", "yes"))
+    result = TransferResult(FAST, Probe.SKLEARN, {"MR": score, "MRPC": pairs}, 2.0)
+    plain = {"dev_accuracy": 0.5, "accuracy": 0.75, "n_test": 4, "penalties": [1e-3]}
+    other = plain | {"dev_accuracy": 1.0, "accuracy": 0.25, "f1": 0.8, "classes": ["no", "yes"]}
+    assert result.to_json(model="m") == {
+        "suite": "transfer",
+        "model": "m",
+        "protocol": "fast",
+        "probe": "sklearn",
+        "tasks": {"MR": plain, "MRPC": other},
+        "data_sha256": {"MR": "x", "MRPC": "x"},
+        "average": 0.5,
+        "average_dev": 0.75,
+        "seconds": 2.0,
+    }
+
+
+def test_seconds_are_those_of_all_tasks(senteval, monkeypatch):
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(transfer, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert evaluate(HashingEncoder(), senteval, tasks=("CR",)).seconds == 2.5
 
 
 def test_f1_score_equals_that_of_scikit_learn():

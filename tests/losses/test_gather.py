@@ -152,5 +152,9 @@ def test_collectives_are_the_identity_on_one_process():
     assert row_counts(rows) == [2]
 
 
+def test_mean_over_processes_of_one_value_is_that_value():
+    assert mean_over_processes(torch.tensor([3.0])).item() == 3.0
+
+
 def test_mean_over_processes_of_nothing_is_zero():
     assert mean_over_processes(torch.zeros(0)).item() == 0.0

@@ -25,7 +25,7 @@ def test_all_but_the_top_leaves_vectors_orthogonal_to_the_removed_directions():
     np.testing.assert_allclose(fitted.transform(vectors + 7) @ fitted.directions_, 0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("dim", "n_removed"), [(10, 1), (100, 1), (384, 4), (768, 8)])
+@pytest.mark.parametrize(("dim", "n_removed"), [(10, 1), (100, 1), (150, 2), (384, 4), (768, 8)])
 def test_all_but_the_top_removes_a_hundredth_by_default(dim, n_removed):
     vectors = np.random.default_rng(0).standard_normal((8, dim))
     assert AllButTheTop().fit(vectors).directions_.shape == (dim, n_removed)
@@ -59,3 +59,14 @@ def test_direction_removal_refuses_to_remove_everything(n_directions):
 def test_direction_removal_refuses_a_count_below_one():
     with pytest.raises(ValueError, match="need at least 1"):
         CommonComponentRemoval(0)
+
+
+def test_direction_removal_knows_its_settings():
+    assert AllButTheTop().settings() == {"n_directions": None}
+    assert CommonComponentRemoval().settings() == {"n_directions": 1}
+
+
+@pytest.mark.parametrize("directions", [np.ones((4, 1)), np.ones(3), np.ones((3, 1, 1))])
+def test_direction_removal_refuses_arrays_that_do_not_belong_together(directions):
+    with pytest.raises(ValueError, match="do not fit together"):
+        AllButTheTop().load_state({"mean": np.zeros(3), "directions": directions})

@@ -32,6 +32,31 @@ def test_actnorm_starts_with_mean_zero_and_variance_one():
     torch.testing.assert_close(normed.square().mean(dim=0), torch.ones(5), atol=1e-4, rtol=0)
 
 
+def test_actnorm_of_a_constant_channel_divides_by_a_millionth():
+    norm = ActNorm(1)
+    norm(torch.full((4, 1), 7.0))
+    assert math.exp(3 * norm.log_scale.item()) == pytest.approx(1e6, rel=1e-4)
+
+
+def test_coupling_net_is_its_equation():
+    net = CouplingNet(3, 5, torch.Generator().manual_seed(0))
+    assert not net(torch.randn(6, 3)).any()  # the last layer starts at zero
+    for parameter in (net.last.weight, net.last.bias, net.log_scale):
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(6, 3)
+    hidden = x
+    for layer, norm in ((net.first, net.first_norm), (net.second, net.second_norm)):
+        hidden = ((hidden @ layer.weight.T + norm.bias) * torch.exp(3 * norm.log_scale)).clamp(min=0)
+    expected = (hidden @ net.last.weight.T + net.last.bias) * torch.exp(3 * net.log_scale)
+    torch.testing.assert_close(net(x), expected)
+
+
+def test_weights_of_a_coupling_start_with_deviation_a_twentieth():
+    net = CouplingNet(300, 300, torch.Generator().manual_seed(0))
+    for layer in (net.first, net.second):
+        assert layer.weight.std().item() == pytest.approx(0.05, rel=0.02)
+
+
 def test_actnorm_keeps_its_start_for_later_batches():
     norm = ActNorm(2)
     norm(torch.tensor([[0.0, 2.0], [2.0, 6.0]]))
@@ -76,6 +101,16 @@ def test_flow_inverts(trained):
     vectors = curved(100, seed=5)
     back = trained.inverse_transform(trained.transform(vectors))
     np.testing.assert_allclose(back, vectors, atol=1e-4)
+
+
+def test_flow_of_four_levels_inverts():
+    flow = MultiLevelFlow(32, levels=4, depth=1, width=4, seed=0).double()
+    batch = torch.randn(6, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    flow(batch)
+    for parameter in flow.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    latent, _ = flow(batch)
+    torch.testing.assert_close(flow.inverse(latent), batch)
 
 
 def test_flow_log_determinant_equals_slogdet_of_its_jacobian(trained):
@@ -132,6 +167,57 @@ def test_flow_refuses_a_dimension_that_cannot_be_halved():
         BertFlow().fit(curved(8, dim=12))
 
 
-def test_flow_refuses_impossible_settings():
-    with pytest.raises(ValueError, match="batch_size"):
-        BertFlow(batch_size=1)
+@pytest.mark.parametrize(
+    "settings",
+    [{name: 0} for name in ("levels", "depth", "width", "epochs", "learning_rate")] + [{"batch_size": 1}],
+)
+def test_flow_refuses_impossible_settings(settings):
+    with pytest.raises(ValueError, match="need 1 or more, batch_size 2, learning_rate above 0"):
+        BertFlow(**settings)
+
+
+def test_flow_accepts_its_smallest_settings():
+    smallest = {"levels": 1, "depth": 1, "width": 1, "epochs": 1, "batch_size": 2, "learning_rate": 1e-9}
+    assert BertFlow(**smallest).fit(curved(2, dim=2)).settings() == smallest | {"seed": 42}
+
+
+def test_defaults_of_the_flow_are_those_of_the_released_code():
+    assert BertFlow().settings() == {
+        "levels": 3, "depth": 3, "width": 32, "learning_rate": 1e-3, "epochs": 1, "batch_size": 32, "seed": 42
+    }  # fmt: skip
+
+
+def test_flow_is_trained_as_by_a_plain_loop():
+    """Two epochs written out: shuffled pairs, both sides summed, clipped, Adam without bias correction."""
+    pairs = curved(20).reshape(10, 2, 16)
+    found = BertFlow(levels=2, depth=2, width=4, batch_size=4, learning_rate=0.01, epochs=2, seed=5).fit(
+        pairs
+    )
+    flow = MultiLevelFlow(16, levels=2, depth=2, width=4, seed=5)
+    order = np.random.default_rng(5)
+    losses, state = [], {}
+    for _ in range(2):
+        permutation = order.permutation(10)
+        for start in (0, 4, 8):
+            rows = np.sort(permutation[start : start + 4])
+            if not losses:
+                flow(torch.from_numpy(pairs[rows, 0]))
+            latent, log_det = flow(torch.from_numpy(pairs[rows].reshape(-1, 16)))
+            density = torch.distributions.Normal(0.0, 1.0).log_prob(latent).sum(dim=1) + log_det
+            loss = -density.mean() / (16 * math.log(2))
+            flow.zero_grad()
+            (2 * loss).backward()
+            losses.append(loss.item())
+            norm = torch.stack([p.grad.norm() for p in flow.parameters()]).norm()
+            for parameter in flow.parameters():
+                gradient = parameter.grad * min(1.0, 1.0 / (norm.item() + 1e-6))
+                mean, square = state.get(parameter, (0.0, 0.0))
+                mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+                state[parameter] = mean, square
+                with torch.no_grad():
+                    parameter -= 0.01 * mean / (square.sqrt() + 1e-6)
+                    parameter -= 0.01 * 0.01 * parameter
+    np.testing.assert_allclose(found.losses_, losses, rtol=1e-4)
+    assert norm > 1
+    for name, value in flow.state_dict().items():
+        torch.testing.assert_close(found.flow_.state_dict()[name], value, rtol=1e-3, atol=1e-4)

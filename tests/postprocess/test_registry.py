@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simcse_cli import __version__
 from simcse_cli.choices import Postprocess
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError
 from simcse_cli.postprocess import registry
@@ -37,6 +38,33 @@ def test_apply_can_scale_to_length_one():
     assert scaled.dtype == np.float32
     plain = processor.apply(vectors)
     np.testing.assert_allclose(scaled * np.linalg.norm(plain, axis=1, keepdims=True), plain, rtol=1e-5)
+
+
+def test_apply_scales_vectors_of_any_length_but_zero_and_only_when_asked():
+    processor = fitted(Postprocess.WHITENING)
+    mean = processor.processor.state()["mean"]
+    near = (mean + 1e-3 * np.random.default_rng(1).standard_normal((5, 16))).astype(np.float64)
+    np.testing.assert_array_equal(processor.apply(near), processor.processor.transform(near))
+    assert np.linalg.norm(processor.apply(near), axis=1).max() < 1
+    np.testing.assert_allclose(np.linalg.norm(processor.apply(near, normalize=True), axis=1), 1)
+    np.testing.assert_array_equal(processor.apply(mean[None], normalize=True), np.zeros((1, 16)))
+
+
+def test_description_names_the_map_its_settings_its_fit_and_the_version():
+    assert fitted(Postprocess.WHITENING, k=3).describe() == {
+        "name": "whitening",
+        "settings": {"k": 3, "eigenvalue_floor": 1e-10},
+        "fit": {"encoder": "tiny", "encoder_digest": "abc", "source": "nli", "n_vectors": 40},
+        "version": __version__,
+    }
+
+
+def test_load_refuses_one_value_that_is_not_finite(tmp_path):
+    broken = fitted(Postprocess.WHITENING)
+    broken.processor.state()["mean"][3] = np.nan
+    registry.save(broken, tmp_path / "p.safetensors")
+    with pytest.raises(CheckpointError, match="mean is not finite"):
+        registry.load(tmp_path / "p.safetensors")
 
 
 def test_digest_tells_maps_apart():

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simcse_cli.postprocess.base import principal_directions
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.progress import SilentProgress
 
@@ -99,3 +100,52 @@ def test_whitening_refuses_vectors_of_another_dimension():
 def test_whitening_must_be_fitted_before_use():
     with pytest.raises(ValueError, match="not fitted"):
         Whitening().transform(np.ones((2, 5)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"k": 0}, "k is 0, need"), ({"eigenvalue_floor": -1e-9}, "need 0 or more")]
+)
+def test_whitening_refuses_impossible_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Whitening(**settings)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_whitening_keeps_any_number_of_directions_up_to_all(k):
+    whitening = Whitening(k, eigenvalue_floor=0).fit(correlated(40, 3))
+    assert whitening.n_features_out == k
+    assert whitening.transform(correlated(5, 3)).shape == (5, k)
+
+
+def test_whitening_keeps_all_but_a_ten_billionth_by_default():
+    assert Whitening().settings() == {"k": None, "eigenvalue_floor": 1e-10}
+
+
+def test_whitening_leaves_out_a_share_of_the_largest_eigenvalue():
+    vectors = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # variances 8 and 0.5
+    kept = [Whitening(eigenvalue_floor=floor).fit(vectors).n_features_out for floor in (0.06, 0.07)]
+    assert kept == [2, 1]
+
+
+def test_whitening_warns_only_where_directions_are_left_out():
+    progress = SilentProgress()
+    for k in (None, 3):
+        Whitening(k).fit(correlated(40, 6), progress=progress)
+    Whitening(4).fit(correlated(5, 8), progress=progress)
+    assert progress.warnings == []
+    assert Whitening().fit(correlated(5, 8)).n_features_out == 4
+
+
+@pytest.mark.parametrize("projection", [np.ones((4, 2)), np.ones(3), np.ones((3, 2, 1))])
+def test_whitening_refuses_arrays_that_do_not_belong_together(projection):
+    arrays = {"mean": np.zeros(3), "projection": projection, "eigenvalues": np.ones(3)}
+    with pytest.raises(ValueError, match="do not fit together"):
+        Whitening().load_state(arrays)
+
+
+def test_principal_directions_are_eigenvectors_whose_largest_entry_is_positive():
+    moment = covariance(correlated(50, 12))
+    values, columns = principal_directions(moment)
+    np.testing.assert_allclose(moment @ columns, columns * values, atol=1e-9)
+    assert (np.diff(values) <= 0).all()
+    assert (columns.max(axis=0) >= -columns.min(axis=0)).all()

@@ -35,8 +35,9 @@ def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float |
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         a, b = a - a.mean(), b - b.mean()
-        value = a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
-    return float(np.clip(value, -1.0, 1.0)) if np.isfinite(value) else None
+        norms = np.linalg.norm(a) * np.linalg.norm(b)
+        value = a @ b / norms
+    return float(np.clip(value, -1.0, 1.0)) if np.isfinite([norms, value]).all() else None
 
 
 def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
