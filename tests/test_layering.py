@@ -61,7 +61,8 @@ ROOMS = {
         *("postprocess", "predictions", "prepare", "training"),
     },
     "optuna": {"training"},
-    "pyarrow": {"data", "encoding"},
+    "pyarrow": {"data", "encoding", "files"},
+    "ray": {"encoding"},
     "regex": {"augment", "data"},
     "rich": {"console"},
     "safetensors": {"encoding", "models", "postprocess", "training"},
@@ -77,7 +78,8 @@ ROOMS = {
     "typer": {"cli", "commands"},
     "yaml": {"recipes"},
 }
-EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "optuna", "sentence_transformers", "sklearn"}
+EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "optuna", "ray"}
+EXTRAS |= {"sentence_transformers", "sklearn"}
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 

@@ -111,6 +111,13 @@ class SearchBackend(StrEnum):
     FAISS = "faiss"
 
 
+class Engine(StrEnum):
+    """Where `encode` computes."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 class Device(StrEnum):
     """Where the encoder runs."""
 

@@ -89,6 +89,7 @@ _EXTRAS = {
     "matplotlib": ("matplotlib", "plot"),
     "mteb": ("mteb", "mteb"),
     "optuna": ("optuna", "search"),
+    "ray": ("ray", "ray"),
     "sklearn": ("scikit-learn", "probe"),
 }
 

@@ -19,17 +19,19 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from simcse_cli.errors import DataError, OutputError, SimcseError, reason_of
-from simcse_cli.schema import parse_json
+from simcse_cli.schema import foreign_format, parse_json
 
 STDIO = "-"
 LONGEST_NAME = 215
 """Bytes in the name of an output: 255 less what the names of files beside it add."""
+_REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
+_REMOTE_BLOCK = 8 << 20  # each is a request of its own
 _held: list[int] = []
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
@@ -404,6 +406,11 @@ class Inputs:
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return what changes with the content of a file; None where there is none."""
+    if is_remote(path):
+        system, inside = file_system(path)
+        with foreign_format(path, "a file that can be reached"):
+            seen = system.get_file_info(inside)
+        return (seen.size or 0, seen.mtime_ns or 0)
     try:
         found = Path(path).stat()
     except OSError:
@@ -452,6 +459,42 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     return path
 
 
+def is_remote(path: Path | str) -> bool:
+    """Say whether an input or output is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
+    return _REMOTE.match(str(path)) is not None
+
+
+def file_system(address: Path | str) -> tuple[Any, str]:
+    """Return the pyarrow file system of an address and the path in it.
+
+    Raises:
+        DataError: no such address, or no access to it.
+    """
+    from pyarrow import fs  # a tenth of a second that local files need not pay
+
+    with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
+        system, path = fs.FileSystem.from_uri(str(address))
+    return system, str(path)
+
+
+@contextmanager
+def open_input(source: Path | str) -> Iterator[BinaryIO]:
+    """Yield the bytes of a file, local or remote, which can be read from any place.
+
+    Raises:
+        DataError: it is missing, a folder, unreadable or empty.
+    """
+    if not is_remote(source):
+        with require_file(source).open("rb") as stream:
+            yield stream
+        return
+    system, path = file_system(source)
+    with foreign_format(source, "a file that can be reached"):
+        raw = system.open_input_file(path)
+    with io.BufferedReader(raw, _REMOTE_BLOCK) as stream:
+        yield stream
+
+
 def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     for number, raw in enumerate(stream, start=1):
         if b"\0" in raw:
@@ -484,9 +527,9 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
         yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding)
         return
-    path = require_file(source)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            yield from _decoded_lines(stream, str(path), encoding)
+        is_packed = str(source).endswith(".gz")
+        with open_input(source) as raw, gzip.open(raw) if is_packed else nullcontext(raw) as stream:
+            yield from _decoded_lines(stream, str(source), encoding)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {reason_of(error)}") from error
+        raise DataError(f"{source} cannot be read: {reason_of(error)}") from error

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES, plain_vectors
+from simcse_cli.encoding import stream
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.files import sole_writer
 from simcse_cli.models.encoder import SentenceEncoder
 
@@ -255,7 +255,7 @@ def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path,
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, sentences, **options)
 
-    monkeypatch.setitem(encode_stream.__kwdefaults__, "window", 8)
+    monkeypatch.setattr(stream, "WINDOW", 8)
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", encode_and_end)

@@ -27,6 +27,7 @@ MISSING = [
     ),
     ("analyze report no -o out", "`simcse analyze report`", "matplotlib", "matplotlib", "plot"),
     ("analyze search no.txt query --backend faiss", "--backend faiss", "faiss", "faiss-cpu", "faiss"),
+    ("encode no.txt -o out.npy --engine ray", "--engine ray", "ray", "ray", "ray"),
     ("eval mteb -m no", "`simcse eval mteb`", "mteb", "mteb", "mteb"),
     (
         "eval transfer -m no --probe sklearn",

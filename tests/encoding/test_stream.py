@@ -7,8 +7,9 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
+from simcse_cli.encoding import stream
 from simcse_cli.encoding.formats import VectorType, quantize
-from simcse_cli.encoding.stream import Shard, _Partial, encode_stream
+from simcse_cli.encoding.stream import Shard, _Partial, cut, encode_stream
 from simcse_cli.errors import ConfigError, DataError, OutputError
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
@@ -277,3 +278,14 @@ def test_int8_keeps_cosines_to_a_thousandth():
     small = quantize(vectors, VectorType.INT8).astype(np.float32)
     cosine = (vectors * small).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(small, axis=1)
     assert cosine.min() > 0.999
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 8, 9, 64, 65])
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 20])
+def test_parts_are_whole_windows_and_cover_the_input(monkeypatch, n_rows, n_parts):
+    monkeypatch.setattr(stream, "WINDOW", 8)
+    parts = cut(n_rows, n_parts)
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(n_rows))
+    assert all(part.start % 8 == 0 or part.start == n_rows for part in parts)
+    sizes = [-(-(part.stop - part.start) // 8) for part in parts]
+    assert max(sizes) - min(sizes) <= 1

@@ -136,9 +136,9 @@ class Workbench:
             for path in sorted(folder.glob("[!_]*.py")):  # forks find them imported
                 with suppress(ImportError):  # an optional extra
                     import_module(f"simcse_cli.{package}.{path.stem}")
-        from simcse_cli.encoding.stream import encode_stream
+        from simcse_cli.encoding import stream
 
-        encode_stream.__kwdefaults__["window"] = 8  # a small file has several
+        stream.WINDOW = 8  # a small file has several
 
         self.folder = self.folder.resolve()
         self.canary = self.folder / CANARY

@@ -8,7 +8,6 @@ import typer
 from simcse_cli.commands.options import takes
 from simcse_cli.console import get_console
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.files import STDIO
 
 
 def register(app: typer.Typer) -> None:
@@ -19,15 +18,19 @@ def register(app: typer.Typer) -> None:
 @takes("options", EncodeOptions)
 def encode_command(
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="One sentence a line, a table, or - for stdin.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="One sentence a line, a table, a folder or 'glob' of either, or - for stdin.",
+        ),
+    ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; - prints JSONL.",
+            help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
         ),
     ] = None,
     *,
@@ -35,6 +38,7 @@ def encode_command(
 ) -> None:
     """Encode sentences: row i of the output is line i of the input.
 
+    The files of a folder or glob are read one after another, in the order of their names.
     Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests. With
     `--pairs` the input is a table of pairs, and the output is this table with cosines, on stdout by default.
 
@@ -42,6 +46,8 @@ def encode_command(
     simcse encode corpus.txt -o corpus.npy --index corpus.index
     simcse encode queries.csv --column question -o - | head -3
     simcse encode pairs.csv --pairs
+    simcse encode corpus/ -o corpus.npy --shard 3/16
+    simcse encode --merge corpus.npy
     """
     from simcse_cli.encoding.encode_file import encode_file
 
@@ -49,6 +55,13 @@ def encode_command(
     encode_file(source, output, options, write=console.print_data, progress=console)
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
-    elif output is not None and output.suffix in (".npy", ".npz", ".safetensors") and source != STDIO:
+    elif options.shard is not None and output is not None and Path(output).suffix:
+        console.next_step("simcse", "encode", "--merge", output)
+    elif (
+        output is not None
+        and Path(output).suffix in (".npy", ".npz", ".safetensors")
+        and source is not None
+        and Path(source).is_file()
+    ):
         searched = ("--model", options.model, "--embeddings", output, "--interactive")
         console.next_step("simcse", "analyze", "search", source, *searched)

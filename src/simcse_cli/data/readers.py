@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from enum import StrEnum
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files import STDIO, iter_json_lines, iter_lines, require_file
+from simcse_cli.files import STDIO, iter_json_lines, iter_lines, open_input
 from simcse_cli.schema import foreign_format
 
 InputPath = Path | str
@@ -114,7 +114,12 @@ def source_name(source: InputPath) -> str:
 
 
 def iter_sentences(
-    source: InputPath, *, column: str | None = None, encoding: str = "utf-8", hint: str = _WHICH_COLUMN
+    source: InputPath,
+    *,
+    column: str | None = None,
+    encoding: str = "utf-8",
+    hint: str = _WHICH_COLUMN,
+    start: int = 0,
 ) -> Iterator[str]:
     """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
@@ -124,20 +129,63 @@ def iter_sentences(
             column, or the one called ``text``, ``anchor`` or one of their aliases.
         encoding: of text, JSON Lines, CSV and TSV.
         hint: what to do where the column is not clear; ``COLUMN`` stands for the name of one.
+        start: how many to leave out; in parquet files whole row groups are passed over unread.
 
     Raises:
         DataError: unreadable or empty input, or a table in which the column is missing or not clear.
     """
-    if guess_format(source) is FileFormat.TEXT:
-        yield from iter_lines(source, encoding=encoding)
+    fmt = guess_format(source)
+    if fmt is FileFormat.TEXT:
+        yield from islice(iter_lines(source, encoding=encoding), start, None)
         return
-    chosen: str | None = None
-    for number, record in iter_records(source, encoding=encoding, header=has_header([column or ""])):
-        if chosen is None or chosen not in record:
-            is_delimited = guess_format(source) in (FileFormat.CSV, FileFormat.TSV)
+    if fmt is FileFormat.PARQUET:
+        record = dict.fromkeys(_parquet_columns(source), "")
+        chosen = _sentence_column(record, column, source_name(source), hint, is_delimited=False)
+        yield from (_text_of(row[chosen]) for row in _parquet_rows(source, [chosen], start))
+        return
+    chosen = ""
+    records = iter_records(source, encoding=encoding, header=has_header([column or ""]))
+    for number, record in islice(records, start, None):
+        if chosen not in record:
+            is_delimited = fmt in (FileFormat.CSV, FileFormat.TSV)
             place = f"{source_name(source)}, line {number}"
             chosen = _sentence_column(record, column, place, hint, is_delimited=is_delimited)
         yield record[chosen]
+
+
+def iter_cells(source: InputPath, column: str, *, start: int = 0) -> Iterator[Any]:
+    """Yield the values of one column of a table as its format has them, without the first ``start`` rows.
+
+    Raises:
+        DataError: there is no such column.
+    """
+    if guess_format(source) is FileFormat.PARQUET:
+        _require_column(column, _parquet_columns(source), source_name(source))
+        yield from (row[column] for row in _parquet_rows(source, [column], start))
+        return
+    for number, row in islice(iter_values(source, header=has_header([column])), start, None):
+        _require_column(column, row, f"{source_name(source)}, line {number}")
+        yield row[column]
+
+
+def _require_column(column: str, names: Iterable[str], place: str, hint: str | None = None) -> None:
+    if column not in names:
+        raise DataError(f"{place}: no column {column}; there are {', '.join(names)}", hint=hint)
+
+
+def count_rows(source: InputPath, *, column: str | None = None) -> int:
+    """Return how many sentences ``iter_sentences`` yields, for text and parquet without parsing them."""
+    fmt = guess_format(source)
+    if fmt is FileFormat.PARQUET:
+        with _parquet_file(source) as table:
+            return int(table.metadata.num_rows)
+    if fmt is not FileFormat.TEXT or str(source).endswith(".gz"):
+        return sum(1 for _ in iter_sentences(source, column=column))
+    n_ends, last = 0, b"\n"
+    with open_input(source) as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            n_ends, last = n_ends + block.count(b"\n"), block[-1:]
+    return n_ends + (last != b"\n")
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
@@ -331,8 +379,7 @@ def take_out_hint(source: InputPath, option: str) -> str:
 def _sentence_column(record: Record, column: str | None, place: str, hint: str, *, is_delimited: bool) -> str:
     hint = hint.replace("COLUMN", shlex.quote(next(iter(record))))
     if column is not None:
-        if column not in record:
-            raise DataError(f"{place}: no column {column}; there are {', '.join(record)}", hint=hint)
+        _require_column(column, record, place, hint)
         return column
     found = find_column(record, "text") or find_column(record, "anchor")
     if found is None and len(record) == 1 and not is_delimited:
@@ -365,13 +412,34 @@ def _jsonl_records(source: InputPath, encoding: str) -> Iterator[tuple[int, dict
         yield number, value
 
 
-def _parquet_rows(source: InputPath) -> Iterator[dict[str, Any]]:
+@contextmanager
+def _parquet_file(source: InputPath) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile  # half a second that other formats need not pay
 
-    path = require_file(source)
-    with foreign_format(path, "a parquet file"), ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size=4096):
-            yield from batch.to_pylist()
+    with (
+        open_input(source) as stream,
+        foreign_format(source, "a parquet file"),
+        ParquetFile(stream) as table,
+    ):
+        yield table
+
+
+def _parquet_columns(source: InputPath) -> list[str]:
+    with _parquet_file(source) as table:
+        return list(table.schema_arrow.names)
+
+
+def _parquet_rows(
+    source: InputPath, columns: Sequence[str] | None = None, start: int = 0
+) -> Iterator[dict[str, Any]]:
+    with _parquet_file(source) as table:
+        groups = list(range(table.num_row_groups))
+        while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
+            start -= n_rows
+            del groups[0]
+        for batch in table.iter_batches(batch_size=4096, row_groups=groups, columns=columns):
+            yield from batch.slice(min(start, len(batch))).to_pylist()
+            start -= min(start, len(batch))
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:

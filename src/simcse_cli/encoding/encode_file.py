@@ -1,45 +1,44 @@
-"""Encode a file: vectors with a side file that records what made them and, if asked for, a search index."""
+"""Encode an input into a file or a folder of parts, in shards, on one machine or a Ray cluster; cosines of pairs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import distributed
 
-from simcse_cli import __version__
+from simcse_cli.choices import Engine
+from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.readers import (
-    FileFormat,
-    first_read,
-    guess_format,
-    iter_sentences,
-    parse_columns,
-    source_name,
-)
+from simcse_cli.data.readers import FileFormat, first_read, guess_format, parse_columns, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
-from simcse_cli.encoding.formats import VectorType, json_line
+from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.search_index import SearchIndex, unit_rows
-from simcse_cli.encoding.stream import EncodeWithProgress, Shard, encode_stream, is_unfinished, windows
-from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
-from simcse_cli.files import (
-    STDIO,
-    Inputs,
-    check_output,
-    check_record,
-    read_json,
-    require_file,
-    sha256_file,
-    sole_writer,
-    write_json,
+from simcse_cli.encoding.ray_engine import encode_on_ray
+from simcse_cli.encoding.search_index import unit_rows
+from simcse_cli.encoding.shards import (
+    claim_folder,
+    count_parts,
+    encode_part,
+    is_folder,
+    merge_shards,
+    parse_shard,
+    part_file,
+    shard_file,
 )
+from simcse_cli.encoding.stream import InsideTask, Part, Shard, cut, is_unfinished, windows
+from simcse_cli.encoding.vector_writer import (
+    VectorWriter,
+    check_dtype,
+    encode_function,
+    may_replace,
+    side_file,
+    writing,
+)
+from simcse_cli.errors import DataError, OutputError, UsageError, kept_on_interrupt, require_extra
+from simcse_cli.files import STDIO, Inputs, check_output, is_remote, require_file, sole_writer
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder, check_vectors
-from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
 from simcse_cli.progress import Progress
 
@@ -48,71 +47,179 @@ _PAIR_COLUMNS = ("sentence1", "sentence2")
 
 
 def encode_file(
-    source: str,
-    output: Path | None,
+    source: str | None,
+    output: str | None,
     options: EncodeOptions,
     *,
     write: Callable[[str], None],
     progress: Progress,
 ) -> None:
-    """Encode the sentences of a file into another; ``-`` gives ``write`` JSON Lines as the input comes.
+    """Encode the sentences of an input into a file or folder; ``-`` gives ``write`` JSON Lines as the input comes.
 
-    With ``options.pairs`` the output is a table of pairs with their cosines instead, on stdout if it is None.
+    With ``options.pairs`` the output is a table of pairs with their cosines instead, on stdout if it is None. With
+    ``options.merge`` shards that were encoded before become one file.
 
     Raises:
         SimcseError: whatever is wrong with options, input or model, before anything is written.
     """
+    if options.merge is not None:
+        merge_shards(options.merge, source, force=options.force, progress=progress)
+        return
+    if source is None:
+        raise UsageError("need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT")
     if options.pairs:
-        output = output or Path(STDIO)
-        with sole_writer(output):
-            _write_cosines(source, output, options, progress)
+        table = Path(output or STDIO)
+        with sole_writer(table):
+            _write_cosines(source, table, options, progress)
         return
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
-    inputs = Inputs([source])
-    if options.index is not None:
-        _check_index(options.index, source, output, options)
-    sentences = first_read(iter_sentences(source, column=options.column))
-    if str(output) == STDIO:
+    files = FileSet.find(source, options.column)
+    inputs = files.inputs()
+    _check_output(files, output, options)
+    sentences = first_read(files.sentences())
+    if output == STDIO:
         encoder = load_for_encoding(options.model, options, progress)
-        encode, _ = _encode_function(encoder, options)
+        encode, _ = encode_function(encoder, options)
         for texts in windows(sentences, _WINDOW_OF_STDOUT):
             for text, row in zip(texts, encode(texts), strict=True):
                 write(json_line(text, row))
         encoder.tell_cut(progress)
         inputs.require_unchanged()
-        return
-    rank = process_rank()
-    written = output if rank == 0 else output.with_name(f"{output.name}.part-{rank}")
-    others = [Path(f"{output}{ending}") for ending in (".json", ".part.json", f".part-{rank}.json")]
-    with sole_writer(written, *others, *([options.index] if options.index else [])):
-        _write_vectors(source, sentences, inputs, output, options, progress)
+    elif is_folder(output):
+        _encode_folder(files, inputs, output, options, progress)
+    elif options.engine is Engine.RAY:
+        _encode_shards(files, inputs, Path(output), options, progress)
+    else:
+        _encode_one(files, inputs, sentences, Path(output), options, progress)
 
 
-def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
-    """Write every pair of a table with the cosine of its texts, in the order of the input."""
-    for flag, is_given in (("--index", options.index), ("--resume", options.resume)):
-        if is_given:
-            raise UsageError("has no use with --pairs, which writes no vectors", option=flag)
-    names = parse_columns(options.column, PAIR, "--column")
-    if options.column and len(names) != 2:
-        raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
-    with open_rows(output, (*_PAIR_COLUMNS, "cosine"), force=options.force) as write_row:
-        rows = iter_pairs(source, names, option="--column")
-        blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
-        first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
-        if first is None:
-            raise DataError(f"{source_name(source)} has no rows")
-        encoder = load_for_encoding(options.model, options, progress)
-        encode, _ = _encode_function(encoder, options)
-        with progress.task("pairs") as task:
-            for pairs in chain([first], blocks):
-                vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)
-                cosines = np.einsum("ij,ij->i", vectors[::2], vectors[1::2])
-                for pair, cosine in zip(pairs, cosines, strict=True):
-                    write_row((*pair, f"{cosine:.6f}"))
-                task.advance(len(pairs))
-    encoder.tell_cut(progress)
+def _encode_one(
+    files: FileSet,
+    inputs: Inputs,
+    sentences: Iterator[str],
+    output: Path,
+    options: EncodeOptions,
+    progress: Progress,
+) -> None:
+    """Encode the input, or one shard of it, into one file."""
+    part, shard = None, Shard()
+    if options.shard is not None:
+        number, of = parse_shard(options.shard)
+        part = cut(sum(files.counts), of)[number - 1]
+        output, sentences = shard_file(output, part), files.sentences(part.start, part.stop)
+    rank = 0 if part else process_rank()
+    with writing(output, options, rank):
+        writer = VectorWriter(files, inputs, options, progress)
+        if part is None:
+            shard = _shard_of_process()
+        writer.write(output, sentences, progress, part=part, shard=shard)
+        writer.encoder.tell_cut(progress)
+
+
+def _encode_folder(
+    files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress
+) -> None:
+    """Encode the input, or the parts that are this job's, into a folder of parquet files."""
+    n_rows = sum(files.counts)
+    parts = cut(n_rows, count_parts(n_rows))
+    number, of = process_rank() + 1, process_count()
+    if options.shard is not None:
+        number, of = parse_shard(options.shard)
+    own = parts[len(parts) * (number - 1) // of : len(parts) * number // of]
+    outputs = [(part_file(folder, part), part) for part in own]
+    claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
+    if options.engine is Engine.LOCAL:
+        _encode_here(files, inputs, outputs, options, progress)
+    elif is_remote(folder):
+        encode_on_ray(files, outputs, None, options, progress)
+    else:
+        with sole_writer(Path(folder)):
+            encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
+    inputs.require_unchanged()
+    progress.info(f"wrote {len(own)} of {len(parts)} parts in {folder}, {n_rows:,} rows in all")
+
+
+def _encode_here(
+    files: FileSet,
+    inputs: Inputs,
+    outputs: list[tuple[str, Part]],
+    options: EncodeOptions,
+    progress: Progress,
+) -> None:
+    """Encode parts one after another in this process."""
+    writer = VectorWriter(files, inputs, options, progress)
+    n_rows = sum(part.stop - part.start for _, part in outputs)
+    with (
+        progress.task("encoding", n_rows) as task,
+        kept_on_interrupt(lambda: "what is encoded is kept; the same command with --resume goes on"),
+    ):
+        for output, part in outputs:
+            inner = InsideTask(task)
+            sentences = files.sentences(part.start, part.stop)
+            task.advance(encode_part(writer, output, part, sentences, inner) - inner.n_done)
+            for text in inner.warnings:
+                progress.warn(text)
+    writer.encoder.tell_cut(progress)
+
+
+def _encode_shards(
+    files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
+) -> None:
+    """Encode shards of a file on Ray, join them, and remove them."""
+    with sole_writer(output, side_file(output)):
+        check_output(output, force=options.force)
+        n_rows = sum(files.counts)
+        shards = [(shard_file(output, part), part) for part in cut(n_rows, count_parts(n_rows))]
+        for shard, _ in shards:
+            if not may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
+                raise OutputError(
+                    f"{shard} is left from an interrupted run",
+                    hint="continue it with --resume, or drop it with --force",
+                )
+        marker = output.with_name(f".{output.name}.lock")
+        encode_on_ray(files, [(str(shard), part) for shard, part in shards], marker, options, progress)
+        inputs.require_unchanged()
+    for shard in merge_shards(output, None, force=options.force, progress=progress):
+        shard.unlink()
+        side_file(shard).unlink()
+
+
+def _check_output(files: FileSet, output: str, options: EncodeOptions) -> None:
+    """Refuse what cannot be done together, before anything is read or loaded."""
+    check_dtype(options)
+    given = {"--shard": options.shard is not None, "--engine ray": options.engine is Engine.RAY}
+    several = [flag for flag, is_given in given.items() if is_given]
+    if options.engine is Engine.RAY:
+        require_extra("ray", "--engine ray")
+    in_folder = output != STDIO and is_folder(output)
+    if options.workers is not None and options.engine is not Engine.RAY:
+        raise UsageError("has no use without --engine ray", option="--workers")
+    if len(several) > 1:
+        raise UsageError("has no use with --engine ray, which cuts the input itself", option="--shard")
+    if several and output == STDIO:
+        raise UsageError("writes files: give -o FILE or -o FOLDER", option=several[0])
+    if (several or in_folder) and not files.is_stored:
+        if files.source != STDIO and guess_format(files.source) is not FileFormat.HUB:
+            require_file(files.source)
+        raise UsageError(
+            "needs an input that can be read again: save it to a file first",
+            option=several[0] if several else "--output",
+        )
+    if options.index is not None:
+        if several or in_folder:
+            raise UsageError("needs all vectors in one file of one process", option="--index")
+        _check_index(options.index, files.source, Path(output), options)
+    has_texts = in_folder or (output != STDIO and vector_file(Path(output)) in WITH_TEXT)
+    if options.id_column is not None and not has_texts:
+        raise UsageError(
+            "needs an output that has columns: a folder, .parquet or .jsonl", option="--id-column"
+        )
+    if options.shard is not None:
+        parse_shard(options.shard)
+    source, target = Path(files.source), Path(output)
+    if output != STDIO and source.is_dir() and target.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"{output} lies in the input folder, where it would be read", option="--output")
 
 
 def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:
@@ -127,127 +234,7 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
         raise refuse("needs an input file and -o FILE.npy, .npz or .safetensors")
     if options.dtype not in ("float32", "float16"):
         raise refuse("needs --dtype float32 or float16")
-    check_output(index, force=_may_replace(output, options))
-
-
-def _may_replace(output: Path, options: EncodeOptions) -> bool:
-    """Say whether an index that exists is left from the command that is given again, or is to be overwritten."""
-    return options.force or (options.resume and (is_unfinished(output) or output.exists()))
-
-
-def _encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
-    """Return what maps sentences to vectors in the form asked for, and their dimension."""
-    fitted = None
-    if options.postprocess is not None:
-        fitted = load(options.postprocess)
-        check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
-
-    def encode(sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[Any]:
-        vectors = encoder.encode(
-            sentences,
-            batch_tokens=options.batch_tokens,
-            max_length=options.max_length,
-            normalize=options.normalize and fitted is None,
-            progress=progress,
-        )
-        if fitted is not None:
-            vectors = fitted.apply(vectors, normalize=options.normalize)
-            check_vectors(vectors, sentences, str(options.postprocess))
-        return vectors
-
-    return encode, encoder.dim if fitted is None else fitted.processor.n_features_out
-
-
-def _write_vectors(
-    source: str,
-    sentences: Iterable[str],
-    inputs: Inputs,
-    output: Path,
-    options: EncodeOptions,
-    progress: Progress,
-) -> None:
-    try:
-        kind = VectorType(options.dtype)
-    except ValueError:
-        raise ConfigError(f"--dtype {options.dtype}: need one of {', '.join(VectorType)}") from None
-    may_replace = _may_replace(output, options)
-    is_finished = may_replace and not options.force and not is_unfinished(output)
-    check_output(output, force=may_replace)
-    check_record(Path(f"{output}.json"), "model_digest", force=options.force)
-    encoder = load_for_encoding(options.model, options, progress)
-    encode, dim = _encode_function(encoder, options)
-    record: dict[str, Any] = {
-        "model_digest": encoder.digest,
-        "pooler": encoder.pooler.value,
-        "normalize": options.normalize,
-        "max_length": options.max_length,
-        "precision": options.precision.value,
-        **encoder.variations,
-    }
-    if options.postprocess is not None:
-        record["postprocess_sha256"] = sha256_file(options.postprocess)
-    is_file = source != STDIO and Path(source).is_file()
-    facts = record | {"dtype": options.dtype, "dim": dim}
-    if is_finished:
-        _require_same(output, facts | {"input_sha256": sha256_file(source) if is_file else None})
-        if options.index is not None:
-            require_file(options.index, hint="write both again with --force")
-        progress.info(f"{output} is finished already")
-        return
-
-    def write_beside(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
-        digest = sha256_file(source) if is_file else None
-        inputs.require_unchanged(hint="give --resume: what is encoded already is kept where it is the same")
-        if options.index is not None:
-            info = encoder.facts(encoder.prompt_in_use)
-            index = SearchIndex.build(rows, list(texts), info=info)  # in memory
-            index.save(options.index, force=may_replace)
-        side = {"format": 1, "version": __version__, "model": encoder.name, **record}
-        side |= {"input": source, "input_sha256": digest}
-        side |= {"dtype": options.dtype, "n_rows": len(rows), "dim": dim}
-        write_json(folder / f"{output.name}.json", side)
-
-    shard = _shard_of_process()
-    n_rows = encode_stream(
-        encode,
-        sentences,
-        output,
-        dim=dim,
-        kind=kind,
-        settings=record | ({"index": str(options.index)} if options.index else {}),
-        resume=options.resume,
-        force=options.force,
-        shard=shard,
-        total=_count_lines(source) if is_file else None,
-        keep_texts=options.index is not None,
-        beside=write_beside,
-        progress=progress if shard.rank == 0 else None,
-    )
-    encoder.tell_cut(progress)
-    if shard.rank == 0:
-        progress.info(f"wrote {output}: {n_rows:,} x {dim} {kind}")
-        if options.index is not None:
-            progress.info(f"wrote {options.index}")
-
-
-def _require_same(output: Path, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless the side file of a finished output says that the same made it."""
-    side = Path(f"{output}.json")
-    found = read_json(side) if side.is_file() else None
-    for key, value in facts.items():
-        if not isinstance(found, dict) or found.get(key) != value:
-            raise OutputError(
-                f"{output} exists already, with another {key} than this command gives",
-                hint="choose another name, or overwrite it with --force",
-            )
-
-
-def _count_lines(source: str) -> int | None:
-    """Return the number of lines of a plain text file, for the time left; None for other formats."""
-    if guess_format(source) is not FileFormat.TEXT or source.endswith(".gz"):
-        return None
-    with Path(source).open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+    check_output(index, force=may_replace(output, options))
 
 
 def _shard_of_process() -> Shard:
@@ -258,3 +245,30 @@ def _shard_of_process() -> Shard:
         distributed.init_process_group("gloo")
         leave_group_at_exit()
     return Shard(distributed.get_rank(), process_count(), distributed.barrier)
+
+
+def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
+    """Write every pair of a table with the cosine of its texts, in the order of the input."""
+    without_use = {"--index": options.index, "--resume": options.resume, "--shard": options.shard}
+    for flag, is_given in (without_use | {"--engine": options.engine is Engine.RAY}).items():
+        if is_given:
+            raise UsageError("has no use with --pairs, which writes no vectors", option=flag)
+    names = parse_columns(options.column, PAIR, "--column")
+    if options.column and len(names) != 2:
+        raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
+    with open_rows(output, (*_PAIR_COLUMNS, "cosine"), force=options.force) as write_row:
+        rows = iter_pairs(source, names, option="--column")
+        blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
+        first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
+        if first is None:
+            raise DataError(f"{source_name(source)} has no rows")
+        encoder = load_for_encoding(options.model, options, progress)
+        encode, _ = encode_function(encoder, options)
+        with progress.task("pairs") as task:
+            for pairs in chain([first], blocks):
+                vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)
+                cosines = np.einsum("ij,ij->i", vectors[::2], vectors[1::2])
+                for pair, cosine in zip(pairs, cosines, strict=True):
+                    write_row((*pair, f"{cosine:.6f}"))
+                task.advance(len(pairs))
+    encoder.tell_cut(progress)

@@ -4,14 +4,17 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from enum import StrEnum
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError, DataError, reason_of
+from simcse_cli.schema import foreign_format
 
 HEADER_BYTES = 256
 """Room kept before the rows, so that the header, which holds their number, can be written last."""
@@ -88,11 +91,17 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
 
 
 def finish_file(
-    raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, int], texts: Iterable[str]
+    raw: Path,
+    target: Path,
+    dtype: np.dtype[Any],
+    shape: tuple[int, int],
+    texts: Iterable[str],
+    ids: Iterable[Any] | None = None,
 ) -> Path:
     """Turn a raw file (``HEADER_BYTES`` of room, then rows) into one of the target's format; equal rows, equal bytes.
 
-    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``.
+    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, and ``id``
+    before them where there are ids.
 
     Returns:
         The raw file, which has its header then, for ``.npy`` and ``.safetensors``; the target for the others.
@@ -108,17 +117,19 @@ def finish_file(
         _write_npz(raw, target, dtype, shape)
     elif form is VectorFile.JSONL:
         rows = (row for block in blocks for row in block)
+        names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
         with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
-            lines.writelines(json_line(text, row) for text, row in zip(texts, rows, strict=True))
+            lines.writelines(json_line(*record) for record in zip(texts, rows, names, strict=True))
     else:
-        _write_parquet(target, blocks, iter(texts))
+        _write_parquet(target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids))
     return target
 
 
-def json_line(text: str, row: NDArray[Any]) -> str:
+def json_line(text: str, row: NDArray[Any], name: dict[str, Any] | None = None) -> str:
     """Return one JSON Lines record; float32 components are written with the digits that bring them back."""
     values = ",".join(str(value) for value in row)
-    return f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": [{values}]}}\n'
+    head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)
+    return f'{head[:-1]}, "vector": [{values}]}}\n'
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
@@ -149,22 +160,112 @@ def _write_npz(raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, 
 def _row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
     with raw.open("rb") as stream:
         stream.seek(HEADER_BYTES)
-        while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
-            yield np.frombuffer(block, dtype).reshape(-1, width)
+        yield from _stream_blocks(stream, dtype, width)
 
 
-def _write_parquet(target: Path, blocks: Iterator[NDArray[Any]], texts: Iterator[str]) -> None:
+def _stream_blocks(stream: IO[bytes], dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
+    while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
+        yield np.frombuffer(block, dtype).reshape(-1, width)
+
+
+def _write_parquet(
+    target: Path,
+    blocks: Iterator[NDArray[Any]],
+    width: int,
+    dtype: np.dtype[Any],
+    texts: Iterator[str],
+    ids: Iterator[Any] | None,
+) -> None:
     import pyarrow as pa  # a fifth of a second that the other formats do not need
     from pyarrow import parquet
 
     writer: Any = None
     with target.open("wb") as stream:
         try:
-            for block in blocks:
-                vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
-                table = pa.table({"text": [next(texts) for _ in block], "vector": vectors})
+            for block in chain(blocks, [np.empty((0, width), dtype)]):
+                if writer is not None and not len(block):
+                    break
+                vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
+                columns = {"text": pa.array([next(texts) for _ in block], pa.string()), "vector": vectors}
+                if ids is not None:
+                    kind = writer and writer.schema.field("id").type
+                    columns = {"id": _id_column([next(ids) for _ in block], kind), **columns}
+                table = pa.table(columns)
                 writer = writer or parquet.ParquetWriter(stream, table.schema)
                 writer.write_table(table)
         finally:
             if writer is not None:
                 writer.close()
+
+
+def _id_column(ids: list[Any], kind: Any) -> Any:
+    """Return ids as a column, of the type that those before had."""
+    import pyarrow as pa  # see _write_parquet
+
+    try:
+        return pa.array(ids, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(
+            f"the ids are of several types ({reason_of(error)})", hint="choose another --id-column"
+        ) from error
+
+
+Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
+
+
+def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
+    """Yield rows, texts and ids of a file that ``finish_file`` has written, None for what it does not hold.
+
+    Raises:
+        DataError: it is damaged, or holds anything else.
+    """
+    form = vector_file(path)
+    n_rows = 0
+    with foreign_format(path, "a file of vectors that `simcse encode` has written"):
+        if form is VectorFile.PARQUET:
+            blocks = _parquet_blocks(path, dtype, shape[1])
+        elif form is VectorFile.JSONL:
+            blocks = _json_blocks(path, dtype)
+        else:
+            blocks = ((rows, None, None) for rows in _array_blocks(path, form, dtype, shape))
+        for block in blocks:
+            n_rows += len(block[0])
+            yield block
+    if n_rows != shape[0]:
+        raise DataError(f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=_DAMAGED)
+
+
+_DAMAGED = "it is damaged or not finished: encode it again with --force"
+
+
+def _array_blocks(
+    path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]
+) -> Iterator[NDArray[Any]]:
+    with ExitStack() as stack:
+        header = _safetensors_header if form is VectorFile.SAFETENSORS else _npy_header
+        if form is VectorFile.NPZ:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            stream: IO[bytes] = stack.enter_context(archive.open("vectors.npy"))
+        else:
+            stream = stack.enter_context(path.open("rb"))
+        if stream.read(HEADER_BYTES) != header(dtype, shape):
+            raise DataError(f"{path} does not hold {shape[0]:,} x {shape[1]} {dtype}", hint=_DAMAGED)
+        yield from _stream_blocks(stream, dtype, shape[1])
+
+
+def _parquet_blocks(path: Path, dtype: np.dtype[Any], width: int) -> Iterator[Block]:
+    from pyarrow import parquet  # see _write_parquet
+
+    with parquet.ParquetFile(path) as table:
+        for batch in table.iter_batches(CHUNK_ROWS):
+            rows = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+            ids = batch.column("id").to_pylist() if "id" in batch.schema.names else None
+            yield rows.astype(dtype, copy=False).reshape(-1, width), batch.column("text").to_pylist(), ids
+
+
+def _json_blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[Block]:
+    with path.open(encoding="utf-8") as lines:
+        while records := [json.loads(line) for line in islice(lines, CHUNK_ROWS)]:
+            ids = [record["id"] for record in records] if "id" in records[0] else None
+            rows = np.array([record["vector"] for record in records], dtype)
+            yield rows, [record["text"] for record in records], ids

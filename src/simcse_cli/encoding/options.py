@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from simcse_cli.choices import Engine
 from simcse_cli.config import ModelOptions
 from simcse_cli.settings import setting
 
@@ -22,5 +23,18 @@ class EncodeOptions(ModelOptions):
     )
     max_length: int | None = setting(None, "Cut sentences after so many sub-words.", min=3)
     index: Path | None = setting(None, "Also write a search index, for `simcse analyze retrieval`.")
+    id_column: str | None = setting(
+        None, "Column of the input that becomes `id` in parquet and JSONL; default in a folder: the row."
+    )
+    shard: str | None = setting(
+        None,
+        "Encode part I of N (from 1) into OUTPUT.shard-I-of-N, a job of its own; --merge joins them.",
+        metavar="I/N",
+    )
+    merge: Path | None = setting(
+        None, "Join the shards of this output, or the parts in the folder INPUT, and encode nothing."
+    )
+    engine: Engine = setting(Engine.LOCAL, "This process, or the workers of a Ray cluster (extra `ray`).")
+    workers: int | None = setting(None, "Workers on Ray; default: one a GPU, else one a machine.", min=1)
     resume: bool = setting(False, "Continue an interrupted run.", "--resume")
     force: bool = setting(False, "Overwrite existing outputs.", "--force")

@@ -4,6 +4,7 @@ Lines are taken in windows of fixed size; a window's vectors are appended to a p
 once they are on the disk, recorded as done with their digest and that of their sentences. A continued run keeps the
 windows that agree with both and encodes the others. Windows start at the same lines in every run, so it gives the
 same bytes. With several processes, process r takes windows r, r + W, r + 2W, ... and the first one puts them together.
+Jobs that share nothing take parts of whole windows (``cut``).
 """
 
 import hashlib
@@ -50,10 +51,46 @@ class Shard:
     wait: Callable[[], None] = lambda: None
 
 
-def windows(items: Iterable[_Item], size: int = WINDOW) -> Iterator[list[_Item]]:
-    """Yield consecutive lists of up to ``size`` items."""
+@dataclass(frozen=True)
+class Part:
+    """A share of the input: the windows that hold its rows ``start`` to ``stop``, counted from 0, of ``total`` rows.
+
+    Attributes:
+        number: which of them, counted from 1.
+        of: how many there are.
+        start: first row.
+        stop: one past the last row; a part can be empty.
+        total: rows of the whole input.
+    """
+
+    number: int
+    of: int
+    start: int
+    stop: int
+    total: int
+
+
+def cut(n_rows: int, n_parts: int) -> list[Part]:
+    """Return an input in parts of whole windows, so that a row stands in the same window as without parts.
+
+    Example:
+        >>> [(part.start, part.stop) for part in cut(20_000, 2)]
+        [(0, 8192), (8192, 20000)]
+    """
+    n_windows = count_windows(n_rows)
+    ends = [min(WINDOW * (n_windows * number // n_parts), n_rows) for number in range(n_parts + 1)]
+    spans = enumerate(itertools.pairwise(ends), start=1)
+    return [Part(number, n_parts, start, stop, n_rows) for number, (start, stop) in spans]
+
+
+def count_windows(n_rows: int) -> int:
+    return -(-n_rows // WINDOW)
+
+
+def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
+    """Yield consecutive lists of up to ``size`` items, by default ``WINDOW``."""
     iterator = iter(items)
-    while window := list(itertools.islice(iterator, size)):
+    while window := list(itertools.islice(iterator, size or WINDOW)):
         yield window
 
 
@@ -73,9 +110,10 @@ def encode_stream(
     resume: bool = False,
     force: bool = False,
     shard: Shard | None = None,
-    window: int = WINDOW,
+    window: int | None = None,
     total: int | None = None,
     keep_texts: bool = False,
+    ids: Iterable[Any] | None = None,
     beside: Beside | None = None,
     progress: Progress | None = None,
 ) -> int:
@@ -84,8 +122,9 @@ def encode_stream(
     Sentences are read once, in order; nothing is created before the first of them have their vectors. ``resume``
     continues an unfinished file if there is one, which needs the same ``settings`` (model digest, pooler, ...): what
     disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a finished or unfinished one.
-    ``total`` is the number of sentences where it is known, for the time left; ``keep_texts`` gives them to ``beside``
-    in formats too that do not hold them.
+    ``total`` is the number of sentences where it is known, for the time left; with 0 of them the file has no rows.
+    ``keep_texts`` gives them to ``beside`` in formats too that do not hold them; ``ids`` are read at the end, for
+    the formats that hold texts. ``window`` is ``WINDOW`` unless given.
 
     Returns:
         Number of rows in the file; 0 on all processes but the first.
@@ -94,15 +133,15 @@ def encode_stream(
         OutputError: the output exists, an unfinished one exists, or the disk is full.
         DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
-    shard, progress = shard or Shard(), progress or SilentProgress()
+    shard, progress, window = shard or Shard(), progress or SilentProgress(), window or WINDOW
     keep_texts = keep_texts or vector_file(output) in WITH_TEXT
     facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": shard.n_processes}
     partial = _Partial(output, shard, {**(settings or {}), **facts, "texts": keep_texts})
     try:
-        n_rows = _tidy_up(output, shard)
-        if n_rows and resume:
+        finished = _tidy_up(output, shard)
+        if finished is not None and resume:
             progress.info(f"{output} is finished already")
-            return n_rows if shard.rank == 0 else 0
+            return finished if shard.rank == 0 else 0
         check_output(output, force=force)
         if partial.exists() and not (resume or force):
             raise OutputError(
@@ -119,15 +158,16 @@ def encode_stream(
             return f"{n_kept:,} sentences are kept; the same command with --resume goes on"
 
         with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
-            for texts in _open_windows(windows(sentences, window), partial, shard, task):
-                inner = _WindowProgress(task)
+            every = windows(sentences, window)
+            for texts in _open_windows(every, partial, shard, task, may_be_empty=total == 0):
+                inner = InsideTask(task)
                 vectors = quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
                 partial.append(vectors, texts)
         shard.wait()
         n_rows = 0
         if shard.rank == 0:
-            n_rows = _assemble(output, kind, dim, shard.n_processes, beside, force=force)
+            n_rows = _assemble(output, kind, dim, shard.n_processes, beside, ids, force=force)
         shard.wait()
     except OSError as error:
         raise output_error(output, error) from error
@@ -232,11 +272,11 @@ class _Partial:
                     f"{self._journal} is damaged", hint="start again with --force, which drops it"
                 ) from error
 
-    def finished_rows(self, output: Path) -> int:
-        """Return the number of rows of the output if it is the file that was finished last, else 0."""
+    def finished_rows(self, output: Path) -> int | None:
+        """Return the number of rows of the output if it is the file that was finished last, else None."""
         if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
-            return 0
-        return self._finished.get("rows", 0)
+            return None
+        return self._finished.get("rows")
 
     def resume(self, progress: Progress) -> None:
         """Read the journal and keep the windows before the first that was damaged.
@@ -335,23 +375,28 @@ def is_unfinished(output: Path) -> bool:
     return any(_Partial(output, Shard(0, n_processes)).exists() for n_processes in (1, 2))
 
 
-def _tidy_up(output: Path, shard: Shard) -> int:
-    """Remove what lies beside an output that was killed when it was there already, and return its rows, else 0."""
+def drop_unfinished(output: Path) -> None:
+    """Remove the partial file of an output, if there is one."""
+    _Partial(output, Shard()).remove()
+
+
+def _tidy_up(output: Path, shard: Shard) -> int | None:
+    """Remove what lies beside an output that was killed when it was there already, and return its rows, else None."""
     partials = [_Partial(output, Shard(rank, shard.n_processes)) for rank in range(shard.n_processes)]
-    n_rows = 0
+    n_rows = None
     if partials[0].exists():
         with suppress(DataError):
             partials[0].read_journal()
             n_rows = partials[0].finished_rows(output)
     shard.wait()
-    if n_rows and shard.rank == 0:
+    if n_rows is not None and shard.rank == 0:
         for partial in reversed(partials):
             partial.remove()
     return n_rows
 
 
-class _WindowProgress(SilentProgress):
-    """Passes what the encoder finishes inside a window on to the task of the whole input."""
+class InsideTask(SilentProgress):
+    """Passes what is finished inside a window or a part on to the task of the whole input."""
 
     def __init__(self, outer: ProgressTask) -> None:
         super().__init__()
@@ -363,7 +408,7 @@ class _WindowProgress(SilentProgress):
         self._outer.advance(amount)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        pass  # the outer task has the total of all windows
+        pass  # the outer task has the total of all
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
@@ -371,7 +416,7 @@ class _WindowProgress(SilentProgress):
 
 
 def _open_windows(
-    every: Iterable[list[str]], partial: _Partial, shard: Shard, task: ProgressTask
+    every: Iterable[list[str]], partial: _Partial, shard: Shard, task: ProgressTask, *, may_be_empty: bool
 ) -> Iterator[list[str]]:
     """Yield the windows of this process that are not encoded yet, or were with other sentences.
 
@@ -390,7 +435,7 @@ def _open_windows(
                 yield texts
                 continue
         task.advance(len(texts))
-    if number < 0:
+    if number < 0 and not may_be_empty:
         raise DataError("the input holds no line", hint="give a file with one sentence a line")
     n_own = len(range(shard.rank, number + 1, shard.n_processes))
     if n_own < len(partial.windows):
@@ -399,7 +444,14 @@ def _open_windows(
 
 
 def _assemble(
-    output: Path, kind: VectorType, dim: int, n_processes: int, beside: Beside | None, *, force: bool
+    output: Path,
+    kind: VectorType,
+    dim: int,
+    n_processes: int,
+    beside: Beside | None,
+    ids: Iterable[Any] | None,
+    *,
+    force: bool,
 ) -> int:
     """Turn the partial files into the output and return its number of rows."""
     partials = [_Partial(output, Shard(rank, n_processes)) for rank in range(n_processes)]
@@ -415,7 +467,7 @@ def _assemble(
             rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
             beside(folder, rows, _read_texts(texts))
             del rows
-        complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts))
+        complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
         for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:
             path.unlink()
         sync(complete)

@@ -1,0 +1,176 @@
+"""Inputs of several files, read one after another: a folder, a glob, a data set on S3 or Google Cloud Storage."""
+
+import glob
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, TypeVar
+
+from simcse_cli.data.readers import FileFormat, count_rows, guess_format, iter_cells, iter_sentences
+from simcse_cli.errors import DataError
+from simcse_cli.files import Inputs, file_system, is_remote, sha256_file
+from simcse_cli.schema import foreign_format
+
+_WILD = re.compile(r"[*?\[]")
+_TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """One input; its row i is row i of its files, read in the order of their names.
+
+    Attributes:
+        source: what the user gave.
+        files: paths or addresses; ``-`` and ``hf://`` stand for themselves.
+        column: which column of tables, or None for the usual one.
+    """
+
+    source: str
+    files: tuple[str, ...]
+    column: str | None = None
+
+    @classmethod
+    def find(cls, source: str, column: str | None = None) -> "FileSet":
+        """Return the files that a path, folder, glob or address stands for.
+
+        Of a folder these are the files in it and below it whose ending is that of a format; names that start with
+        ``.`` or ``_`` are passed over, as every reader of data sets does.
+
+        Raises:
+            DataError: there are none, or they are of several formats.
+        """
+        files = _listed(source)
+        if files is None:
+            return cls(source, (source,), column)
+        if not files:
+            raise DataError(
+                f"{source} holds no file with sentences",
+                hint="names end in .txt, .jsonl, .csv, .tsv or .parquet, perhaps with .gz; a glob stands in quotes",
+            )
+        by_format = {guess_format(file): file for file in sorted(files, reverse=True)}
+        if len(by_format) > 1:
+            raise DataError(
+                f"{source} holds files of several formats, as {' and '.join(sorted(by_format.values())[:2])}",
+                hint="name those to read by a glob in quotes, as in 'FOLDER/*.txt'",
+            )
+        return cls(source, tuple(sorted(files)), column)
+
+    @property
+    def is_stored(self) -> bool:
+        """Say whether it can be read again: no stream, no data set of the Hub."""
+        return is_remote(self.source) or Path(self.files[0]).is_file()
+
+    def inputs(self) -> Inputs:
+        """Return the files as they are now, to see later whether they have changed."""
+        return Inputs(self.files)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Rows of each file."""
+        return tuple(count_rows(file, column=self.column) for file in self.files)
+
+    @cached_property
+    def total(self) -> int | None:
+        """Number of rows where it costs little to know, else None."""
+        cheap = (FileFormat.TEXT, FileFormat.PARQUET)
+        is_cheap = self.is_stored and not any(file.endswith(".gz") for file in self.files)
+        return sum(self.counts) if is_cheap and guess_format(self.files[0]) in cheap else None
+
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 of the file, or of names and digests of several; of remote files by size and time, else None."""
+        if not self.is_stored:
+            return None
+        if len(self.files) == 1 and not is_remote(self.source):
+            return sha256_file(self.files[0]) if Path(self.files[0]).is_file() else None
+        state = hashlib.sha256()
+        for file in self.files:
+            state.update(f"{PurePosixPath(file).name} {_state(file)}\n".encode("utf-8", "surrogatepass"))
+        return state.hexdigest()
+
+    def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """Yield the sentences of these rows."""
+        return self._rows(
+            lambda file, skipped: iter_sentences(file, column=self.column, start=skipped), start, stop
+        )
+
+    def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """Yield what another column holds in these rows."""
+        return self._rows(lambda file, skipped: iter_cells(file, column, start=skipped), start, stop)
+
+    def within(self, start: int, stop: int) -> dict[str, int]:
+        """Return how many of these rows each file gives, in order."""
+        found, first = {}, 0
+        for file, n_rows in zip(self.files, self.counts, strict=True):
+            n_inside = min(stop, first + n_rows) - max(start, first)
+            if n_inside > 0:
+                found[file] = n_inside
+            first += n_rows
+        return found
+
+    def _rows(
+        self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
+    ) -> Iterator[_Item]:
+        def rows_of_files(skipped: int) -> Iterator[Iterator[_Item]]:
+            for number, file in enumerate(self.files):
+                if skipped and skipped >= self.counts[number]:
+                    skipped -= self.counts[number]
+                else:
+                    yield read(file, skipped)
+                    skipped = 0
+
+        rows = chain.from_iterable(rows_of_files(start))
+        return islice(rows, None if stop is None else stop - start)
+
+
+def _listed(source: str) -> list[str] | None:
+    """Return the files of a folder or glob that hold something; None for a single input."""
+    if is_remote(source):
+        return _listed_remotely(source)
+    path = Path(source)
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if _is_data(file.relative_to(path))]
+    elif guess_format(source) is FileFormat.HUB or path.exists() or not _WILD.search(source):
+        return None
+    else:
+        found = [Path(file) for file in glob.glob(source, recursive=True)]  # noqa: PTH207 - takes absolute ones too
+    return [str(file) for file in found if file.is_file() and file.stat().st_size]
+
+
+def _listed_remotely(source: str) -> list[str] | None:
+    from pyarrow import fs  # see file_system
+
+    parts = source.split("/")
+    n_plain = next((number for number, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    folder, pattern = "/".join(parts[:n_plain]), "/".join(parts[n_plain:])
+    system, path = file_system(folder)
+    with foreign_format(source, "a file or folder that can be reached"):
+        if not pattern and system.get_file_info(path).type is not fs.FileType.Directory:
+            return None
+        found = system.get_file_info(fs.FileSelector(path, recursive=True))
+    names = [PurePosixPath(entry.path).relative_to(path) for entry in found if entry.is_file and entry.size]
+    chosen = [name for name in names if (name.match(pattern) if pattern else _is_data(name))]
+    return [f"{folder.rstrip('/')}/{name}" for name in chosen]
+
+
+def _is_data(name: PurePath) -> bool:
+    """Say whether a file in a folder is one of a data set, by its name below the folder."""
+    is_hidden = any(part.startswith((".", "_")) for part in name.parts)
+    return not is_hidden and (
+        guess_format(str(name)) is not FileFormat.TEXT or name.name.endswith(_TEXT_ENDINGS)
+    )
+
+
+def _state(file: str) -> str:
+    """Return what changes with the content of a file: its SHA-256, or size and time of a remote one."""
+    if not is_remote(file):
+        return sha256_file(file)
+    system, path = file_system(file)
+    with foreign_format(file, "a file that can be reached"):
+        seen = system.get_file_info(path)
+    return f"{seen.size} {seen.mtime_ns}"

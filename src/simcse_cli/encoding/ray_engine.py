@@ -1,0 +1,178 @@
+"""`encode --engine ray`: the parts of an output on the workers of a Ray cluster, through Ray Data (extra ``ray``).
+
+A row of the Ray data set is a part of the input, whole windows of it, which the worker reads by itself: so vectors do
+not depend on who computes them. Workers are actors that hold the model. Ray starts one that died again and gives its
+part to another; what the part's journal has by then is kept.
+"""
+
+import logging
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.choices import Device
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.shards import encode_part
+from simcse_cli.encoding.stream import Part, drop_unfinished
+from simcse_cli.encoding.vector_writer import VectorWriter
+from simcse_cli.errors import (
+    ConfigError,
+    OutputError,
+    SimcseError,
+    kept_on_interrupt,
+    reason_of,
+    require_extra,
+)
+from simcse_cli.progress import Progress, SilentProgress
+
+_STORE_BYTES = 256 << 20
+"""Memory of Ray's object store on one machine: numbers of parts are all that passes through it."""
+
+
+class _Worker:
+    """A process that has loaded the model and writes one part after another.
+
+    Args:
+        files: the input.
+        options: those of the command.
+        folder: where the command was given; relative paths mean that.
+        marker: a file that is there while the command runs, or None for outputs at addresses.
+    """
+
+    def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
+        try:
+            os.chdir(folder)
+            is_shared = marker is None or marker.exists()
+        except OSError:
+            is_shared = False
+        if not is_shared:
+            raise OutputError(
+                f"{platform.node()} does not see the folder of the output",
+                hint="write to a folder that all machines of the cluster share, or to an address: -o s3://BUCKET/FOLDER",
+            )
+        self._files = files
+        self._writer = VectorWriter(files, files.inputs(), options, SilentProgress())
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        part, progress = Part(**row["part"]), SilentProgress()
+        sentences = self._files.sentences(part.start, part.stop)
+        n_rows = encode_part(self._writer, row["output"], part, sentences, progress)
+        self._writer.encoder.tell_cut(progress)
+        self._writer.encoder.n_cut = 0
+        return {"n_rows": n_rows, "warning": "; ".join(progress.warnings)}
+
+
+def encode_on_ray(
+    files: FileSet,
+    outputs: list[tuple[str, Part]],
+    marker: Path | None,
+    options: EncodeOptions,
+    progress: Progress,
+) -> None:
+    """Write parts on the workers of the cluster that ``RAY_ADDRESS`` names, else of one that starts here.
+
+    Args:
+        files: the input, which all workers can read.
+        outputs: where each part goes.
+        marker: a file beside the outputs that is there while this runs, or None for outputs at addresses.
+        options: those of the command.
+        progress: hears what is done and what is wrong.
+
+    Raises:
+        SimcseError: whatever a worker raised.
+    """
+    progress.detail(f"{files.source}: {files.digest}")  # computed once, here: workers get the files with it
+    if options.force and not options.resume:
+        for output, _ in outputs:
+            drop_unfinished(Path(output))
+    with _cluster(progress) as ray:
+        workers, resources = _resources(ray, options)
+        compute = ray.data.ActorPoolStrategy(
+            min_size=1, max_size=workers, initial_size=workers, max_tasks_in_flight_per_actor=1
+        )
+        given = (files, replace(options, resume=True), str(Path.cwd()), marker)
+        rows = [{"output": output, "part": asdict(part)} for output, part in outputs]
+        work = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+            _Worker, fn_constructor_args=given, compute=compute, **resources
+        )
+        warnings: list[str] = []
+        with (
+            progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
+            kept_on_interrupt(lambda: "what is encoded is kept; the same command with --resume goes on"),
+            _own_errors(),
+        ):
+            for row in work.iter_rows():
+                task.advance(row["n_rows"])
+                warnings += [row["warning"]] if row["warning"] else []
+        if warnings:
+            more = f" (and {len(warnings) - 1} more parts like this)" if len(warnings) > 1 else ""
+            progress.warn(warnings[0] + more)
+
+
+@contextmanager
+def _cluster(progress: Progress) -> Iterator[Any]:
+    """Yield ray, connected to the cluster that ``RAY_ADDRESS`` names, else to one on this machine that ends with us.
+
+    What it prints meanwhile, as that a worker has died, is told at the end: standard output is for data.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # else ray announces that this will be so
+    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "CRITICAL")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    require_extra("ray", "--engine ray")
+    import ray
+    import ray.data
+
+    here: dict[str, Any] = (
+        {}
+        if "RAY_ADDRESS" in os.environ
+        else {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    )
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: {reason_of(error)}",
+            hint="start one with `ray start --head`, or unset RAY_ADDRESS for one that starts by itself",
+        ) from error
+    try:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        with redirect_stdout(StringIO()) as said:
+            yield ray
+    finally:
+        ray.shutdown()
+    if said.getvalue():
+        progress.warn(f"Ray: {reason_of(RuntimeError(said.getvalue()))}")
+        progress.detail(said.getvalue())
+
+
+def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
+    """Return the number of workers and what each gets: GPUs where there are any, else its share of the cores."""
+    there = ray.cluster_resources()
+    n_gpus = 0 if options.device == Device.CPU else int(there.get("GPU", 0))
+    workers = options.workers or n_gpus or sum(node["Alive"] for node in ray.nodes())
+    if n_gpus:
+        return workers, {"num_gpus": min(1, n_gpus / workers)}
+    return workers, {"num_cpus": max(1, int(there.get("CPU", 1)) // workers)}
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raise what a worker raised instead of what Ray made of it."""
+    try:
+        yield
+    except Exception as error:
+        found: BaseException | None = error
+        while found is not None and (hasattr(found, "cause") or not isinstance(found, SimcseError)):
+            found = getattr(found, "cause", None) or found.__cause__
+        if found is None:
+            raise
+        raise found from None

@@ -1,0 +1,291 @@
+"""An output in several files: shards of one, parts in a folder, and shards joined to the file they would have been."""
+
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.encoding.formats import (
+    HEADER_BYTES,
+    STORED,
+    VectorType,
+    finish_file,
+    read_blocks,
+    stored_width,
+)
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.stream import Part, count_windows
+from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, writing
+from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.files import (
+    check_output,
+    check_record,
+    file_system,
+    is_remote,
+    open_input,
+    output_error,
+    own_folder,
+    publish,
+    read_json,
+    sole_writer,
+    write_json,
+)
+from simcse_cli.progress import Progress
+from simcse_cli.schema import foreign_format, parse_json
+
+_SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
+_PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
+_MOST_WINDOWS = 8
+_LEAST_PARTS = 32
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return I and N of ``I/N``.
+
+    Raises:
+        UsageError: anything else, or I is not one of 1 to N.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise UsageError(f"{text!r}: need I/N with I from 1 to N, as in 3/16", option="--shard")
+    return number, of
+
+
+def shard_file(output: Path, part: Part) -> Path:
+    """Return where a shard of an output lies, as in ``vectors.shard-3-of-16.npy``."""
+    return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.of}{output.suffix}")
+
+
+def is_folder(output: str) -> bool:
+    """Say whether an output is a folder of parts: one that exists, an address, or a name without an ending."""
+    return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
+
+
+def part_file(folder: str, part: Part) -> str:
+    """Return where a part of a data set lies; names sort in the order of the rows."""
+    return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.of:05}.parquet"
+
+
+def count_parts(n_rows: int) -> int:
+    """Return into how many parts an input is cut: of up to 8 windows, a window each where that gives less than 32.
+
+    Example:
+        >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
+        (41, 3, 15259)
+    """
+    n_windows = count_windows(n_rows)
+    return max(1, -(-n_windows // max(1, min(n_windows // _LEAST_PARTS, _MOST_WINDOWS))))
+
+
+def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
+    """Create a folder of parts; with ``--force`` remove the parts of another input that lie there.
+
+    Raises:
+        OutputError: there are some, or some of ``own``, the names to be written, and neither option allows that.
+    """
+    for name, remove in _names_in(folder).items():
+        found = _PART.fullmatch(name)
+        is_other = found is not None and int(found["of"]) != n_parts
+        if is_other and not options.force:
+            raise OutputError(
+                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts",
+                hint="choose another folder, or give --force, which removes those parts",
+            )
+        if name in own and not (options.resume or options.force):
+            raise OutputError(
+                f"{folder} holds {name} already", hint="go on with --resume, or overwrite it with --force"
+            )
+        if is_other:
+            remove()
+
+
+def _names_in(folder: str) -> dict[str, Callable[[], None]]:
+    """Return the names in a folder, created if need be, each with what removes it."""
+    if not is_remote(folder):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            return {file.name: file.unlink for file in sorted(Path(folder).iterdir())}
+        except OSError as error:
+            raise output_error(Path(folder), error) from error
+    system, path = file_system(folder)
+    with foreign_format(folder, "a folder that can be written", error=OutputError):
+        system.create_dir(path, recursive=True)
+        found = system.get_file_info(_everything_in(path))
+    return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
+
+
+def _everything_in(path: str) -> Any:
+    from pyarrow import fs  # see file_system
+
+    return fs.FileSelector(path)
+
+
+def encode_part(
+    writer: VectorWriter, output: str, part: Part, sentences: Iterator[str], progress: Progress
+) -> int:
+    """Write a part or shard, at an address too, and return its number of rows."""
+    if not is_remote(output):
+        with writing(Path(output), writer.options):
+            return writer.write(Path(output), sentences, progress, part=part)
+    side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
+    if not writer.options.force and _exists(side_address):
+        with open_input(side_address) as stream:
+            side = parse_json(stream.read().decode(), side_address)
+        require_same(output, side, writer.facts(part))
+        return part.stop - part.start
+    with TemporaryDirectory(prefix="simcse-") as folder:
+        local = Path(folder) / PurePosixPath(output).name
+        n_rows = writer.write(local, sentences, progress, part=part)
+        _upload(local, output)
+        _upload(side_file(local), side_address)  # last: it says that the part is complete
+    return n_rows
+
+
+def _exists(address: str) -> bool:
+    from pyarrow import fs  # see file_system
+
+    system, path = file_system(address)
+    with foreign_format(address, "a place that can be reached", error=OutputError):
+        return bool(system.get_file_info(path).type is fs.FileType.File)
+
+
+def _upload(local: Path, address: str) -> None:
+    system, path = file_system(address)
+    with foreign_format(address, "a place that can be written", error=OutputError):
+        try:
+            with local.open("rb") as source, system.open_output_stream(path) as target:
+                shutil.copyfileobj(source, target, 8 << 20)
+        except BaseException:
+            system.delete_file(path)
+            raise
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A finished shard or part with its side file."""
+
+    path: Path
+    side: dict[str, Any]
+
+
+_OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows")
+
+
+def merge_shards(output: Path, source: str | None, *, force: bool, progress: Progress) -> list[Path]:
+    """Join the shards of an output, or the parts in a folder, to the file that one process would have written.
+
+    Returns:
+        The shards, which are left as they are.
+
+    Raises:
+        DataError: shards are missing, unfinished or damaged, or are of several models, settings or inputs.
+    """
+    with sole_writer(output, side_file(output)):
+        check_output(output, force=force)
+        check_record(side_file(output), "model_digest", force=force)
+        pieces = _find_pieces(output, source)
+        side = _joined_side(pieces)
+        kind = VectorType(side["dtype"])
+        dtype, width = STORED[kind], stored_width(kind, side["dim"])
+
+        def column(of: int) -> Iterator[Any]:
+            for piece in pieces:
+                for block in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
+                    yield from block[of] or ()
+
+        shape, has_ids = (side["n_rows"], width), False
+        try:
+            with own_folder(output) as folder:
+                raw = folder / "rows"
+                with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
+                    stream.write(b"\0" * HEADER_BYTES)
+                    for piece in pieces:
+                        for rows, _, ids in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
+                            stream.write(np.ascontiguousarray(rows).data)
+                            has_ids = has_ids or ids is not None
+                            task.advance(len(rows))
+                complete = finish_file(
+                    raw, folder / output.name, dtype, shape, column(1), column(2) if has_ids else None
+                )
+                if complete != raw:
+                    raw.unlink()
+                write_json(folder / side_file(output).name, side)
+                check_output(output, force=force)
+                publish(complete, output, folder)
+        except OSError as error:
+            raise output_error(output, error) from error
+    progress.info(f"wrote {output}: {shape[0]:,} x {side['dim']} {kind} from {len(pieces)} shards")
+    return [piece.path for piece in pieces]
+
+
+def _find_pieces(output: Path, source: str | None) -> list[_Piece]:
+    """Return all shards of an output, or all parts in the folder ``source``, in order."""
+    folder = output.parent if source is None else Path(source)
+    found: dict[int, dict[int, Path]] = {}
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if source is None:
+            named = _SHARD.fullmatch(file.stem)
+            is_piece = named and named["stem"] == output.stem and file.suffix == output.suffix
+        else:
+            named = _PART.fullmatch(file.name)
+            is_piece = named and file.suffix == ".parquet" and not file.name.startswith("_")
+        if named and is_piece:
+            found.setdefault(int(named["of"]), {})[int(named["number"])] = file
+    if not found:
+        raise DataError(
+            f"{folder} holds no shard of {output.name}" if source is None else f"{folder} holds no parts",
+            hint=f"write them first: simcse encode INPUT -o {output if source is None else folder} --shard 1/4",
+        )
+    if len(found) > 1:
+        raise DataError(
+            f"{folder} holds shards of {' and of '.join(map(str, sorted(found)))}, need those of one run",
+            hint="remove the others",
+        )
+    ((of, files),) = found.items()
+    missing = [number for number in range(1, of + 1) if number not in files]
+    if missing:
+        some = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        again = f"simcse encode INPUT -o {output if source is None else folder}"
+        raise DataError(
+            f"{folder}: of {of} shards {len(missing)} are missing: {some}",
+            hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
+        )
+    return [_Piece(files[number], read_json(side_file(files[number]))) for number in sorted(files)]
+
+
+def _joined_side(pieces: list[_Piece]) -> dict[str, Any]:
+    """Return the side file of all pieces together.
+
+    Raises:
+        DataError: a piece is of another model, setting or input, or does not start where the one before ends.
+    """
+    first = pieces[0]
+    again = "encode it again with the command of the others and --force"
+    joined = {key: value for key, value in first.side.items() if key not in ("rows", "input_rows")}
+    files: dict[str, int] = {}
+    end = 0
+    for piece in pieces:
+        for key in [*first.side, *piece.side]:
+            ours, theirs = piece.side.get(key), first.side.get(key)
+            if key not in _OWN_FACTS and ours != theirs:
+                raise DataError(f"{piece.path} has {key} {ours!r}, {first.path} has {theirs!r}", hint=again)
+        with foreign_format(side_file(piece.path), "the side file of a shard"):
+            start, stop = map(int, piece.side["rows"])
+            n_rows, n_all = int(piece.side["n_rows"]), int(piece.side["input_rows"])
+            for file, n_of_file in piece.side.get("files", {}).items():
+                files[file] = files.get(file, 0) + n_of_file
+        if start != end or n_rows != stop - start:
+            raise DataError(
+                f"{piece.path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again
+            )
+        end = stop
+    if end != n_all:
+        raise DataError(f"{piece.path} ends at row {end:,} of {n_all:,}", hint=again)
+    return joined | ({"files": files} if files else {}) | {"n_rows": end}

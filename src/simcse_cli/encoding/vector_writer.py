@@ -1,0 +1,225 @@
+"""A loaded model that writes vectors of an input, whole or in parts, with side files that say what made them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from simcse_cli import __version__
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.encoding.formats import VectorType
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.stream import EncodeWithProgress, Part, Shard, encode_stream, is_unfinished
+from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.files import (
+    Inputs,
+    check_output,
+    check_record,
+    read_json,
+    require_file,
+    sha256_file,
+    sole_writer,
+    write_json,
+)
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder, check_vectors
+from simcse_cli.postprocess.registry import check_encoder, load
+from simcse_cli.progress import Progress
+
+
+def side_file(output: Path) -> Path:
+    """Return the file beside an output that says what made it.
+
+    In a folder of parts its name starts with ``_``, which readers of data sets pass over.
+    """
+    return output.with_name(f"{'_' * output.name.startswith('part-')}{output.name}.json")
+
+
+def check_dtype(options: EncodeOptions) -> VectorType:
+    """Return how components are stored, or raise ConfigError."""
+    try:
+        return VectorType(options.dtype)
+    except ValueError:
+        raise ConfigError(f"--dtype {options.dtype}: need one of {', '.join(VectorType)}") from None
+
+
+def may_replace(output: Path, options: EncodeOptions) -> bool:
+    """Say whether an output that exists is left from the command that is given again, or is to be overwritten."""
+    return options.force or (options.resume and (is_unfinished(output) or output.exists()))
+
+
+@contextmanager
+def writing(output: Path, options: EncodeOptions, rank: int = 0) -> Iterator[None]:
+    """Hold the lock of an output while the block writes it.
+
+    Raises:
+        OutputError: somebody else writes it, or it exists.
+    """
+    own = output if rank == 0 else output.with_name(f"{output.name}.part-{rank}")
+    others = [side_file(output), *(Path(f"{output}{e}") for e in (".part.json", f".part-{rank}.json"))]
+    with sole_writer(own, *others, *([options.index] if options.index else [])):
+        check_output(output, force=may_replace(output, options))
+        check_record(side_file(output), "model_digest", force=options.force)
+        yield
+
+
+def encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
+    """Return what maps sentences to vectors in the form asked for, and their dimension."""
+    fitted = None
+    if options.postprocess is not None:
+        fitted = load(options.postprocess)
+        check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
+
+    def encode(sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[Any]:
+        vectors = encoder.encode(
+            sentences,
+            batch_tokens=options.batch_tokens,
+            max_length=options.max_length,
+            normalize=options.normalize and fitted is None,
+            progress=progress,
+        )
+        if fitted is not None:
+            vectors = fitted.apply(vectors, normalize=options.normalize)
+            check_vectors(vectors, sentences, str(options.postprocess))
+        return vectors
+
+    return encode, encoder.dim if fitted is None else fitted.processor.n_features_out
+
+
+class VectorWriter:
+    """A loaded model that writes vectors of one input.
+
+    Args:
+        files: the input.
+        inputs: its files as they were before the first row was read.
+        options: the model, what is done to its vectors, and how they are written.
+        progress: hears what loading has to say.
+    """
+
+    def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
+        self._files, self._inputs, self.options = files, inputs, options
+        self.kind = check_dtype(options)
+        self.encoder = load_for_encoding(options.model, options, progress)
+        self._encode, self.dim = encode_function(self.encoder, options)
+        self._record: dict[str, Any] = {
+            "model_digest": self.encoder.digest,
+            "pooler": self.encoder.pooler.value,
+            "normalize": options.normalize,
+            "max_length": options.max_length,
+            "precision": options.precision.value,
+            **self.encoder.variations,
+        }
+        if options.postprocess is not None:
+            self._record["postprocess_sha256"] = sha256_file(options.postprocess)
+        if options.id_column is not None:
+            self._record["id_column"] = options.id_column
+
+    def write(
+        self,
+        output: Path,
+        sentences: Iterable[str],
+        progress: Progress,
+        *,
+        part: Part | None = None,
+        shard: Shard | None = None,
+    ) -> int:
+        """Write the vectors of these sentences, and say so; whoever calls holds the lock of the output.
+
+        Args:
+            output: the file.
+            sentences: all of the input, or of ``part``.
+            progress: hears what is done and what is wrong.
+            part: which rows of the input they are, where it is not all.
+            shard: which windows of them this process takes, where several write the output together.
+
+        Returns:
+            The number of rows; 0 on all processes but the first.
+        """
+        options = self.options
+        if may_replace(output, options) and not options.force and not is_unfinished(output):
+            return self._say_finished(output, part, progress)
+        shard = shard or Shard()
+
+        def write_beside(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
+            side = self._side(len(rows), part)
+            self._inputs.require_unchanged(
+                hint="give --resume: what is encoded already is kept where it is the same"
+            )
+            if options.index is not None:
+                info = self.encoder.facts(self.encoder.prompt_in_use)
+                index = SearchIndex.build(rows, list(texts), info=info)  # in memory
+                index.save(options.index, force=may_replace(output, options))
+            write_json(folder / side_file(output).name, side)
+
+        settings = self._record | ({"index": str(options.index)} if options.index else {})
+        n_rows = encode_stream(
+            self._encode,
+            sentences,
+            output,
+            dim=self.dim,
+            kind=self.kind,
+            settings=settings | ({"rows": [part.start, part.stop]} if part else {}),
+            resume=options.resume,
+            force=options.force,
+            shard=shard,
+            total=part.stop - part.start if part else self._files.total,
+            keep_texts=options.index is not None,
+            ids=self._ids(output, part),
+            beside=write_beside,
+            progress=progress if shard.rank == 0 else None,
+        )
+        if shard.rank == 0:
+            progress.info(f"wrote {output}: {n_rows:,} x {self.dim} {self.kind}")
+            if options.index is not None:
+                progress.info(f"wrote {options.index}")
+        return n_rows
+
+    def facts(self, part: Part | None) -> dict[str, Any]:
+        """Return what an output that is finished already says of the model, the settings and the input."""
+        found = self._record | {"dtype": self.kind.value, "dim": self.dim, "input_sha256": self._files.digest}
+        return found | ({"rows": [part.start, part.stop]} if part else {})
+
+    def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
+        """Return what stands in the column ``id``: rows of the input by default, in a folder of parts only."""
+        if self.options.id_column is not None:
+            rows = (part.start, part.stop) if part else (0, None)
+            return self._files.cells(self.options.id_column, *rows)
+        return range(part.start, part.stop) if part and output.name.startswith("part-") else None
+
+    def _side(self, n_rows: int, part: Part | None) -> dict[str, Any]:
+        side = {"format": 1, "version": __version__, "model": self.encoder.name, **self._record}
+        side |= {"input": self._files.source, "input_sha256": self._files.digest}
+        if len(self._files.files) > 1:
+            rows = (part.start, part.stop) if part else (0, n_rows)
+            side["files"] = self._files.within(*rows)
+        side |= {"dtype": self.kind.value, "n_rows": n_rows, "dim": self.dim}
+        if part is not None:
+            side |= {"rows": [part.start, part.stop], "input_rows": part.total}
+        return side
+
+    def _say_finished(self, output: Path, part: Part | None, progress: Progress) -> int:
+        """Return the rows of a finished output.
+
+        Raises:
+            OutputError: its side file says that something else made it.
+        """
+        side = side_file(output)
+        found: Any = read_json(side) if side.is_file() else None
+        require_same(output, found, self.facts(part))
+        if self.options.index is not None:
+            require_file(self.options.index, hint="write both again with --force")
+        progress.info(f"{output} is finished already")
+        return int(found["n_rows"])
+
+
+def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
+    """Raise OutputError unless the side file of a finished output says that the same made it."""
+    for key, value in facts.items():
+        if not isinstance(side, dict) or side.get(key) != value:
+            raise OutputError(
+                f"{output} exists already, with another {key} than this command gives",
+                hint="choose another name, or overwrite it with --force",
+            )

@@ -1,0 +1,268 @@
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from pyarrow import dataset, parquet
+
+from helpers import SENTENCES, build_tiny_model
+from simcse_cli.encoding import stream
+from simcse_cli.models.encoder import SentenceEncoder
+
+ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
+LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch):
+    monkeypatch.setattr(stream, "WINDOW", 8)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "input.txt"
+    path.write_text("\n".join(LINES) + "\nthe last line has no end")
+    return path
+
+
+@pytest.fixture
+def encode(invoke, source, tiny_model_dir, tmp_path, monkeypatch):
+    """Return a function that encodes the source, or another input, where relative names mean ``tmp_path``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(output, *arguments, source=source):
+        return invoke("encode", source, "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *arguments)
+
+    return run
+
+
+def encode_shards(encode, output, of, *arguments):
+    for number in range(1, of + 1):
+        outcome = encode(output, "--shard", f"{number}/{of}", *arguments)
+        assert outcome.exit_code == 0, outcome.stderr
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_merged_shards_are_the_file_of_one_process(encode, invoke, tmp_path, ending):
+    assert encode(f"one.{ending}").exit_code == 0
+    encode_shards(encode, f"v.{ending}", 3)
+    outcome = invoke("encode", "--merge", f"v.{ending}")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
+    assert (tmp_path / f"v.{ending}.json").read_bytes() == (tmp_path / f"one.{ending}.json").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
+@pytest.mark.parametrize("ending", ["npy", "jsonl"])
+def test_other_number_types_come_through_a_merge(encode, invoke, tmp_path, dtype, ending):
+    encode(f"one.{ending}", "--dtype", dtype)
+    encode_shards(encode, f"v.{ending}", 2, "--dtype", dtype)
+    assert invoke("encode", "--merge", f"v.{ending}").exit_code == 0
+    assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_more_shards_than_windows_leave_empty_ones(encode, invoke, tmp_path, ending):
+    encode(f"one.{ending}")
+    encode_shards(encode, f"v.{ending}", 9)
+    side = json.loads((tmp_path / f"v.shard-1-of-9.{ending}.json").read_text())
+    assert (side["rows"], side["n_rows"], side["input_rows"]) == ([0, 0], 0, 49)
+    assert invoke("encode", "--merge", f"v.{ending}").exit_code == 0
+    assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
+
+
+def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
+    real, calls = SentenceEncoder.encode, []
+
+    def encode_and_end(self, sentences, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, sentences, **options)
+
+    encode("one.npy")
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", encode_and_end)
+        assert encode("v.npy", "--shard", "1/2").exit_code == 128 + signal.SIGTERM
+    signal.signal(signal.SIGTERM, before)
+    assert encode("v.npy", "--shard", "2/2").exit_code == 0
+    refused = invoke("encode", "--merge", "v.npy")
+    assert refused.exit_code == 1
+    assert "of 2 shards 1 are missing: 1" in refused.stderr
+    assert "--shard 1/2 --resume" in refused.stderr
+    calls.clear()
+    assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
+    assert "is finished already" in encode("v.npy", "--shard", "1/2", "--resume").stderr
+    assert invoke("encode", "--merge", "v.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp_path):
+    encode_shards(encode, "v.npy", 2)
+    second = tmp_path / "v.shard-2-of-2.npy"
+
+    def message():
+        outcome = invoke("encode", "--merge", "v.npy")
+        assert outcome.exit_code == 1
+        assert not (tmp_path / "v.npy").exists()
+        return outcome.stderr
+
+    encode("v.npy", "--shard", "2/2", "--normalize", "--force")
+    assert "has normalize True" in message()
+    other = tmp_path / "other"
+    build_tiny_model(other, seed=1)
+    assert encode("v.npy", "--shard", "2/2", "-m", other, "--force").exit_code == 0
+    assert "has model_digest" in message()
+    kept = source.read_text()
+    source.write_text(kept.upper())
+    encode("v.npy", "--shard", "2/2", "--force")
+    assert "has input_sha256" in message()
+    source.write_text(kept)
+    encode("v.npy", "--shard", "2/2", "--force")
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-4])
+    assert "v.shard-2-of-2.npy cannot be read" in message()
+    second.write_bytes(whole)
+    side = json.loads((tmp_path / "v.shard-2-of-2.npy.json").read_text())
+    (tmp_path / "v.shard-2-of-2.npy.json").write_text(json.dumps(side | {"rows": [16, 41]}))
+    assert "need it to start at 24" in message()
+    (tmp_path / "v.shard-2-of-2.npy.json").write_text(json.dumps(side))
+    encode("v.npy", "--shard", "1/3")
+    assert "holds shards of 2 and of 3" in message()
+    (tmp_path / "v.shard-1-of-3.npy").unlink()
+    (tmp_path / "v.npy").write_bytes(b"precious")
+    assert invoke("encode", "--merge", "v.npy").exit_code == 1
+    assert invoke("encode", "--merge", "v.npy", "--force").exit_code == 0
+    assert len(np.load(tmp_path / "v.npy")) == 49
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shard", "5/4"), "need I/N"),
+        (("--shard", "0/4"), "need I/N"),
+        (("--shard", "a"), "need I/N"),
+        (("--shard", "1/2", "--index", "v.idx"), "one file of one process"),
+        (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
+        (("--workers", "2"), "without --engine ray"),
+        (("--id-column", "id"), "has columns"),
+    ],
+)
+def test_options_that_exclude_each_other(encode, tmp_path, arguments, message):
+    outcome = encode("v.npy", *arguments)
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr
+    assert not list(tmp_path.glob("v.*"))
+
+
+def test_shards_need_an_input_that_can_be_read_again(encode, invoke):
+    outcome = encode("v.npy", "--shard", "1/2", source="-")
+    assert outcome.exit_code == 2
+    assert "read again" in outcome.stderr
+    assert "nowhere.txt does not exist" in encode("v.npy", "--shard", "1/2", source="nowhere.txt").stderr
+    assert "holds no shard of v.npy" in invoke("encode", "--merge", "v.npy").stderr
+    assert "need an input" in invoke("encode", "-o", "v.npy").stderr
+
+
+def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
+    encode("one.npy")
+    outcome = encode("vectors")
+    assert outcome.exit_code == 0, outcome.stderr
+    table = dataset.dataset(tmp_path / "vectors").to_table()
+    one = np.load(tmp_path / "one.npy")
+    assert table["id"].to_pylist() == list(range(49))
+    assert table["text"].to_pylist()[:48] == LINES
+    np.testing.assert_array_equal(np.array(table["vector"].to_pylist(), np.float32), one)
+    names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
+    assert names[-1] == "part-00007-of-00007.parquet"
+    assert names[0] == "_part-00001-of-00007.parquet.json"
+    merged = invoke("encode", "vectors", "--merge", "merged.npy")
+    assert merged.exit_code == 0, merged.stderr
+    assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, source):
+    assert encode("one").exit_code == 0
+    encode_shards(encode, "v", 3)
+    parts = sorted((tmp_path / "v").glob("part-*"))
+    assert [p.read_bytes() for p in parts] == [(tmp_path / "one" / p.name).read_bytes() for p in parts]
+    assert len(parts) == 7
+    refused = encode("v")
+    assert refused.exit_code == 1
+    assert "--resume" in refused.stderr
+    parts[3].unlink()
+    before = parts[0].stat().st_mtime_ns
+    assert encode("v", "--resume").exit_code == 0
+    assert parts[3].read_bytes() == (tmp_path / "one" / parts[3].name).read_bytes()
+    assert parts[0].stat().st_mtime_ns == before
+    assert "with another normalize" in encode("v", "--resume", "--normalize").stderr
+    source.write_text("one line\n")
+    assert "a part of another input" in encode("v", "--resume").stderr
+    assert encode("v", "--force").exit_code == 0
+    assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [
+        "_part-00001-of-00001.parquet.json",
+        "part-00001-of-00001.parquet",
+    ]
+
+
+def test_id_column_names_the_rows(encode, tmp_path):
+    rows = [{"key": f"k{number}", "caption": text} for number, text in enumerate(SENTENCES)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ("--column", "caption", "--id-column", "key")
+    for output in ("v", "v.parquet", "v.jsonl"):
+        outcome = encode(output, *given, source="t.jsonl")
+        assert outcome.exit_code == 0, outcome.stderr
+    keys = [row["key"] for row in rows]
+    assert dataset.dataset(tmp_path / "v").to_table()["id"].to_pylist() == keys
+    assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == keys
+    lines = (tmp_path / "v.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == keys
+    outcome = encode("w", "--column", "caption", "--id-column", "nothing", source="t.jsonl")
+    assert outcome.exit_code == 1
+    assert "no column nothing; there are key, caption" in outcome.stderr
+
+
+def test_address_stands_for_a_file_or_folder(encode, tmp_path, source):
+    encode("one")
+    encode("one.npy")
+    assert encode("v.npy", source=f"file://{source}").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    assert outcome.exit_code == 0, outcome.stderr
+    made = {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
+    assert made == {p.name: p.read_bytes() for p in (tmp_path / "one").glob("part-*")}
+    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    assert outcome.exit_code == 1
+    (tmp_path / "there" / "v" / "_part-00002-of-00007.parquet.json").unlink()
+    (tmp_path / "there" / "v" / "part-00002-of-00007.parquet").unlink()
+    assert encode(f"file://{tmp_path}/there/v", "--resume", source=f"file://{source}").exit_code == 0
+    assert made == {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
+    missing = encode("w.npy", source=f"file://{tmp_path}/nowhere.txt")
+    assert missing.exit_code == 1
+    assert "nowhere.txt cannot be read" in missing.stderr
+
+
+def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, tmp_path):
+    encode("one.npy")
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("\n".join(LINES[:11]) + "\n")
+    (folder / "b.txt").write_text("\n".join(LINES[11:30]))
+    (folder / "empty.txt").write_text("")
+    (folder / "sub" / "c.txt").write_text("\n".join([*LINES[30:], "the last line has no end"]) + "\n")
+    (folder / "_SUCCESS").write_text("passed over")
+    (folder / "notes.md").write_text("passed over")
+    for source in ("texts", "texts/**/*.txt"):
+        outcome = encode("v.npy", "--force", source=source)
+        assert outcome.exit_code == 0, outcome.stderr
+        assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    side = json.loads((tmp_path / "v.npy.json").read_text())
+    assert side["files"] == {"texts/a.txt": 11, "texts/b.txt": 19, "texts/sub/c.txt": 19}
+    encode_shards(lambda *a: encode(*a, source="texts"), "w.npy", 2)
+    first = json.loads((tmp_path / "w.shard-1-of-2.npy.json").read_text())
+    assert first["files"] == {"texts/a.txt": 11, "texts/b.txt": 13}
+    inside = encode("texts/v", source="texts")
+    assert inside.exit_code == 2
+    assert "lies in the input folder" in inside.stderr

@@ -1,0 +1,86 @@
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.readers import count_rows, iter_cells, iter_sentences
+from simcse_cli.errors import DataError
+
+ROWS = [f"row {number}" for number in range(23)]
+
+
+def write(path, rows=ROWS):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match "".join(path.suffixes):
+        case ".txt":
+            path.write_text("\n".join(rows))
+        case ".txt.gz":
+            path.write_bytes(gzip.compress("".join(f"{row}\n" for row in rows).encode()))
+        case ".jsonl":
+            path.write_text("".join(json.dumps({"id": i, "text": r}) + "\n" for i, r in enumerate(rows)))
+        case ".csv":
+            path.write_text("id,text\n" + "".join(f'{i},"{r}"\n' for i, r in enumerate(rows)))
+        case _:
+            table = pa.table({"id": range(len(rows)), "text": rows})
+            parquet.write_table(table, path, row_group_size=5)
+    return path
+
+
+@pytest.mark.parametrize("address", ["", "file://"])
+@pytest.mark.parametrize("ending", ["txt", "txt.gz", "jsonl", "csv", "parquet"])
+def test_rows_are_counted_and_left_out_in_every_format(tmp_path, ending, address):
+    source = f"{address}{write(tmp_path / f'x.{ending}')}"
+    assert count_rows(source) == 23
+    for start in (0, 4, 5, 11, 22, 23, 30):
+        assert list(iter_sentences(source, start=start)) == ROWS[start:]
+        if not ending.startswith("txt"):
+            assert [int(cell) for cell in iter_cells(source, "id", start=start)] == list(range(23))[start:]
+
+
+def test_parquet_keeps_the_type_of_a_column(tmp_path):
+    assert next(iter_cells(write(tmp_path / "x.parquet"), "id")) == 0
+    with pytest.raises(DataError, match="no column key; there are id, text"):
+        next(iter_cells(tmp_path / "x.parquet", "key"))
+
+
+@pytest.mark.parametrize("address", ["", "file://"])
+def test_any_rows_of_a_folder_are_those_of_its_files_one_after_another(tmp_path, address):
+    for name, rows in (("b/part-2", ROWS[9:17]), ("a/part-1", ROWS[:9]), ("b/part-3", ROWS[17:])):
+        write(tmp_path / f"{name}.parquet", rows)
+    write(tmp_path / "_metadata.parquet")
+    write(tmp_path / ".hidden" / "x.parquet")
+    files = FileSet.find(f"{address}{tmp_path}")
+    assert files.counts == (9, 8, 6)
+    assert files.total == 23
+    for start in range(24):
+        for stop in (start, start + 1, start + 9, 23, None):
+            assert list(files.sentences(start, stop)) == ROWS[start:stop]
+    assert list(files.within(8, 18).values()) == [1, 8, 1]
+    chosen = FileSet.find(f"{address}{tmp_path}/b/*.parquet")
+    assert [name.rpartition("/")[2] for name in chosen.files] == ["part-2.parquet", "part-3.parquet"]
+
+
+def test_digest_follows_content_and_names(tmp_path):
+    write(tmp_path / "a" / "1.txt", ROWS[:3])
+    write(tmp_path / "a" / "2.txt", ROWS[3:])
+    digests = [FileSet.find(str(tmp_path / "a")).digest]
+    write(tmp_path / "a" / "2.txt", ROWS[4:])
+    digests.append(FileSet.find(str(tmp_path / "a")).digest)
+    (tmp_path / "a" / "2.txt").rename(tmp_path / "a" / "3.txt")
+    digests.append(FileSet.find(str(tmp_path / "a")).digest)
+    assert len(set(digests)) == 3
+
+
+def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
+    (tmp_path / "readme.md").write_text("no data\n")
+    with pytest.raises(DataError, match="holds no file with sentences"):
+        FileSet.find(str(tmp_path))
+    write(tmp_path / "x.txt")
+    write(tmp_path / "x.csv")
+    with pytest.raises(DataError, match=r"several formats, as .*x\.csv and .*x\.txt"):
+        FileSet.find(str(tmp_path))
+    with pytest.raises(DataError, match="holds no file"):
+        FileSet.find(f"{tmp_path}/*.parquet")
