@@ -100,6 +100,14 @@ def sts_folder(tmp_path: Path) -> Path:
     return write_sts_folder(tmp_path / "senteval")
 
 
+@pytest.fixture
+def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return an empty cache of the Hub that this test reads, offline; see ``helpers.put_on_hub``."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Return the folder with real corpora; the test is skipped where it is missing."""

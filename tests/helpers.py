@@ -112,6 +112,16 @@ def write_sts_folder(folder: Path, *, pairs_per_subset: int = 6) -> Path:
     return folder
 
 
+def put_on_hub(model: Path, cache: Path, name: str, *, commit: str, branch: str = "main") -> Path:
+    """Lay a model folder out as the cache of the Hub holds it, and return the snapshot."""
+    import shutil
+
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True, exist_ok=True)
+    (repository / "refs" / branch).write_text(commit)
+    return Path(shutil.copytree(model, repository / "snapshots" / commit))
+
+
 def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArray[np.float32]:
     """Return vectors by the most straightforward loop: one sentence at a time through ``AutoModel``."""
     import torch

@@ -60,6 +60,8 @@ ROOMS = {
         ),
         *("postprocess", "predictions", "prepare", "training"),
     },
+    "onnxruntime": {"models"},
+    "openvino": {"models"},
     "optuna": {"training"},
     "pyarrow": {"data", "encoding", "files"},
     "ray": {"encoding"},
@@ -78,7 +80,7 @@ ROOMS = {
     "typer": {"cli", "commands"},
     "yaml": {"recipes"},
 }
-EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "optuna", "ray"}
+EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "onnxruntime", "openvino", "optuna", "ray"}
 EXTRAS |= {"sentence_transformers", "sklearn"}
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import Device, LongTexts, Pooler, Precision, SearchBackend
+from simcse_cli.config import pinned
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.models.checkpoint import load_encoder
@@ -42,6 +43,7 @@ class Embedder:
         prompt: str | None = None,
         truncate_dim: int | None = None,
         long: LongTexts | str = LongTexts.CUT,
+        revision: str | None = None,
     ) -> Self:
         """Return a model.
 
@@ -56,6 +58,7 @@ class Embedder:
                 the model takes by default. ``search`` takes the model's own for queries and for documents.
             truncate_dim: keep so many first components of vectors.
             long: texts beyond the model's length are ``cut``, or get the ``mean`` over their windows.
+            revision: branch, tag or commit of a Hub model; default is the newest.
 
         Raises:
             CheckpointError: the model is not found, broken, or refuses the pooler.
@@ -67,7 +70,7 @@ class Embedder:
             >>> float(encoder.similarity("A man plays a guitar.", "Someone makes music."))
         """
         encoder = load_encoder(
-            model,
+            pinned(str(model), revision),
             pooler=pooler,
             force_pooler=force_pooler,
             device=device,

@@ -29,6 +29,13 @@ class Similarity(StrEnum):
     DOT = "dot"
 
 
+class Backend(StrEnum):
+    """A runtime that a model folder can hold a graph for, as sentence-transformers calls it."""
+
+    ONNX = "onnx"
+    OPENVINO = "openvino"
+
+
 class Gather(StrEnum):
     """Gradient of negatives gathered from other processes: the true one, or 1/W of it as the original code."""
 

@@ -28,9 +28,15 @@ MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
+REVISION_HELP = "Branch, tag or commit of a Hub model; NAME@REVISION says it for one of several."
 COLUMNS_HELP = "What the columns of --pair-file are called, where that is not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
 _MODEL, _DATA, _METHOD, _OPTIMISER, _RUN = "Model", "Data and model", "Method", "Optimisation", "Run"
+
+
+def pinned(model: str, revision: str | None) -> str:
+    """Return a model with its revision as one name, as it is opened and recorded."""
+    return model if revision is None else f"{model}@{revision}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class LoadOptions:
     long: LongTexts = setting(
         LongTexts.CUT, "Texts beyond the model's length: cut, or the mean of their windows."
     )
+    revision: str | None = setting(None, REVISION_HELP, group=_MODEL)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class TrainConfig:
     )
     data_dir: str | None = setting(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.", group=_DATA)
     model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA, main=True, completes="model")
+    revision: str | None = setting(None, REVISION_HELP, group=_DATA)
     max_length: int = setting(
         32, "Sub-words per sentence in training, special ones included.", group=_DATA, min=1
     )
@@ -227,6 +235,11 @@ class TrainConfig:
                 f"--dev-metric {self.dev_metric}: --dev-suite transfer is scored by accuracy",
                 hint="leave --dev-metric out, or use --dev-suite sts",
             )
+
+    @property
+    def pinned_model(self) -> str:
+        """The model to start from, with its revision."""
+        return pinned(self.model, self.revision)
 
     @property
     def has_dev_score(self) -> bool:

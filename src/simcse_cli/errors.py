@@ -88,6 +88,8 @@ _EXTRAS = {
     "faiss": ("faiss-cpu", "faiss"),
     "matplotlib": ("matplotlib", "plot"),
     "mteb": ("mteb", "mteb"),
+    "onnxruntime": ("onnxruntime", "onnx"),
+    "openvino": ("openvino", "openvino"),
     "optuna": ("optuna", "search"),
     "ray": ("ray", "ray"),
     "sklearn": ("scikit-learn", "probe"),

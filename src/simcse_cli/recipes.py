@@ -166,4 +166,9 @@ def resolve_config(
 
 def dump_config(config: TrainConfig) -> str:
     """Return the resolved settings as YAML; ``resolve_config`` reads them back to an equal object."""
-    return yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+    return dump_yaml(config.to_dict())
+
+
+def dump_yaml(values: Mapping[str, Any]) -> str:
+    """Return plain values as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)

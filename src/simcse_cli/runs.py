@@ -63,7 +63,8 @@ class RunRecord:
     """The record of a training run; scores are fractions, durations seconds, null where nothing was measured.
 
     ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware`` and
-    ``peak_memory_bytes`` are those of the first process, as used.
+    ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of the model that training
+    started from: ``name`` on the Hub, ``commit``, ``license``, ``language``.
     """
 
     status: str  # running, interrupted, stopped-early, finished
@@ -83,6 +84,7 @@ class RunRecord:
     scores: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float | None] = field(default_factory=dict)
     model_digest: str | None = None
+    base: dict[str, Any] = field(default_factory=dict)
     started: str | None = None
     finished: str | None = None
     device: str | None = None
@@ -266,6 +268,9 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     parts += ["regressor"] if result.get("regressor") else []
     parts += [result["pooler"]] if pooler is not None and result["pooler"] != pooler else []
     parts += [result["precision"]] if result["precision"] != "fp32" else []
+    parts += [f"dim{result['truncate_dim']}"] if "truncate_dim" in result else []
+    parts += [f"long-{result['long']}"] if "long" in result else []
+    parts += [f"prompt-{_short_digest(result['prompt'])}"] if "prompt" in result else []
     if result["postprocess"] is not None:
         parts += [str(result["postprocess"].get("name", "postprocess")), _short_digest(result["postprocess"])]
     if not any(set(suite) == set(tasks) for suite in (STS_TASKS, TRANSFER_TASKS)):

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, build_tiny_model
+from helpers import SENTENCES, build_tiny_model, put_on_hub
+from simcse_cli.models.export import save_encoder
 
 pytest.importorskip("mteb", reason="needs the extra mteb")
 
@@ -97,3 +98,34 @@ def test_fit_target_is_refused(invoke, sts_folder, tiny_model_dir, tmp_path):
         *("--postprocess", "sif", "--fit", "target", "--results-dir", tmp_path),
     )
     assert outcome.exit_code == 2
+
+
+@pytest.mark.filterwarnings("ignore:is_cross_encoder")  # of a field that mteb itself writes
+def test_leaderboard_tools_read_the_results_of_a_hub_model(
+    invoke, sts_folder, tiny_encoder, hub_cache, tmp_path
+):
+    """Name and commit are the Hub's, the metadata pass mteb's own model, and its loader finds the scores."""
+    import mteb
+    from mteb.models import ModelMeta
+
+    save_encoder(tiny_encoder, tmp_path / "model")
+    put_on_hub(tmp_path / "model", hub_cache, "someone/tiny", commit="d" * 40)
+    common = ("eval", "mteb", "--model", "someone/tiny", "--tasks", "STSBenchmark,STS12")
+    common = (*common, "--data-dir", sts_folder, "--results-dir", tmp_path / "results", "--format", "json")
+    payload = json.loads(invoke(*common).stdout)
+    cache = mteb.ResultCache(tmp_path / "results")
+    loaded = cache.load_results(
+        models=["someone/tiny"], tasks=mteb.get_tasks(["STSBenchmark", "STS12"]), validate_and_filter=True
+    )
+    (model,) = loaded.model_results
+    assert (model.model_name, model.model_revision) == ("someone/tiny", "d" * 40)
+    found = {each.task_name: each.get_score() for each in model.task_results}
+    assert found == {name: pytest.approx(task["score"]) for name, task in payload["tasks"].items()}
+    written = (tmp_path / "results/results/someone__tiny" / ("d" * 40) / "model_meta.json").read_text()
+    meta = ModelMeta.model_validate_json_resolved(written)
+    assert (meta.name, meta.revision, meta.embed_dim) == ("someone/tiny", "d" * 40, 32)
+    assert json.loads(invoke(*common).stdout)["tasks"]["STS12"]["cached"]
+    assert payload["tasks"]["STS12"]["dataset"] == "mteb/sts12-sts"
+    # Anything but the model as it is on the Hub goes by a digest.
+    invoke(*common, "--truncate-dim", 8)
+    assert {name == "d" * 40 for _, name in cache.get_models()} == {True, False}

@@ -306,7 +306,7 @@ def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path
 
 
 def score_of(category: str, score: float | None) -> MtebTaskScore:
-    return MtebTaskScore(category, "m", score, "1", is_cached=False, seconds=0.0)
+    return MtebTaskScore(category, "m", score, "mteb/data", "1", is_cached=False, seconds=0.0)
 
 
 def test_averages_are_over_datasets_and_leave_out_missing_ones():

@@ -100,7 +100,7 @@ def _write_augmented(
                 "sides": options.sides,
                 "copies": options.copies,
                 "unit": options.unit,
-                "model": options.model,
+                "model": options.pinned_model,
             },
             seed=options.seed,
             counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},

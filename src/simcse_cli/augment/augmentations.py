@@ -129,6 +129,8 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
             f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
             hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
         )
+    if options.revision is not None and options.model is None:
+        raise ConfigError(f"--revision {options.revision}: of which model?", hint="name it with --model")
     steps = [_parse_step(part, options) for part in parts]
     if options.model is not None and not any(step.model for step in steps):
         raise ConfigError(
@@ -148,7 +150,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if method in (Augmentation.SYNONYM, Augmentation.EDA):
         return replace(step, wordnet_dir=Path(resource)) if resource else step
     if method is Augmentation.MLM or (method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD):
-        return replace(step, model=resource or options.model)
+        return replace(step, model=resource or options.pinned_model)
     if resource:
         raise ConfigError(
             f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import Device, Sides, TextUnit
+from simcse_cli.config import REVISION_HELP, pinned
 from simcse_cli.settings import setting
 
 
@@ -29,11 +30,17 @@ class AugmentOptions:
     model: str | None = setting(
         None, "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.", "--model", "-m"
     )
+    revision: str | None = setting(None, REVISION_HELP)
     device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
     workers: int | None = setting(None, "Processes; default: all cores.", min=1)
     preview: int = setting(0, "Show what changes in the first N sentences.", min=0)
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")
+
+    @property
+    def pinned_model(self) -> str | None:
+        """The model with its revision."""
+        return None if self.model is None else pinned(self.model, self.revision)
 
     @property
     def needs_model(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.options import takes
+from simcse_cli.config import pinned
 from simcse_cli.console import get_console
 from simcse_cli.encoding.options import EncodeOptions
 
@@ -63,5 +64,6 @@ def encode_command(
         and source is not None
         and Path(source).is_file()
     ):
-        searched = ("--model", options.model, "--embeddings", output, "--interactive")
+        model = pinned(options.model, options.revision)
+        searched = ("--model", model, "--embeddings", output, "--interactive")
         console.next_step("simcse", "analyze", "search", source, *searched)

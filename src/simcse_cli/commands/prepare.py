@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.config import pinned
 from simcse_cli.console import get_console
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
     DemoSizes,
     HardNegativeOptions,
     LintOptions,
+    ModelFolderOptions,
     NeighbourOptions,
     NliOptions,
     PairOptions,
@@ -224,6 +226,35 @@ def lint_command(
     console.emit(lint_report(linter), payload, outputs.fmt, output=outputs.output, force=outputs.force)
     if options.strict and findings:
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
+
+
+@prepare_app.command("model")
+@takes("options", ModelFolderOptions)
+def model_command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
+    ],
+    options: ModelFolderOptions,
+) -> None:
+    """Write a model folder that everything opens: sentence-transformers, transformers, ONNX Runtime, OpenVINO.
+
+    The folder records pooler, head and longest text, keeps the card of the model, and is tried in every way that is
+    installed: all have to give the same vectors. Give it to the Hub with `hf upload FOLDER NAME`.
+
+    simcse prepare model runs/first -o published --backend onnx --backend openvino
+    simcse prepare model princeton-nlp/sup-simcse-bert-base-uncased -o sup-simcse
+    """
+    from simcse_cli.models.export import export_model
+
+    export_model(
+        pinned(model, options.revision),
+        options.output,
+        pooler=options.pooler,
+        force_pooler=options.force_pooler,
+        backends=options.backend or (),
+        force=options.force,
+        progress=get_console(),
+    )
 
 
 @prepare_app.command("demo")

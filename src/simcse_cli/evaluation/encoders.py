@@ -4,22 +4,25 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import LongTexts, Precision
-from simcse_cli.errors import UsageError
+from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
+from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder, check_vectors
 from simcse_cli.models.precomputed import PrecomputedVectors
+from simcse_cli.models.resolve import commit_of
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
-from simcse_cli.runs import keep_result
+from simcse_cli.runs import RUN_FILE, keep_result
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class OpenEncoder:
         postprocess: description of the post-processor, for result files.
         variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
         prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
+        commit: of a Hub model that is used as it is there, in fp32; None for anything else.
     """
 
     name: str
@@ -45,6 +49,7 @@ class OpenEncoder:
     postprocess: dict[str, Any] | None = None
     variations: dict[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
+    commit: str | None = None
 
     @property
     def cache_key(self) -> str:
@@ -78,13 +83,20 @@ class OpenEncoder:
             dim=fitted.processor.n_features_out,
             encode=encode,
             postprocess=fitted.describe(),
+            commit=None,
         )
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
     """Keep the result in the run folder ``--model``, if that is what was judged."""
-    if options.vectors is None and options.embeddings is None:
-        keep_result(options.model, result, progress)
+    if options.vectors is not None or options.embeddings is not None:
+        return
+    keep_result(options.model, result, progress)
+    if (Path(options.model) / RUN_FILE).is_file():
+        try:
+            update_cards(Path(options.model))
+        except (DataError, OutputError) as error:
+            progress.warn(f"the model card stays without the new scores: {error.message}")
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
@@ -105,8 +117,10 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
 def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> OpenEncoder:
     """Return a loaded model as the encoder that the options name."""
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
+    is_plain = options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
+    is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT
     return OpenEncoder(
-        options.model,
+        model.name,
         model.pooler,
         model.digest,
         model.dim,
@@ -114,6 +128,7 @@ def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progre
         encode,
         variations=model.variations,
         prompts=model.prompts if model.prompt is None else {},
+        commit=None if model.folder is None or not is_plain else commit_of(model.folder),
     )
 
 

@@ -1,8 +1,8 @@
 """`simcse eval mteb`: an encoder as an mteb model, tasks by name, benchmark or category, averages.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
-``RESULTS/results/MODEL/DIGEST/TASK.json``. The digest stands where mteb expects a revision, so that no other
-weights ever get these scores.
+``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the leaderboard wants it.
+Everything else has a digest there, so that no other weights ever get these scores.
 """
 
 import copy
@@ -40,6 +40,7 @@ from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files import default_cache_dir
 from simcse_cli.models.encoder import DOCUMENT_PROMPTS
+from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
 
@@ -51,13 +52,13 @@ _LONGEST_NAME = 200  # it becomes the name of a folder
 
 @dataclass(frozen=True)
 class MtebModel:
-    """What mteb needs to know of an encoder; ``digest`` decides which cached results are its own.
+    """What mteb needs to know of an encoder; ``revision`` decides which cached results are its own.
 
     ``encode`` takes a ``prompt`` where there are ``prompts``, which each task chooses from by name.
     """
 
     name: str
-    digest: str
+    revision: str
     dim: int
     encode: Callable[..., NDArray[np.float32]]
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -138,7 +139,8 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                outcomes[name] = runner.run(task if data_dir is None else _with_local_data(task, data_dir))
+                used = task if data_dir is None else _with_local_data(task, data_dir)
+                outcomes[name] = runner.run(used, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
                 failures[name] = error
@@ -162,8 +164,8 @@ class _Runner:
         self._cache = self._mteb.ResultCache(cache_path=results_dir)
         self._rerun = rerun
 
-    def run(self, task: Any) -> MtebTaskScore:
-        """Return the stored or the new score of a task.
+    def run(self, task: Any, dataset: str) -> MtebTaskScore:
+        """Return the stored or the new score of a task; ``dataset`` is what its data are called on the Hub.
 
         Raises:
             DataError: its data cannot be loaded or are not as the task needs them.
@@ -176,6 +178,7 @@ class _Runner:
             category=metadata.type,
             metric=metadata.main_score,
             score=_main_score(task, outcome),
+            dataset=dataset,
             dataset_revision=metadata.revision,
             is_cached=stored is not None and not stored.get_missing_evaluations(task),
             seconds=time.perf_counter() - started,
@@ -232,14 +235,16 @@ class _MtebEncoder:
 
     def __init__(self, model: MtebModel) -> None:
         from mteb.models import ModelMeta
+        from mteb.models.model_meta import ScoringFunction
 
         self._encode, self._prompts = model.encode, dict(model.prompts)
         name = model.name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name if "/" in name else f"local/{name}",
-                "revision": model.digest,
+                "revision": model.revision,
                 "embed_dim": model.dim,
+                "similarity_fn_name": ScoringFunction.COSINE,
                 "modalities": ["text"],
             }
         )
@@ -330,7 +335,7 @@ def eval_mteb(
     @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} goes on")
     def run(opened: OpenEncoder) -> MtebResult:
         return run_mteb(
-            MtebModel(opened.name, _results_key(opened), opened.dim, opened.encode, opened.prompts),
+            mteb_model(opened),
             tasks,
             results_dir=folder,
             data_dir=options.data_dir,
@@ -354,6 +359,14 @@ def eval_mteb(
     payload = record(opened, result)
     keep_in_run(encoder, payload, progress)
     return Evaluation(reports, payload)
+
+
+def mteb_model(opened: OpenEncoder) -> MtebModel:
+    """Return an opened encoder as mteb names it: a Hub model, used as it is there, by name and commit."""
+    name, revision = opened.name, _results_key(opened)
+    if opened.commit is not None:
+        name, revision = hub_name_of(opened.name) or name, opened.commit
+    return MtebModel(name, revision, opened.dim, opened.encode, opened.prompts)
 
 
 def _results_key(opened: OpenEncoder) -> str:

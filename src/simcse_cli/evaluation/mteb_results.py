@@ -28,6 +28,7 @@ class MtebTaskScore:
     category: str
     metric: str
     score: float | None
+    dataset: str
     dataset_revision: str
     is_cached: bool
     seconds: float
@@ -42,6 +43,7 @@ class MtebTaskScore:
             "category": self.category,
             "metric": self.metric,
             "score": self.score,
+            "dataset": self.dataset,
             "dataset_revision": self.dataset_revision,
             "data": self.data,
             "cached": self.is_cached,

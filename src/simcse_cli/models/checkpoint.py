@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from simcse_cli.choices import Device, HeadUse, Pooler, Precision
-from simcse_cli.config import LoadOptions
+from simcse_cli.config import LoadOptions, pinned
 from simcse_cli.devices import DTYPES, has_fast_bf16, resolve_device, resolve_precision
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.encoder import SentenceEncoder
@@ -102,7 +102,8 @@ def load_encoder(
     """Return an encoder in evaluation mode.
 
     Args:
-        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, Hub name or alias.
+        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, Hub name
+            (``NAME@REVISION`` for another than the newest) or alias.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
@@ -166,6 +167,7 @@ def load_encoder(
     encoder.token_cnn = token_cnn
     encoder.prompts, encoder.default_prompt = dict(record.prompts), record.default_prompt
     encoder.include_prompt = record.include_prompt
+    encoder.similarity, encoder.folder = record.similarity, folder
     _check_finite(encoder, folder)
     encoder.to(target).eval()
     if dtype is not torch.float32:
@@ -185,6 +187,7 @@ def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> SentenceEncoder:
     """Return an encoder that will only encode, as the options say; hints where bfloat16 would be faster."""
+    name = pinned(name, options.revision)
     encoder = load_encoder(
         name,
         pooler=options.pooler,

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from simcse_cli.choices import HeadUse, LongTexts, Pooler
+from simcse_cli.choices import HeadUse, LongTexts, Pooler, Similarity
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
@@ -62,6 +63,8 @@ class SentenceEncoder(nn.Module):
         prompts: what models trained with prompts want before a text, by name.
         default_prompt: name of the one that ``encode`` takes by default, or None.
         include_prompt: whether pooling counts the tokens of a prompt.
+        similarity: what vectors are compared by, as sentence-transformers calls it.
+        folder: where it was loaded from, or None.
         prompt: text before every text in this use of the model, or None for the default.
         truncate_dim: how many components ``encode`` keeps, or None for all.
         long: what ``encode`` does with texts beyond ``max_length``.
@@ -94,6 +97,8 @@ class SentenceEncoder(nn.Module):
         self.prompts: dict[str, str] = {}
         self.default_prompt: str | None = None
         self.include_prompt = True
+        self.similarity: str = Similarity.COSINE
+        self.folder: Path | None = None
         self.prompt: str | None = None
         self.truncate_dim: int | None = None
         self.long = LongTexts.CUT

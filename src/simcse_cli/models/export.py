@@ -5,7 +5,7 @@ import importlib.util
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simcse_cli.choices import HeadUse
+from simcse_cli.choices import Backend, HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, OutputError
-from simcse_cli.files import output_error, read_json, settle, sync, temporary_beside, write_json
+from simcse_cli.files import output_error, read_json, read_text, settle, sync, temporary_beside, write_json
+from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
 from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
+from simcse_cli.models.resolve import resolve_model
+from simcse_cli.progress import Progress
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",
@@ -154,7 +158,7 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    settings = {"prompts": encoder.prompts, "similarity_fn_name": "cosine"}
+    settings = {"prompts": encoder.prompts, "similarity_fn_name": encoder.similarity}
     if encoder.default_prompt is not None:
         settings["default_prompt_name"] = encoder.default_prompt
     write_json(folder / PROMPTS_FILE, settings)
@@ -194,36 +198,92 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
     write_json(folder / RECORD_FILE, record.to_json(**facts))
 
 
-def save_encoder(encoder: SentenceEncoder, folder: Path, *, force: bool = False, **facts: Any) -> None:
+def save_encoder(
+    encoder: SentenceEncoder,
+    folder: Path,
+    *,
+    force: bool = False,
+    backends: Collection[Backend] = (),
+    card: str | None = None,
+    **facts: Any,
+) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
     The transformer is saved in the precision it has. A train-only head is kept as the architecture's own
     pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
 
-    The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``.
+    The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``, ``backends`` what
+    graphs are written for, ``card`` the text of its model card.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.
+        CheckpointError: a backend cannot have a graph of this model.
     """
     with atomic_folder(folder, force=force) as temporary:
         _write_files(encoder, temporary, facts)
+        write_graphs(encoder, temporary, backends)
+        if card is not None:
+            (temporary / CARD_FILE).write_text(card, encoding="utf-8")
 
 
-def _vectors_by_auto_model(folder: Path, encoder: SentenceEncoder) -> NDArray[np.float32]:
-    """Return probe vectors by a plain padded loop over ``AutoModel``; its own pooler gives the head."""
+def export_model(
+    name: str,
+    target: Path,
+    *,
+    pooler: Pooler | None,
+    force_pooler: bool,
+    backends: Collection[Backend],
+    force: bool,
+    progress: Progress,
+) -> None:
+    """Write a model again as a folder that ``save_encoder`` makes, with its card, and verify it.
+
+    Raises:
+        MissingExtraError: a backend is not installed.
+        CheckpointError: the model cannot be opened, or gives other vectors in one of the ways to open it.
+        OutputError: the folder exists without ``force``, or cannot be written.
+    """
+    for backend in backends:
+        require_backend(backend)
+    encoder = load_encoder(
+        name, pooler=pooler, force_pooler=force_pooler, device="cpu", precision="fp32", progress=progress
+    )
+    folder = resolve_model(name)
+    record, card = folder / RECORD_FILE, folder / CARD_FILE
+    known = read_json(record) if record.is_file() else {}
+    save_encoder(
+        encoder,
+        target,
+        force=force,
+        backends=backends,
+        card=read_text(card) if card.is_file() else None,
+        **{key: known[key] for key in ("objective", "step") if key in known},
+    )
+    tried = [way for way, difference in verify_export(target).items() if difference is not None]
+    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}")
+
+
+def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
+    """Return probe vectors by plain padded passes: ``AutoModel``, whose own pooler gives the head, and graphs."""
     model, tokenizer = auto_model(folder)
     rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.max_length)["input_ids"]
     ids, mask = pad(rows, encoder.pad_id)
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        states = (*output.hidden_states[:-1], output.last_hidden_state)
-        if encoder.token_cnn is not None:
-            states = (encoder.token_cnn.cpu()(states[-1], mask),)
-        vectors = pool(encoder.pooler, states, mask)
-        if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
-            own = getattr(output, "pooler_output", None)
-            vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
-    return vectors.float().numpy()
+        passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
+        passes |= {name.value: (run(ids, mask),) for name, run in open_graphs(folder).items()}
+        found: dict[str, NDArray[np.float32]] = {}
+        for name, states in passes.items():
+            if encoder.token_cnn is not None:
+                states = (encoder.token_cnn.cpu()(states[-1], mask),)
+            vectors = pool(encoder.pooler, states, mask)
+            if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
+                own = getattr(output, "pooler_output", None) if name == "auto_model" else None
+                vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
+            if encoder.normalize:
+                vectors = nn.functional.normalize(vectors.float(), dim=1)
+            found[name] = vectors.float().numpy()
+    return found
 
 
 def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
@@ -241,7 +301,7 @@ def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArr
 
 
 def verify_export(folder: Path) -> dict[str, float | None]:
-    """Load a saved model in every supported way and return the largest difference of probe vectors.
+    """Load a saved model in every supported way, its graphs too, and return the largest difference of probe vectors.
 
     Writes the result into ``simcse.json``. A loader that is not installed gives None.
 
@@ -250,13 +310,11 @@ def verify_export(folder: Path) -> dict[str, float | None]:
     """
     encoder = load_encoder(folder, device="cpu")
     ours = encoder.encode(PROBE_SENTENCES, prompt="")
-    plain = _vectors_by_auto_model(folder, encoder)
-    if encoder.normalize:
-        plain = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    plain = _plain_vectors(folder, encoder)
     # The CNN module of sentence-transformers convolves over padding too: one sentence at a time has none.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
     by_st = _vectors_by_sentence_transformers(folder, batch_size=batch_size)
-    others = {"auto_model": plain, "sentence_transformers": by_st}
+    others = {**plain, "sentence_transformers": by_st}
     scale = max(1.0, float(np.abs(ours).max()))
     differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
     for loader, difference in differences.items():

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import HeadUse, Pooler
+from simcse_cli.choices import HeadUse, Pooler, Similarity
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.poolers import POOLERS, Reduction
@@ -30,6 +30,7 @@ class ModelRecord:
         include_prompt: whether pooling counts the tokens of a prompt.
         prompts: what models trained with prompts want before a text, by name.
         default_prompt: name of the one to take by default, or None.
+        similarity: what vectors are compared by, as sentence-transformers calls it.
         origin: where the record was found, for messages.
     """
 
@@ -43,14 +44,15 @@ class ModelRecord:
     include_prompt: bool = True
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    similarity: str = Similarity.COSINE
     origin: str = "nothing"
 
     def to_json(self, **extra: Any) -> dict[str, Any]:
         """Return the content of ``simcse.json``, with further facts about the model beside the record.
 
-        Prompts stand where sentence-transformers reads them.
+        Prompts and similarity stand where sentence-transformers reads them.
         """
-        elsewhere = {"origin", "prompts", "default_prompt"} | (
+        elsewhere = {"origin", "prompts", "default_prompt", "similarity"} | (
             {"include_prompt"} if self.include_prompt else set()
         )
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
@@ -64,9 +66,9 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     """
     try:
         if (folder / RECORD_FILE).is_file():
-            return replace(_own_record(folder), **_prompts(folder))
+            return replace(_own_record(folder), **_use(folder))
         if (folder / "modules.json").is_file():
-            return replace(_sentence_transformers_record(folder), **_prompts(folder))
+            return replace(_sentence_transformers_record(folder), **_use(folder))
     except DataError as error:
         raise CheckpointError(
             f"{folder}: the record of the pooler is unreadable ({error})",
@@ -80,7 +82,8 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     return ModelRecord(None)
 
 
-def _prompts(folder: Path) -> dict[str, Any]:
+def _use(folder: Path) -> dict[str, Any]:
+    """Return what sentence-transformers records of the use of a model: prompts, similarity."""
     path = folder / PROMPTS_FILE
     values = _object(path) if path.is_file() else {}
     found = checked(values.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
@@ -88,7 +91,8 @@ def _prompts(folder: Path) -> dict[str, Any]:
     default = values.get("default_prompt_name")
     if default not in (None, *prompts):
         raise DataError(f"{path}: default_prompt_name {default!r}, need the name of a prompt")
-    return {"prompts": prompts, "default_prompt": default}
+    similarity = checked(values.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name")
+    return {"prompts": prompts, "default_prompt": default, "similarity": similarity or Similarity.COSINE}
 
 
 def _own_record(folder: Path) -> ModelRecord:

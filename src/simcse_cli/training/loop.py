@@ -113,7 +113,7 @@ class Trainer:
             if status != "interrupted":
                 if self.position.best_step is None:
                     self.save_model()
-                complete_record(record, self.run_dir)
+                complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
                 self.save_state()
             record.write(self.run_dir)
             if status != "interrupted" and record.best_step == 0 and record.trained_score is not None:
@@ -316,7 +316,7 @@ class Trainer:
 
     def save_model(self) -> None:
         self.require_finite()
-        facts = {"objective": self.config.objective.value, "step": self.position.step}
+        facts: dict[str, Any] = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(self.objective.eval_encoder(), self.run_dir / "model", force=True, **facts)
 
     def save_state(self) -> None:
@@ -334,7 +334,7 @@ class Trainer:
         return RunRecord(
             status=status,
             objective=config.objective.value,
-            model=config.model,
+            model=config.pinned_model,
             seed=config.seed,
             config=config.to_dict(),
             data=self.digests,

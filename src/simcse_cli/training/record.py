@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import atomic_text
+from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import ProgressTask
@@ -115,62 +115,18 @@ def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, be
     task.advance()
 
 
-def complete_record(record: RunRecord, run_dir: Path) -> None:
-    """Check that the exported model gives the same vectors everywhere, note its digest, write the model card."""
+def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
+    """Check that the exported model gives the same vectors everywhere, note its digest, write the model card.
+
+    ``start`` is the folder of the model that training started from.
+    """
     differences = verify_export(run_dir / "model")
     best = load_encoder(run_dir / "model", device="cpu")
     record.pooler, record.model_digest = best.pooler.value, best.digest
     record.scores = {"probe_max_abs_difference": differences}
+    record.base = base_facts(record.model, start)
     record.finished = _now()
-    write_model_card(run_dir, record)
-
-
-def write_model_card(run_dir: Path, record: RunRecord) -> None:
-    """Write ``README.md``: what was trained, how it scores on the dev data, how to load it."""
-    data, on_test = record.data, ", ".join(record.chosen_on_test)
-    chosen = []
-    if record.best_score is not None:
-        chosen = [
-            f"| dev score | {record.chosen_by} |",
-            f"| dev score before | {percent(record.start_score)} |",
-            f"| dev score of this model | {percent(record.best_score)} (step {record.best_step}) |",
-        ]
-        if on_test:
-            chosen.append(f"| chosen on test data | {on_test}: report no scores on these |")
-    lines = [
-        "---",
-        "library_name: sentence-transformers",
-        "pipeline_tag: sentence-similarity",
-        "tags: [sentence-similarity, simcse]",
-        "---",
-        "",
-        f"# {record.objective} on {record.model}",
-        "",
-        f"Trained with `simcse train --objective {record.objective}` (simcse-cli "
-        f"{record.versions['simcse-cli']}), seed {record.seed}, {record.step:,} steps.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| training examples | {data['n_examples']:,} (SHA-256 {data['train_sha256'][:12]}) |",
-        f"| pooler | {record.pooler} |",
-        *chosen,
-        "",
-        "Vectors:",
-        "",
-        "```bash",
-        "simcse encode input.txt -o vecs.npy --model PATH_OF_THIS_FOLDER",
-        "```",
-        "",
-        "```python",
-        "from sentence_transformers import SentenceTransformer",
-        "",
-        'vectors = SentenceTransformer("PATH_OF_THIS_FOLDER/model").encode(sentences)',
-        "```",
-        "",
-        "`config.yaml` repeats the run: `simcse train --config config.yaml -o NEW_RUN`.",
-    ]
-    with atomic_text(run_dir / "README.md", force=True) as stream:
-        stream.write("\n".join(lines) + "\n")
+    write_cards(run_dir, record, best)
 
 
 def require_same_processes(run_dir: Path, n_processes: int) -> None:

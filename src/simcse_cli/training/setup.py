@@ -59,7 +59,9 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
 
 def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
     """Return the settings with pooler and head filled in."""
-    pooler, head = pooler_and_head(config, read_record(resolve_model(config.model, progress), config.model))
+    pooler, head = pooler_and_head(
+        config, read_record(resolve_model(config.pinned_model, progress), config.model)
+    )
     return replace(config, pooler=pooler, head=head)
 
 
@@ -71,13 +73,13 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
-    record = read_record(resolve_model(config.model), config.model)
+    record = read_record(resolve_model(config.pinned_model), config.model)
     pooler, head_use = pooler_and_head(config, record)
     has_own_head = (
         record.pooler is pooler and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
     )
     encoder = load_encoder(
-        config.model,
+        config.pinned_model,
         pooler=pooler if has_own_head else without_head(pooler),
         device="cpu",
         force_pooler=True,
@@ -85,6 +87,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         progress=progress,
     )
     encoder.normalize &= record.pooler is pooler and config.similarity is Similarity.COSINE
+    encoder.similarity = config.similarity
     if not has_own_head:
         encoder.head, encoder.head_use = None, HeadUse.NONE
     elif encoder.head is not None:

@@ -1,0 +1,367 @@
+"""The model card: what the Hub and people read of a trained model, from the record of its run and its results.
+
+Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. What
+the run does not know is left out.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
+from simcse_cli.config import TrainConfig
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files import atomic_text, read_json, read_text
+from simcse_cli.metrics import label
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.resolve import commit_of, hub_name_of
+from simcse_cli.recipes import dump_yaml, parse_yaml
+from simcse_cli.runs import RESULTS, RunRecord, read_run_record
+from simcse_cli.schema import checked, foreign_format
+
+CARD_FILE = "README.md"
+_FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
+_MODEL_INDEX = re.compile(r"^model-index:\n(?:(?: |- ).*\n)*", re.MULTILINE)
+_SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "<!-- end of scores -->\n"
+_PATHS = ("train_file", "dev_file")
+_NOT_SHOWN = ("data_dir", "device", "revision")  # of this machine, or said elsewhere
+_KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
+_HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
+
+
+@dataclass(frozen=True)
+class CardScore:
+    """One number of the card, a fraction; ``source`` is an identifier of the data, ``how`` the setting of the score."""
+
+    suite: str
+    kind: str
+    source: str
+    data: str
+    split: str | None
+    metric: str
+    how: str
+    value: float
+    revision: str | None = None
+
+    def to_index(self) -> dict[str, Any]:
+        """Return one entry of ``model-index``."""
+        data = {"name": self.data, "type": self.source, "split": self.split, "revision": self.revision}
+        return {
+            "task": {"type": _HUB_TASKS.get(self.suite, self.kind), "name": self.kind},
+            "dataset": {key: value for key, value in data.items() if value is not None},
+            "metrics": [{"type": self.metric, "value": self.value, "name": self.how}],
+        }
+
+
+def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
+    """Return what is known of the model that training started from: name on the Hub, commit, license, language.
+
+    License and language are what its own card says; a language only where it is the only one.
+    """
+    metadata = {} if folder is None else _metadata_of(folder / CARD_FILE)
+    language = metadata.get("language")
+    found = {
+        "name": hub_name_of(name),
+        "commit": None if folder is None else commit_of(folder),
+        "license": metadata.get("license"),
+        "language": language[0] if isinstance(language, list) and len(language) == 1 else language,
+    }
+    return {key: value for key, value in found.items() if isinstance(value, str)}
+
+
+def _metadata_of(path: Path) -> dict[str, Any]:
+    """Return the metadata of somebody's card; nothing of one that is missing or cannot be read."""
+    if not path.is_file():
+        return {}
+    try:
+        front = _FRONT_MATTER.match(read_text(path).replace("\r\n", "\n"))
+        values = parse_yaml(front[1], str(path)) if front else {}
+    except (ConfigError, DataError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> None:
+    """Write the card of a finished run into its model folder, ready for the Hub, and into the run folder."""
+    scores = _scores(run_dir, record)
+    for folder, place in ((run_dir / "model", "."), (run_dir, "model")):
+        with atomic_text(folder / CARD_FILE, force=True) as stream:
+            stream.write(_card(run_dir, record, model, scores, place))
+
+
+def update_cards(run_dir: Path) -> None:
+    """Put the scores that ``eval`` has kept in a run into its cards; the rest of them stays as it is, edited or not.
+
+    Raises:
+        DataError: a result in the run is damaged.
+        OutputError: a card cannot be written.
+    """
+    record = read_run_record(run_dir)
+    if record.model_digest is None:  # still training
+        return
+    scores = _scores(run_dir, record)
+    for path in (run_dir / "model" / CARD_FILE, run_dir / CARD_FILE):
+        text = read_text(path) if path.is_file() else ""
+        front, before, rest = _parts(text)
+        if front is None or not rest:
+            continue
+        index = _MODEL_INDEX.sub("", front) + _model_index(run_dir, scores)
+        new = f"---\n{index}---\n{before}{_SCORES_START}{_score_table(scores)}{_SCORES_END}{rest}"
+        if new != text:
+            with atomic_text(path, force=True) as stream:
+                stream.write(new)
+
+
+def _parts(text: str) -> tuple[str | None, str, str]:
+    """Return the metadata of a card, and its text before and after the scores."""
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        return None, "", ""
+    before, _, after = text[front.end() :].partition(_SCORES_START)
+    return front[1], before, after.partition(_SCORES_END)[2]
+
+
+def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
+    """Return the dev score, then what ``eval`` has found for these very weights, in the papers' settings."""
+    found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
+    for path in sorted((run_dir / RESULTS).glob("*.json")):
+        result = checked(read_json(path), dict[str, Any], str(path))
+        is_plain = result.get("precision") == Precision.FP32 and not result.get("regressor")
+        if is_plain and result.get("model_digest") == record.model_digest:
+            tasks = checked(result.get("tasks"), dict[str, dict[str, Any] | None], f"{path}: tasks")
+            with foreign_format(path, "a result of `simcse eval`"):
+                found += [
+                    score
+                    for name, task in tasks.items()
+                    if task is not None
+                    for score in _task_scores(result, name, task)
+                ]
+    return found
+
+
+def _dev_score(record: RunRecord, value: float) -> CardScore:
+    suite = record.data.get("dev_suite", DevSuite.FILE.value)
+    is_transfer = suite == DevSuite.TRANSFER
+    kind = "transfer" if is_transfer else "sts"
+    name = Path(str(record.data["dev_file"])).name if suite == DevSuite.FILE else record.chosen_by
+    metric = "accuracy" if is_transfer else f"{record.config['dev_metric']}_cosine"
+    return CardScore(kind, _KINDS[kind], name, name, "dev", metric, "dev score, chose the model", value)
+
+
+def _task_scores(result: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> list[CardScore]:
+    """Return the scores of one task of a result of ``eval``."""
+    suite = str(result.get("suite"))
+    if suite == "mteb":
+        revision = task["dataset_revision"] if task["data"] == "hub" else None
+        source = str(task.get("dataset", name))
+        found = {task["metric"]: task["score"]}
+        kind, data, split, how = task["category"], f"MTEB {name}", None, "MTEB"
+    else:
+        revision, kind, source, data = None, _KINDS[suite], name, label(name)
+        if suite == "sts":
+            metric, pooled = result["metric"], result["aggregation"]
+            split, found = result["split"], {f"{metric}_cosine": task["score"]}
+            how = f"{metric}, subsets: {pooled}" if pooled != Aggregation.ALL else str(metric)
+        else:
+            split, found = "test", {"accuracy": task["accuracy"], "f1": task.get("f1")}
+            settings = (result["protocol"], TransferProtocol.DEFAULT), (result["probe"], Probe.SENTEVAL)
+            how = ", ".join(["SentEval", *(used for used, usual in settings if used != usual)])
+    return [
+        CardScore(suite, kind, source, data, split, metric, how, float(value), revision)
+        for metric, value in found.items()
+        if value is not None
+    ]
+
+
+def _model_index(run_dir: Path, scores: list[CardScore]) -> str:
+    if not scores:
+        return ""
+    results: list[dict[str, Any]] = []
+    for entry in (score.to_index() for score in scores):
+        same = (
+            each for each in results if (each["task"], each["dataset"]) == (entry["task"], entry["dataset"])
+        )
+        if known := next(same, None):
+            known["metrics"] += entry["metrics"]
+        else:
+            results.append(entry)
+    return dump_yaml({"model-index": [{"name": run_dir.resolve().name, "results": results}]})
+
+
+def _score_table(scores: list[CardScore]) -> str:
+    if not scores:
+        return "Nothing was measured yet.\n"
+    rows = [
+        f"| {score.data} | {score.split or '–'} | {score.metric} | {score.how} | {100 * score.value:.2f} |\n"
+        for score in scores
+    ]
+    return "".join(["| data | split | metric | how | score x100 |\n|---|---|---|---|---|\n", *rows])
+
+
+def _card(
+    run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
+) -> str:
+    base = record.base
+    name = base.get("name") or Path(record.model).name
+    sources = _listed(record.config.get("train_file"))
+    hub_data = dict.fromkeys(
+        found[1] for source in sources if (found := re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source))
+    )
+    metadata = {
+        "language": base.get("language"),
+        "license": base.get("license"),
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "sentence-similarity",
+        "tags": [
+            "sentence-transformers",
+            "sentence-similarity",
+            "feature-extraction",
+            "simcse",
+            record.objective,
+        ],
+        "base_model": base.get("name"),
+        "datasets": list(hub_data),
+    }
+    front = dump_yaml({key: value for key, value in metadata.items() if value})
+    compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
+    by = compared.get(Similarity(model.similarity), model.similarity)
+    linked = f"[{name}](https://huggingface.co/{name})" if base.get("name") else name
+    return f"""---
+{front}{_model_index(run_dir, scores)}---
+
+# {record.objective} on {name}
+
+A [sentence-transformers](https://www.sbert.net) model: it maps a sentence to a vector of {model.dim} numbers, and two
+sentences are compared by {by}. It is {linked} after training with the objective {record.objective} of
+simcse-cli {record.versions["simcse-cli"]}.
+
+## Usage
+
+As printed in the folder of this file; elsewhere put path or name of the model in place of `{place}`.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{place}")
+vectors = model.encode(["A man is playing a guitar.", "Someone plays an instrument."])
+print(model.similarity(vectors, vectors))
+```
+
+```bash
+echo "A man is playing a guitar." | simcse encode - -o - --model {place}
+```
+
+## Scores
+
+{_SCORES_START}{_score_table(scores)}{_SCORES_END}
+## Model
+
+{_table(_model_facts(record, model, by))}
+## Training
+
+{_table(_training_facts(record, sources))}
+Settings that differ from the defaults; as a file, `simcse train --config FILE` repeats the run:
+
+```yaml
+{_settings(record)}```
+
+## Limits
+
+{_limits(record, model)}"""
+
+
+def _table(facts: Mapping[str, str | None]) -> str:
+    rows = [f"| {name} | {value} |\n" for name, value in facts.items() if value]
+    return "".join(["| | |\n|---|---|\n", *rows])
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [] if value is None else [str(value)]
+
+
+def _file_name(source: str) -> str:
+    """Return a file without the folders of the machine it was on; a Hub dataset keeps its name."""
+    return source if re.match(r"hf://\w", source) else Path(source).name
+
+
+def _model_facts(record: RunRecord, model: SentenceEncoder, by: str) -> dict[str, str | None]:
+    return {
+        "pooler": str(record.pooler),
+        "dimensions": str(model.dim),
+        "longest text": f"{model.max_length} sub-words",
+        "vectors": "scaled to length 1" if model.normalize else "not scaled",
+        "compared by": by,
+    }
+
+
+def _training_facts(record: RunRecord, sources: list[str]) -> dict[str, str | None]:
+    data, base, config = record.data, record.base, record.config
+    hardware, hours = record.hardware, record.timings.get("hours")
+    where = [hardware.get("gpu"), hardware.get("processor"), f"{hardware.get('cores')} cores"]
+    processes = f" x {record.n_processes} processes" if record.n_processes > 1 else ""
+    facts: dict[str, str | None] = {
+        "objective": record.objective,
+        "base model": (base.get("name") or Path(record.model).name)
+        + (f", commit {base['commit']}" if "commit" in base else ""),
+        "training data": ", ".join(map(_file_name, sources))
+        + f": {data['n_examples']:,} examples, SHA-256 {data['train_sha256'][:12]}",
+        "steps": f"{record.step:,} of {config['batch_size']} examples{processes}",
+        "seed": str(record.seed),
+    }
+    if record.best_score is not None:
+        facts |= {
+            "dev score": record.chosen_by,
+            "dev score before": "–" if record.start_score is None else f"{100 * record.start_score:.2f}",
+            "dev score of this model": f"{100 * record.best_score:.2f} (step {record.best_step})",
+        }
+        if record.chosen_on_test:
+            on_test = ", ".join(record.chosen_on_test)
+            facts["chosen on test data"] = f"{on_test}: report no scores on these"
+    return facts | {
+        "hardware": ", ".join(str(each) for each in where if each) if hardware else None,
+        "arithmetic": record.precision,
+        "duration": None if hours is None else _duration(hours),
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+    }
+
+
+def _duration(hours: float) -> str:
+    minutes = 60 * hours
+    return (
+        f"{hours:.1f} hours"
+        if hours >= 2
+        else f"{minutes:.0f} minutes"
+        if minutes >= 2
+        else f"{60 * minutes:.0f} s"
+    )
+
+
+def _settings(record: RunRecord) -> str:
+    defaults = TrainConfig().to_dict()
+    shown: dict[str, Any] = {
+        key: value
+        for key, value in record.config.items()
+        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key))
+        and key not in _NOT_SHOWN
+    }
+    shown["model"] = record.model if record.base.get("name") else Path(record.model).name
+    for key in _PATHS:
+        if shown.get(key) is not None:
+            names = [_file_name(each) for each in _listed(shown[key])]
+            shown[key] = names if len(names) > 1 else names[0]
+    return dump_yaml(shown)
+
+
+def _limits(record: RunRecord, model: SentenceEncoder) -> str:
+    lines = [
+        f"- Texts beyond {model.max_length} sub-words are cut; in training they were cut after "
+        f"{record.config['max_length']}.",
+        "- Other data than that of the scores above was not measured.",
+    ]
+    if language := record.base.get("language"):
+        lines.append(f"- The base model is for one language ({language}).")
+    if record.chosen_on_test:
+        lines.append(f"- The model was chosen on test data ({', '.join(record.chosen_on_test)}).")
+    return "".join(f"{line}\n" for line in lines)

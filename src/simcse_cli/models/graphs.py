@@ -1,0 +1,159 @@
+"""The transformer of a model as a graph for ONNX Runtime and OpenVINO (extras ``onnx`` and ``openvino``).
+
+The files stand where the backends of sentence-transformers look for them. A graph gives the states of the last layer;
+pooler and head stay the modules beside it.
+"""
+
+import contextlib
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from simcse_cli.choices import Backend
+from simcse_cli.errors import CheckpointError, MissingExtraError, require_extra
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.padding import pad
+from simcse_cli.models.poolers import POOLERS
+from simcse_cli.schema import foreign_format
+
+GRAPH_FILES = {Backend.ONNX: "onnx/model.onnx", Backend.OPENVINO: "openvino/openvino_model.xml"}
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_OUTPUT = "last_hidden_state"
+_OPSET = 17  # has every operator of a transformer; ONNX Runtime since 1.12
+_LARGEST = 2_000_000_000  # bytes of one ONNX file
+_EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
+
+States = Callable[[Tensor, Tensor], Tensor]
+
+
+def require_backend(backend: Backend) -> None:
+    """Raise MissingExtraError where the package of a backend is not installed."""
+    require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
+
+
+class _LastStates(nn.Module):
+    """A transformer with its inputs by position and one output."""
+
+    def __init__(self, backbone: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.backbone, self.names = backbone, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        states: Tensor = self.backbone(**dict(zip(self.names, inputs, strict=True))).last_hidden_state
+        return states
+
+
+def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Backend]) -> None:
+    """Write the graphs of an encoder, on the CPU in float32, into its model folder.
+
+    Raises:
+        CheckpointError: the pooler needs layers that a graph does not give, the weights do not go into one file, or
+            the architecture cannot be traced.
+        MissingExtraError: a package is not installed.
+    """
+    if not backends:
+        return
+    if POOLERS[encoder.pooler].needs_all_layers:
+        raise CheckpointError(
+            f"--backend: {encoder.name} has the pooler {encoder.pooler}, and a graph gives the last layer alone",
+            hint="leave --backend out",
+        )
+    if sum(each.numel() * 4 for each in encoder.backbone.parameters()) > _LARGEST:
+        raise CheckpointError(
+            f"--backend: the weights of {encoder.name} do not go into one file of 2 GB",
+            hint="leave --backend out",
+        )
+    target = folder / GRAPH_FILES[Backend.ONNX]
+    target.parent.mkdir()
+    with foreign_format(encoder.name, "a model that can be traced", error=CheckpointError), _quiet():
+        _trace(encoder, target)
+    if Backend.OPENVINO in backends:
+        import openvino
+
+        graph = folder / GRAPH_FILES[Backend.OPENVINO]
+        graph.parent.mkdir()
+        with foreign_format(target, "a graph that OpenVINO reads", error=CheckpointError):
+            openvino.save_model(openvino.convert_model(str(target)), str(graph), compress_to_fp16=False)
+    if Backend.ONNX not in backends:
+        target.unlink()
+        target.parent.rmdir()
+
+
+def _trace(encoder: SentenceEncoder, target: Path) -> None:
+    accepted = inspect.signature(encoder.backbone.forward).parameters
+    names = tuple(
+        name for name in _INPUTS if name in accepted and name in encoder.tokenizer.model_input_names
+    )
+    ids, mask = pad(_EXAMPLE, encoder.pad_id)
+    example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    axes = {0: "batch_size", 1: "sequence_length"}
+    # The exporter over TorchScript needs no package beside PyTorch, and takes every architecture that can be traced.
+    torch.onnx.export(
+        _LastStates(encoder.backbone, names).eval(),
+        tuple(example[name] for name in names),
+        str(target),
+        input_names=list(names),
+        output_names=[_OUTPUT],
+        dynamic_axes=dict.fromkeys((*names, _OUTPUT), axes),
+        opset_version=_OPSET,
+        dynamo=False,
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the remarks of the exporter, which is deprecated and kept, off the screen."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def open_graphs(folder: Path) -> dict[Backend, States]:
+    """Return the graphs of a model folder as functions from ids and mask to states, where their package is there."""
+    opened: dict[Backend, States] = {}
+    for backend, name in GRAPH_FILES.items():
+        if (folder / name).is_file():
+            with contextlib.suppress(MissingExtraError):
+                require_backend(backend)
+                opened[backend] = _open(folder / name, backend)
+    return opened
+
+
+def _open(path: Path, backend: Backend) -> States:
+    if backend is Backend.ONNX:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        names = [each.name for each in session.get_inputs()]
+
+        def run(feed: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
+            found: NDArray[np.float32] = session.run([_OUTPUT], feed)[0]
+            return found
+    else:
+        import openvino
+
+        graph = openvino.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        names = [each.get_any_name() for each in graph.inputs]
+
+        def run(feed: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
+            found: NDArray[np.float32] = graph(feed)[_OUTPUT]
+            return found
+
+    def states(ids: Tensor, mask: Tensor) -> Tensor:
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+        return torch.from_numpy(np.array(run({name: given[name].numpy().astype(np.int64) for name in names})))
+
+    return states
