@@ -26,7 +26,7 @@ COMMON = {"config", "quiet", "verbose", "help"}
 def option_row(param: Any) -> str:
     """Return one table row of an option or argument."""
     names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-"))
-    choices = getattr(param, "help", None) or ""
+    choices = (getattr(param, "help", None) or "").replace("<", "&lt;")
     default = default_of(param)
     shown = "" if default is None else f"`{default}`"
     environment = f" (`{param.envvar}`)" if param.envvar else ""

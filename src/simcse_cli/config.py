@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from simcse_cli.choices import (
@@ -79,17 +78,6 @@ class _OneModel:
 @dataclass(frozen=True)
 class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
     """One model, and how it is loaded and run."""
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """Where the evaluation sets are."""
-
-    data_dir: Path | None = setting(
-        None,
-        "SentEval folder (the one that holds `downstream/`); default: the generated demo corpus.",
-        env=DATA_VARIABLE,
-    )
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,15 @@ def test_json_has_the_documented_keys(evaluate):
     assert "the published set 10,662" in outcome.stderr
 
 
+def test_only_a_command_that_runs_without_data_names_the_demo_corpus_as_default(invoke, tiny_model_dir):
+    help_text = " ".join(invoke("eval", "transfer", "--help").stdout.split())
+    assert "needed unless only --task-file" in help_text
+    assert "demo corpus" not in help_text
+    outcome = invoke("eval", "transfer", "--model", tiny_model_dir, "--pooler", "avg")
+    assert (outcome.exit_code, "need a SentEval folder" in outcome.stderr) == (2, True)
+    assert "demo corpus" in invoke("eval", "sts", "--help").stdout
+
+
 def test_table_shows_dev_and_test_rows(evaluate):
     outcome = evaluate("--tasks", "cr,trec", "-q")
     assert outcome.exit_code == 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
-from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, DataOptions, ModelOptions
+from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, ModelOptions
 from simcse_cli.settings import setting
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
@@ -15,6 +15,7 @@ POSTPROCESS_HELP = (
 )
 _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
 _CACHE_VARIABLE = "SIMCSE_CACHE"
+_DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class EncoderOptions(ModelOptions, FitOptions):
 
 
 @dataclass(frozen=True)
-class SuiteOptions(DataOptions):
+class SuiteOptions:
     """What STS and transfer tasks have in common."""
 
     tasks: str | None = setting(
@@ -77,6 +78,9 @@ class SuiteOptions(DataOptions):
 class StsOptions(SuiteOptions):
     """How STS is scored."""
 
+    data_dir: Path | None = setting(
+        None, f"{_DATA_HELP}; default: the generated demo corpus.", env=DATA_VARIABLE
+    )
     protocol: StsProtocol = setting(
         StsProtocol.SIMCSE, "Setting of a paper (Table B.1); single flags below override it."
     )
@@ -110,6 +114,9 @@ class StsOptions(SuiteOptions):
 class TransferOptions(SuiteOptions):
     """How transfer tasks are scored."""
 
+    data_dir: Path | None = setting(
+        None, f"{_DATA_HELP}; needed unless only --task-file is scored.", env=DATA_VARIABLE
+    )
     protocol: TransferProtocol = setting(
         TransferProtocol.DEFAULT, "default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."
     )
