@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := demo,cpu-kernels,plot,dev,mteb,faiss,search,onnx,openvino
+EXTRAS := demo,cpu-kernels,plot,dev,docs,mteb,faiss,search,onnx,openvino
 PINS   := constraints.txt
 BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
@@ -12,7 +12,7 @@ JOBS   ?= 2
 TESTS  ?= tests
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-.PHONY: demo test test-lowest test-pythons soak check format bench mutants binary wheel docs clean help
+.PHONY: demo test test-lowest test-pythons soak check format bench mutants binary wheel docs site clean help
 
 help:            ## show the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
@@ -80,5 +80,8 @@ binary: wheel    ## build dist/simcse, one file that needs only Python, and try 
 docs: $(STAMP)   ## write docs/cli.md from --help
 	$(BIN)/python docs/make_cli_reference.py
 
+site: $(STAMP)   ## the documentation as a site in site/, which reads and searches without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean -q
+
 clean:           ## remove what was built
-	rm -rf $(VENV) .venv-* dist build demo
+	rm -rf $(VENV) .venv-* dist build demo site

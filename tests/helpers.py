@@ -33,6 +33,7 @@ SENTENCES = (
     "The museum opens at nine in the morning.",
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
+_POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:
@@ -63,11 +64,13 @@ def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", w
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     if model_type == "distilbert":
         sizes = {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": width}
+    elif model_type == "longformer":
+        sizes["attention_window"] = 8
     config = AutoConfig.for_model(
         model_type,
         vocab_size=len(vocabulary),
         hidden_size=width,
-        max_position_embeddings=66 if model_type in ("roberta", "mpnet") else 64,
+        max_position_embeddings=64 if model_type not in _POSITIONS_FROM_2 else 66,
         pad_token_id=0,
         **sizes,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import SENTENCES
+from simcse_cli.models import resolve
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -76,7 +77,6 @@ def run_block(block, invoke, folder):
 @pytest.fixture
 def model(monkeypatch, tiny_encoder, tmp_path):
     """Let the tiny model stand for the packaged one, in an empty folder."""
-    from simcse_cli.models import resolve
     from simcse_cli.models.export import save_encoder
 
     save_encoder(tiny_encoder, tmp_path / "tiny")
@@ -132,11 +132,34 @@ def test_third_block_of_the_readme_works_as_printed(invoke, model, sts_folder, m
     )  # the data of this test is not the published
 
 
+def test_answers_run_as_printed(invoke, model, monkeypatch, tmp_path):
+    """All blocks of the page in one folder, the tiny model in the place of those of the Hub too."""
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(resolve, "_download", lambda name, progress: model)
+    text = (REPOSITORY / "docs" / "answers.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    outcomes = run_block("\n".join(blocks), invoke, tmp_path / "empty")
+    assert all(f"\n## {title}\n" in text for title in re.findall(r"^- \[(.*?)\]\(#", text, re.MULTILINE))
+    exact, _, indexed, approximate, flat, _, _ = (outcome.stdout for outcome in outcomes[-7:])
+    assert all(text.count("Query:") == 1 for text in (exact, indexed, approximate, flat))
+    assert flat == exact
+
+
+def anchors_of(page):
+    """Return what a link to a heading of a page may say after the #, as GitHub makes it."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")):
         if "://" not in target and not target.startswith("mailto:"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            path = page.parent / target if target else page
+            assert path.exists(), f"{page.name} links to {target}"
+            if anchor:
+                assert anchor in anchors_of(path), f"{page.name} links to {target}#{anchor}"
 
 
 def test_tests_that_pages_name_exist():
@@ -144,6 +167,15 @@ def test_tests_that_pages_name_exist():
     for page in PAGES:
         for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")):
             assert f"def {name}(" in sources, f"{page.name} names {name}"
+
+
+def test_index_and_site_name_every_page():
+    """The site finds all pages of docs/, and the index links to them."""
+    pages = {page.name for page in PAGES[1:]}
+    index = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (REPOSITORY / "docs/index.md").read_text()))
+    site = set(re.findall(r"([\w-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert index == pages - {"index.md"}
+    assert site == pages | {"changelog.md"}
 
 
 def test_readme_is_short_and_names_every_command():

@@ -208,6 +208,6 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
 
 def _max_length(config: Any, record: ModelRecord) -> int:
     positions = int(getattr(config, "max_position_embeddings", 512) or 512)
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet"):
         positions -= 2  # the first positions are reserved for padding
     return min(positions, record.max_length or positions)
