@@ -87,7 +87,7 @@ DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyam
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ADDITIONS = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"bench", "dev", "test"}
+FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 REQUIREMENTS = [*PROJECT["dependencies"], *(line for lines in ADDITIONS.values() for line in lines)]
 
 # Lazy imports have one place: what a command needs is imported when it runs.
