@@ -16,10 +16,10 @@ from simcse_cli import errors
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"choices", "errors", "processes", "progress"},
+    {"choices", "errors", "progress"},
     {"schema"},
     {"devices", "files", "metrics", "optimizers", "report", "settings"},
-    {"config", "data", "losses", "postprocess", "runs", "predictions"},
+    {"config", "data", "losses", "postprocess", "processes", "runs", "predictions"},
     {"kernels", "recipes"},
     {"models"},
     {"encoding"},
@@ -58,7 +58,7 @@ ROOMS = {
             "models",
             "objectives",
         ),
-        *("postprocess", "predictions", "prepare", "training"),
+        *("postprocess", "predictions", "prepare", "processes", "training"),
     },
     "onnxruntime": {"models"},
     "openvino": {"models"},

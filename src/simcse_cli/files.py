@@ -114,11 +114,10 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
         return
     _make_folder_of(target)
     try:
-        is_folder = target.is_dir()
-        path = target / ".lock" if is_folder else target.with_name(f".{target.name}.lock")
+        path = _lock_path(target)
         lock = _lock(path, target)
         try:
-            if is_folder:
+            if path.parent == target:
                 remove_leftovers(target)
             else:
                 for parent in {target.parent, *(other.parent for other in beside)}:
@@ -135,6 +134,18 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
     finally:
         _held.remove(lock)
         _unlock(path, lock)
+
+
+def _lock_path(target: Path) -> Path:
+    return target / ".lock" if target.is_dir() else target.with_name(f".{target.name}.lock")
+
+
+def lock_text(target: Path) -> str | None:
+    """Return who writes an output since when, as its lock says; None where nobody does."""
+    try:
+        return _lock_path(target).read_text(encoding="utf-8")
+    except OSError:
+        return None
 
 
 def held_locks() -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """A run of any objective survives kill -9 at any moment and goes on to the same bits."""
 
 import json
-import multiprocessing
 import random
 import signal
 import time
@@ -14,6 +13,7 @@ from resume_cases import CASES, config_of, write_train_files
 from safetensors.torch import load_file
 
 from helpers import build_tiny_model
+from processes import start_command
 from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.recipes import dump_config
 
@@ -32,35 +32,8 @@ def test_every_objective_has_a_case():
     assert {name for name, _, _ in CASES.values()} == set(Name)
 
 
-# Processes forked from one that has imported everything: a run costs its training alone.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    [
-        "simcse_cli.training.loop",
-        "simcse_cli.training.setup",
-        "sentence_transformers",
-        "transformers.models.bert.modeling_bert",
-        "transformers.models.bert.tokenization_bert",
-    ]
-)
-
-
-def run_command(*arguments: str) -> None:
-    """Run the console command, as a process of its own does."""
-    from simcse_cli.cli import main
-
-    torch.set_num_threads(1)
-    main(list(arguments))
-
-
-def start(*arguments: object) -> Any:
-    process = FORKS.Process(target=run_command, args=("train", "-q", *map(str, arguments)))
-    process.start()
-    return process
-
-
 def finish(*arguments: object) -> None:
-    process = start(*arguments)
+    process = start_command("train", "-q", *arguments)
     process.join()
     assert process.exitcode == 0
 
@@ -98,7 +71,7 @@ def test_run_killed_anywhere_goes_on_to_the_same_bits(case, train_files, model_d
     recipe, whole, killed = tmp_path / "recipe.yaml", tmp_path / "whole", tmp_path / "killed"
     recipe.write_text(dump_config(config))
     finish("--config", recipe, "-o", whole)
-    process = start("--config", recipe, "-o", killed)
+    process = start_command("train", "-q", "--config", recipe, "-o", killed)
     kill_after_a_state(process, killed, delay=random.Random(case).uniform(0, 0.15))
     finish("-o", killed, "--resume")
 

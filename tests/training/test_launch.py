@@ -1,22 +1,19 @@
-"""`simcse train --num-processes`: real processes, their errors, and a signal that lets them save."""
+"""`simcse train --num-processes`: how processes are started and watched, and whose error is shown."""
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.errors import OutputError, TrainingError
+from processes import is_alive
+from simcse_cli.errors import TrainingError
 from simcse_cli.processes import LAUNCHED
 from simcse_cli.progress import SilentProgress
-from simcse_cli.runs import lock_run
 from simcse_cli.training import launch as launching
 from simcse_cli.training import run as runs_of_training
 from simcse_cli.training.launch import Stopped, first_failure, free_port, launch, without_flag
@@ -109,14 +106,6 @@ def test_a_killed_process_is_named_and_the_others_end(program, tmp_path, killed)
     assert not any(map(is_alive, pids))
 
 
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_standard_input_is_refused(invoke):
     outcome = invoke("train", "--num-processes", "2", "--train-file", "-", input="a\nb\n")
     assert outcome.exit_code == 2
@@ -125,25 +114,15 @@ def test_standard_input_is_refused(invoke):
 
 @pytest.fixture
 def arguments(tiny_model_dir, tmp_path) -> list[str]:
-    """Return a run without randomness, the batch size left open."""
+    """Return a run of two steps."""
     (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     flags = {
         "--model": tiny_model_dir,
         "--train-file": tmp_path / "rows.txt",
-        "--objective": "simcse-unsup",
-        "--dropout-mode": "none",
-        "--pooler": "avg",
-        "--max-steps": 300,
-        "--save-every": 10,
-        "--log-every": 1,
-        "--lr": 1e-6,
+        "--max-steps": 2,
         "--device": "cpu",
     }
     return ["train", "-q", *(str(part) for flag in flags.items() for part in flag)]
-
-
-def losses(run: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -165,9 +144,7 @@ def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
 
 
 def test_every_seed_is_launched_with_its_settings(invoke, arguments, launches, tmp_path):
-    lr = arguments.index("--lr")
-    del arguments[lr : lr + 2]
-    arguments = [*arguments, "--max-steps", "2", "-o", tmp_path / "runs", "--format", "json"]
+    arguments += ["-o", tmp_path / "runs", "--format", "json"]
     outcome = invoke(*arguments, "--seeds", "1,2", "--num-processes", "3")
     assert outcome.exit_code == 0, outcome.stderr
     assert launches == [(3, 0), (3, 0)]
@@ -187,66 +164,9 @@ def test_a_failed_launch_ends_the_runs_with_its_exit_code(invoke, arguments, mon
 
 def test_a_run_goes_on_with_as_many_processes_as_it_has(invoke, arguments, tmp_path):
     run = tmp_path / "run"
-    assert invoke(*arguments, "--max-steps", "2", "-o", run).exit_code == 0
+    assert invoke(*arguments, "-o", run).exit_code == 0
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(record | {"n_processes": 4}))
     outcome = invoke("train", "-o", run, "--resume")
     assert outcome.exit_code == 1
     assert "--num-processes 4" in outcome.stderr
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_free(run: Path) -> bool:
-    try:
-        with lock_run(run):
-            return True
-    except OutputError:
-        return False
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, arguments, tmp_path):
-    """SIGTERM to the command, then a kill of one process, then a kill of the command, then to the end."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = tmp_path / "two"
-    command = [sys.executable, "-m", "simcse_cli", *arguments, "--batch-size", "4", "-o", str(run)]
-    command += ["--num-processes", "2"]
-
-    def start_and_stop(*more: str, stop) -> tuple[int, str]:
-        before = {path.name for path in run.glob("checkpoint/step-*0")}
-        process = subprocess.Popen([*command, *more], env=environment, stderr=subprocess.PIPE)
-        wait_for(lambda: {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before)
-        ranks = children_of(process.pid)
-        assert len(ranks) == 2
-        stop(process, ranks)
-        _, errors = process.communicate(timeout=120)
-        wait_for(lambda: not any(map(is_alive, ranks)) and is_free(run), seconds=10)
-        assert b"Traceback" not in errors
-        return process.returncode, errors.decode()
-
-    code, errors = start_and_stop(stop=lambda process, _: process.send_signal(signal.SIGTERM))
-    assert code == 130, errors
-    stopped = json.loads((run / "run.json").read_text())
-    assert (stopped["status"], stopped["n_processes"]) == ("interrupted", 2)
-    assert [path.name for path in run.glob("checkpoint/*")] == [f"step-{stopped['step']:08d}"]
-
-    code, errors = start_and_stop("--resume", stop=lambda _, ranks: os.kill(ranks[1], signal.SIGKILL))
-    assert code == 1
-    assert "process 1 of 2 was killed (SIGKILL)" in errors
-    code, _ = start_and_stop("--resume", stop=lambda process, _: process.kill())
-    assert code == -signal.SIGKILL
-
-    subprocess.run([*command, "--resume"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    outcome = invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one")
-    assert outcome.exit_code == 0, outcome.stderr
-    assert losses(run) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -210,9 +209,6 @@ def _gradients(
 ) -> tuple[float, dict[str, torch.Tensor]]:
     import dataclasses
 
-    if torch.distributed.is_initialized():
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"}
-        os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     config = dataclasses.replace(config, batch_size=batch_size)
     trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
     trainer.module.train()

@@ -1,23 +1,26 @@
-"""Whole runs on two processes of the tiny model: what is logged, uneven chunks, and stopping together."""
+"""Whole runs on two processes of the tiny model: what is logged, dev scores, uneven chunks, stopping together."""
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers import SENTENCES, build_tiny_model, write_sts_folder
+from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfer_folder
 from processes import run_on_processes
-from simcse_cli.choices import ObjectiveName
+from simcse_cli.choices import DevSuite, Metric, ObjectiveName
 from simcse_cli.config import TrainConfig
+from simcse_cli.models import encoder as encoders
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
 from simcse_cli.recipes import resolve_config
+from simcse_cli.training.dev import build_dev_set
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 
+SMALL_BATCH = 64  # tokens; a dev set is encoded in several batches
 LABELS = ("entailment", "neutral", "contradiction")
 
 
@@ -38,8 +41,7 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
 
 def runs_on_two(rank: int, configs: dict[str, TrainConfig], folder: str) -> dict[str, dict[str, Any]]:
     """Train each configuration on this process; only the second one is asked to stop."""
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29537", "ACCELERATE_USE_CPU": "true"}
-    os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    encoders.DEFAULT_BATCH_TOKENS = SMALL_BATCH
     return {
         name: train(config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None)
         for name, config in configs.items()
@@ -69,11 +71,20 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         return resolve_config(flags=flags, objective_defaults=objective_defaults())
 
     plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
+    suite = {**plain, "data_dir": str(sts), "eval_every": 1, "max_steps": 3}
+    transfer = str(write_transfer_folder(folder / "transfer", n_good=40, n_bad=36))
     dev = {"dev_file": str(sts / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")}
     return {
         "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
         "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
         "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
+        "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
+        "transfer": config(
+            ObjectiveName.SIMCSE_UNSUP,
+            **suite | dev | {"data_dir": transfer, "max_steps": 1},
+            dev_suite=DevSuite.TRANSFER,
+            dev_tasks="CR,TREC,SST2",
+        ),
         "stopped": config(ObjectiveName.SIMCSE_UNSUP, **plain, max_steps=9),
     }
 
@@ -106,6 +117,22 @@ def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_
     ("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)]
 )
 def test_processes_stop_at_the_same_step(name, status, step, on_two):
-    """Only the first process evaluates, and here only the second is asked to stop."""
+    """Only the first process knows the score, and here only the second is asked to stop."""
     first, second = (result[name] for result in on_two[1])
     assert first == second == {"status": status, "step": step}
+
+
+@pytest.mark.parametrize("name", ["sts", "transfer"])
+def test_the_dev_score_is_that_of_one_process_to_the_last_bit(name, configs, on_two, monkeypatch):
+    """Batches are shared, not sentences, so that every vector is computed beside the same others."""
+    monkeypatch.setattr(encoders, "DEFAULT_BATCH_TOKENS", SMALL_BATCH)
+    lines = {line["step"]: line for line in logged(on_two[0] / name)}
+    best = json.loads((on_two[0] / name / "model" / "simcse.json").read_text())["step"]
+    dev_set, _ = build_dev_set(configs[name], SilentProgress())
+    for step, folder in ((0, configs[name].model), (best, str(on_two[0] / name / "model"))):
+        encoder = load_encoder(folder, pooler="avg", force_pooler=True)
+        score = dev_set.score(encoder.encode)
+        assert score.score is not None
+        assert lines[step]["dev_score"] == score.score
+        assert lines[step]["dev_tasks"] == score.tasks
+        assert (lines[step]["alignment"], lines[step]["uniformity"]) == (score.alignment, score.uniformity)

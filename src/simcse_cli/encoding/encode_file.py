@@ -39,7 +39,14 @@ from simcse_cli.encoding.vector_writer import (
 from simcse_cli.errors import DataError, OutputError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files import STDIO, Inputs, check_output, is_remote, require_file, sole_writer
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.processes import leave_group_at_exit, process_count, process_rank
+from simcse_cli.processes import (
+    join_group,
+    process_count,
+    process_rank,
+    require_alike,
+    require_shared,
+    tell_if_alone,
+)
 from simcse_cli.progress import Progress
 
 _WINDOW_OF_STDOUT = 256
@@ -112,7 +119,7 @@ def _encode_one(
     with writing(output, options, rank):
         writer = VectorWriter(files, inputs, options, progress)
         if part is None:
-            shard = _shard_of_process()
+            shard = _shard_of_process(files, writer, output, progress)
         writer.write(output, sentences, progress, part=part, shard=shard)
         writer.encoder.tell_cut(progress)
 
@@ -237,14 +244,20 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
     check_output(index, force=may_replace(output, options))
 
 
-def _shard_of_process() -> Shard:
-    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
+def _shard_of_process(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> Shard:
+    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise.
+
+    Raises:
+        OutputError: the processes do not share the folder of the output.
+        ConfigError: they have other models or inputs.
+    """
     if process_count() == 1:
+        tell_if_alone(progress)
         return Shard()
-    if not distributed.is_initialized():
-        distributed.init_process_group("gloo")
-        leave_group_at_exit()
-    return Shard(distributed.get_rank(), process_count(), distributed.barrier)
+    join_group()
+    require_shared(output)
+    require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
+    return Shard(process_rank(), process_count(), distributed.barrier)
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:

@@ -25,6 +25,7 @@ from simcse_cli.models.packed import (
 from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.thread_pool import map_on_cores
+from simcse_cli.processes import add_up, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
 
@@ -367,6 +368,7 @@ class SentenceEncoder(nn.Module):
         normalize: bool = False,
         check_finite: bool = True,
         prompt: str | None = None,
+        shared: bool = False,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         """Return one vector a sentence, in evaluation mode and without gradient.
@@ -383,6 +385,8 @@ class SentenceEncoder(nn.Module):
             normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
             check_finite: off for a model in training, whose vectors are judged by who asks for them.
             prompt: put before every sentence, instead of ``prompt_in_use``.
+            shared: every process of the group calls this with the same sentences, encodes some of the batches
+                that one would make, and gets all vectors.
             progress: shown per sentence.
 
         Returns:
@@ -412,19 +416,21 @@ class SentenceEncoder(nn.Module):
             self.n_cut += n_cut
             progress.warn(self._cut_note(n_cut))
         every = [piece for own in pieces for piece in own]
-        vectors = np.empty((len(every), self._whole_dim), dtype=np.float32)
+        vectors = np.zeros((len(every), self._whole_dim), dtype=np.float32)
         n_skipped = 0 if self.include_prompt or not prompt else frame[0]
         was_training = self.training
         self.eval()
         try:
             with torch.inference_mode(), progress.task("encoding", len(rows)) as task:
                 for batch, made in self._batch_vectors(
-                    every, batch_tokens or DEFAULT_BATCH_TOKENS, n_skipped
+                    every, batch_tokens or DEFAULT_BATCH_TOKENS, n_skipped, shared=shared
                 ):
                     vectors[batch] = made
                     task.advance(len(batch) * len(rows) / len(every))
         finally:
             self.train(was_training)
+        if shared:
+            add_up(vectors)
         if check_finite:
             owners = [sentence for sentence, own in zip(positions, pieces, strict=True) for _ in own]
             check_vectors(vectors, owners, self.name)
@@ -459,7 +465,7 @@ class SentenceEncoder(nn.Module):
             progress.warn(self._cut_note(self.n_cut))
 
     def _batch_vectors(
-        self, rows: Sequence[Sequence[int]], batch_tokens: int, n_skipped: int
+        self, rows: Sequence[Sequence[int]], batch_tokens: int, n_skipped: int, *, shared: bool
     ) -> Iterable[tuple[list[int], NDArray[np.float32]]]:
         """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
@@ -469,6 +475,8 @@ class SentenceEncoder(nn.Module):
 
         packed = self._packed()
         batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=packed is None))
+        if shared:
+            batches = batches[process_rank() :: process_count()]
         if packed is None:
             return zip(batches, map(vectors, batches), strict=True)
         packed.prepare(self.matmul_dtype)

@@ -33,12 +33,13 @@ from simcse_cli.data.senteval import (
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.sts import score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
 from simcse_cli.files import sha256_file
 from simcse_cli.metrics import DEV_SUFFIX, find_tasks
+from simcse_cli.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 
 Facts = dict[str, Any]
@@ -116,26 +117,41 @@ class DevTransfer:
     def score(self, encode: Encode) -> DevScore:
         """Return the mean dev accuracy in the fast protocol ("Avg. transfer" of SimCSE's Table D.2)."""
         tasks: dict[str, float | None] = {}
+        n_processes = process_count()
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
-            for task in self.tasks:
-                try:
-                    tasks[task.name + DEV_SUFFIX] = score_transfer_task(
-                        task,
-                        encode,
-                        protocol=TRANSFER_PROTOCOL,
-                        probe=Probe.SENTEVAL,
-                        cache=EvaluationCache(None, ""),
-                        progress=SilentProgress(),
-                    ).dev_accuracy
-                except (DataError, TrainingError) as error:
-                    # The vectors are not finite, or a probe has diverged.
-                    self.progress.warn(error.message)
-                    return NO_SCORE
-                shown.advance()
+            for start in range(0, len(self.tasks), n_processes):
+                together = self.tasks[start : start + n_processes]  # one for each process
+                for task, found in zip(together, exchange(self._score_own(together, encode)), strict=False):
+                    if isinstance(found, str):
+                        self.progress.warn(found)
+                        return NO_SCORE
+                    tasks[task.name + DEV_SUFFIX] = found
+                    shown.advance()
         if self.pairs is None:
             return DevScore(mean_over_tasks(tasks), None, None, tasks)
         measured = evaluate_dev(encode, self.pairs)
         return DevScore(mean_over_tasks(tasks), measured.alignment, measured.uniformity, tasks)
+
+    def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
+        """Help to encode all tasks; return the dev accuracy of this process's, or why there is none."""
+        own = None
+        for rank, task in enumerate(tasks):
+            encode_once = memoize(encode)
+            encode_once(task.sentences)
+            if rank == process_rank():
+                own = task, encode_once
+        if own is None:
+            return None
+        try:
+            return score_transfer_task(
+                *own,
+                protocol=TRANSFER_PROTOCOL,
+                probe=Probe.SENTEVAL,
+                cache=EvaluationCache(None, ""),
+                progress=SilentProgress(),
+            ).dev_accuracy
+        except (DataError, TrainingError) as error:  # the vectors are not finite, or a probe has diverged
+            return error.message
 
 
 def measure_of(task: StsTask) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.config import TrainConfig
-from simcse_cli.errors import TrainingError
+from simcse_cli.errors import ConfigError, TrainingError
 from simcse_cli.files import held_locks
 from simcse_cli.processes import LAUNCHED
 from simcse_cli.progress import Progress
@@ -30,6 +30,15 @@ INTERRUPTED = 130  # exit code of a run that saved its state and stopped
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 
+# What an accelerate configuration may ask for that splits a model over processes, by the variable that tells them.
+SPLITTING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "a parallelism_config",
+}
+
+
 class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
     """Training ended early: it was asked to stop, or its processes have failed and said why.
 
@@ -42,6 +51,25 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
+
+
+def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
+    """Say which settings of ``accelerate launch`` have no effect here.
+
+    Raises:
+        ConfigError: it was told to split the model over processes.
+    """
+    for variable, name in SPLITTING.items():
+        if environment.get(variable, "").lower() == "true":
+            raise ConfigError(
+                f"accelerate was told to use {name}, which splits a model over processes; "
+                "here each process has all of it (DDP)",
+                hint="choose distributed_type MULTI_GPU (`accelerate config`, or `accelerate launch --multi_gpu`); "
+                "what saves memory here is --micro-batch-size",
+            )
+    mixed = environment.get("ACCELERATE_MIXED_PRECISION", "no")
+    if mixed != "no":
+        progress.warn(f"--mixed_precision {mixed} of accelerate has no effect: --precision is what counts")
 
 
 def launch(

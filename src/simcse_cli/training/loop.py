@@ -268,14 +268,16 @@ class Trainer:
         return float(norm)
 
     def evaluate(self) -> DevScore | None:
-        """Score the model with dropout off; None without dev set or on other processes."""
-        if self.dev_set is None or self.rank != 0:
+        """Score the model with dropout off, all processes together; None without dev set or on all but the first."""
+        if self.dev_set is None:
             return None
         started = time.perf_counter()
         self.require_finite()
-        encode = partial(self.objective.eval_encoder().encode, check_finite=False)
+        encode = partial(self.objective.eval_encoder().encode, check_finite=False, shared=True)
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
+        if self.rank != 0:
+            return None
         if score.score is None:
             self.progress.warn("the dev score is undefined: the vectors or the gold scores are constant")
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:

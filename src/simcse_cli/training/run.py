@@ -3,8 +3,8 @@
 import itertools
 import os
 import shlex
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +18,15 @@ from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.prepare.demo import demo_folder
 from simcse_cli.processes import (
     end_with_launcher,
+    exchange,
     has_lost_contact,
     is_launched,
-    leave_group_at_exit,
+    join_group,
     process_count,
     process_rank,
+    require_alike,
+    require_shared,
+    tell_if_alone,
 )
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
@@ -43,6 +47,7 @@ from simcse_cli.training.launch import (
     INTERRUPTED,
     LOST_CONTACT,
     Stopped,
+    check_accelerate,
     launch,
     launch_run,
     stop_on_signal,
@@ -57,6 +62,23 @@ from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 
+@contextmanager
+def in_contact() -> Iterator[None]:
+    """Say it where another process of a training is gone; one that was launched leaves the word to the launcher."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not has_lost_contact(error):
+            raise
+        if is_launched():
+            raise Stopped(exit_code=LOST_CONTACT) from None
+        raise TrainingError(
+            f"another process of this training is gone ({reason_of(error)})",
+            hint="see what it said; go on from the last state with --resume",
+        ) from error
+
+
+@in_contact()
 def train(
     flags: Settings, options: RunOptions, arguments: Sequence[str], progress: Progress
 ) -> Shown | str | None:
@@ -73,15 +95,20 @@ def train(
 
     Raises:
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.
+        TrainingError, Stopped: another process of this training is gone.
         Stopped: a run was interrupted, or the processes that were started have failed.
     """
     if is_launched():
         end_with_launcher()
+    check_accelerate(os.environ, progress if process_rank() == 0 else SilentProgress())
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
     starts_processes = options.num_processes > 1 and "LOCAL_RANK" not in os.environ
     if starts_processes and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
     flags = flags | settings_of_options(options, flags)
+    if not starts_processes:
+        tell_if_alone(progress)
+        join_group()
     if is_many:
         n_processes = options.num_processes if starts_processes else 1
         return train_many(flags, options, n_processes, progress)
@@ -91,7 +118,7 @@ def train(
             raise UsageError("name the run to go on with by -o", option="--resume")
         require_run(resumed, may_start="train_file" in flags or options.config is not None)
     config = resolve_settings(flags, options.config, resumed)
-    run_dir = options.output or default_run_dir(config)
+    run_dir = options.output or exchange(default_run_dir(config))[0]
     if starts_processes and not options.dry_run:
         try:
             with lock_run(run_dir):
@@ -175,8 +202,7 @@ def train_run(
     With ``resume`` a run that is complete stays as it is.
 
     Raises:
-        OutputError: another training writes there.
-        TrainingError, Stopped: another process of this training is gone.
+        OutputError: another training writes there, or the processes do not share the folder.
         Stopped: the user insisted on stopping.
     """
     is_first = process_rank() == 0
@@ -186,12 +212,13 @@ def train_run(
         shown.info("stopping after this step; Ctrl-C again stops at once")
 
     with sole_training(run_dir):
+        require_shared(run_dir)
         if resume:
             require_same_processes(run_dir, process_count())
             if (run_dir / RUN_FILE).is_file() and (earlier := read_run_record(run_dir)).status in DONE:
                 return earlier if is_first else None
-        leave_group_at_exit()
         parts = build_parts(config, shown)
+        require_alike(config.to_dict() | parts.digests)
         if is_first and not (resume and (run_dir / "config.yaml").exists()):
             open_run_dir(run_dir, force=force)
             with atomic_text(run_dir / "config.yaml") as stream:
@@ -202,15 +229,6 @@ def train_run(
         except KeyboardInterrupt:
             is_heard = is_first and not is_launched()
             raise Stopped(going_on(run_dir, process_count()) if is_heard else None) from None
-        except RuntimeError as error:
-            if not has_lost_contact(error):
-                raise
-            if is_launched():
-                raise Stopped(exit_code=LOST_CONTACT) from None
-            raise TrainingError(
-                f"another process of this training is gone ({reason_of(error)})",
-                hint=f"see what it said; go on from the last state with: simcse train -o {run_dir} --resume",
-            ) from error
     return record if is_first else None
 
 

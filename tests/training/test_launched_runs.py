@@ -1,0 +1,187 @@
+"""Runs of several processes by each way to start them: equal to one process, stopped, killed, and resumed."""
+
+import json
+import os
+import signal
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import (
+    prepare_deepspeed_cmd_env,
+    prepare_multi_gpu_env,
+    prepare_simple_launcher_cmd_env,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from helpers import SENTENCES
+from processes import FORKS, is_alive, run_command, start_command
+from simcse_cli.errors import OutputError
+from simcse_cli.runs import lock_run
+
+
+@pytest.fixture
+def arguments(tiny_model_dir, tmp_path) -> list[str]:
+    """Return a run without randomness, steps and batch size left open."""
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    flags = {
+        "--model": tiny_model_dir,
+        "--train-file": tmp_path / "rows.txt",
+        "--objective": "simcse-unsup",
+        "--dropout-mode": "none",
+        "--pooler": "avg",
+        "--log-every": 1,
+        "--lr": 1e-6,
+        "--device": "cpu",
+    }
+    return ["train", "-q", *(str(part) for flag in flags.items() for part in flag)]
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def accelerate_launch(tmp_path: Path, *flags: str, **configuration: object) -> Namespace:
+    """Return what ``accelerate launch`` makes of its flags and its configuration file."""
+    settings = {"compute_environment": "LOCAL_MACHINE", "num_machines": 1, "num_processes": 2} | configuration
+    file = tmp_path / "accelerate.json"
+    file.write_text(json.dumps(settings))
+    words = [*flags, "--config_file", str(file), "-m", "simcse_cli", "train"]
+    return _validate_launch_command(launch_command_parser().parse_args(words))[0]
+
+
+def run_as_torchrun_does(arguments: list[str], environment: dict[str, str]) -> None:
+    """Run the command in two processes that PyTorch's launcher starts."""
+    os.environ |= environment
+    config = LaunchConfig(
+        *(1, 1, 2),  # machines at least and at most, processes of each
+        run_id="test",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="forkserver",
+    )
+    elastic_launch(config, run_to_success)(arguments)
+
+
+def run_to_success(arguments: list[str]) -> None:
+    try:
+        run_command(arguments, {})
+    except SystemExit as stop:
+        if stop.code:
+            raise RuntimeError(stop.code) from None
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate launch"])
+def test_two_processes_of_a_launcher_log_what_one_logs(launcher, invoke, arguments, tmp_path):
+    arguments += ["--max-steps", "3"]
+    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
+    if launcher != "torchrun":
+        args = accelerate_launch(tmp_path, "--multi_gpu", distributed_type="MULTI_GPU", mixed_precision="no")
+        environment |= prepare_multi_gpu_env(args)
+    two = [*arguments, "--batch-size", "4", "-o", str(tmp_path / "two")]
+    process = FORKS.Process(target=run_as_torchrun_does, args=(two, environment))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    record = json.loads((tmp_path / "two" / "run.json").read_text())
+    assert (record["status"], record["n_processes"]) == ("finished", 2)
+    assert invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one").exit_code == 0
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+
+
+def test_accelerate_launch_on_a_processor_says_that_it_starts_one(invoke, arguments, tmp_path, monkeypatch):
+    args = accelerate_launch(tmp_path, "--cpu", distributed_type="MULTI_CPU", mixed_precision="bf16")
+    command, environment = prepare_simple_launcher_cmd_env(args)
+    assert command[1:] == ["-m", "simcse_cli", "train"]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    arguments.remove("-q")
+    run = tmp_path / "run"
+    outcome = invoke(*arguments, "--max-steps", "1", "--batch-size", "8", "-o", run)
+    assert outcome.exit_code == 0
+    said = " ".join(outcome.stderr.split())
+    assert "this is one process: without GPUs `accelerate launch` starts no more" in said
+    assert "--mixed_precision bf16 of accelerate has no effect" in said
+    record = json.loads((run / "run.json").read_text())
+    assert (record["n_processes"], record["precision"]) == (1, "fp32")
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "DeepSpeed"])
+def test_a_configuration_that_splits_the_model_is_refused(kind, invoke, arguments, tmp_path, monkeypatch):
+    args = accelerate_launch(
+        tmp_path,
+        distributed_type=kind.upper(),
+        mixed_precision="no",
+        **({"fsdp_config": {}} if kind == "FSDP" else {"deepspeed_config": {"zero_stage": 2}}),
+    )
+    environment = prepare_multi_gpu_env(args) if kind == "FSDP" else prepare_deepspeed_cmd_env(args)[1]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    outcome = invoke(*arguments, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert f"accelerate was told to use {kind}" in outcome.stderr
+    assert "MULTI_GPU" in outcome.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def wait_for(condition, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_free(run: Path) -> bool:
+    try:
+        with lock_run(run):
+            return True
+    except OutputError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, arguments, tmp_path, monkeypatch):
+    """SIGTERM to the command, then a kill of one process, then a kill of the command, then to the end."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run, stderr = tmp_path / "two", tmp_path / "stderr"
+    arguments += ["--max-steps", "300", "--save-every", "10"]
+    command = [*arguments, "--batch-size", "4", "-o", run, "--num-processes", "2"]
+
+    def start_and_stop(*more: str, stop) -> tuple[int, str]:
+        before = {path.name for path in run.glob("checkpoint/step-*0")}
+        stderr.unlink(missing_ok=True)
+        process = start_command(*command, *more, stderr=stderr)
+        wait_for(lambda: {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before)
+        ranks = children_of(process.pid)
+        assert len(ranks) == 2
+        stop(process, ranks)
+        process.join(120)
+        wait_for(lambda: not any(map(is_alive, ranks)) and is_free(run), seconds=10)
+        assert "Traceback" not in stderr.read_text()
+        return process.exitcode, stderr.read_text()
+
+    code, errors = start_and_stop(stop=lambda process, _: process.terminate())
+    assert code == 130, errors
+    stopped = json.loads((run / "run.json").read_text())
+    assert (stopped["status"], stopped["n_processes"]) == ("interrupted", 2)
+    assert [path.name for path in run.glob("checkpoint/*")] == [f"step-{stopped['step']:08d}"]
+
+    code, errors = start_and_stop("--resume", stop=lambda _, ranks: os.kill(ranks[1], signal.SIGKILL))
+    assert code == 1
+    assert "process 1 of 2 was killed (SIGKILL)" in errors
+    code, _ = start_and_stop("--resume", stop=lambda process, _: process.kill())
+    assert code == -signal.SIGKILL
+
+    process = start_command(*command, "--resume")
+    process.join()
+    assert process.exitcode == 0
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    outcome = invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert losses(run) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
