@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,7 +39,8 @@ def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
 
     os.environ |= environment
     torch.set_num_threads(1)
-    main(arguments)
+    sys.argv[1:] = arguments
+    main()
 
 
 def start_command(*arguments: object, stderr: Path | None = None) -> Any:

@@ -92,7 +92,7 @@ def test_a_group_starts_within_the_hour_and_then_waits_for_days(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     start = Mock(side_effect=lambda *_, **__: iter([("store", 0, 2)]))
     init = Mock()
-    monkeypatch.setattr(distributed, "rendezvous", start)
+    monkeypatch.setattr(processes, "rendezvous", start)
     monkeypatch.setattr(distributed, "init_process_group", init)
     monkeypatch.setattr(processes.atexit, "register", Mock())
     processes.join_group()

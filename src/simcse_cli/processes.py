@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed, nn
+from torch.distributed.rendezvous import rendezvous
 
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files import lock_text
@@ -76,7 +77,7 @@ def join_group() -> None:
     if process_count() == 1 or distributed.is_initialized():
         return
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
-    store, rank, n_processes = next(distributed.rendezvous("env://", timeout=LONGEST_START))
+    store, rank, n_processes = next(rendezvous("env://", timeout=LONGEST_START))
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
         store=store,
