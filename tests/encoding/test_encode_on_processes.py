@@ -1,0 +1,51 @@
+"""Two processes that encode one input: the bytes of one process, and what they have to share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from helpers import SENTENCES
+from processes import run_on_processes
+from simcse_cli import processes
+from simcse_cli.encoding import stream
+from simcse_cli.encoding.encode_file import encode_file
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.progress import SilentProgress
+
+
+def encode(source: str, output: str, model: str) -> None:
+    options = EncodeOptions(model=model, pooler="avg", force_pooler=True, device="cpu")
+    encode_file(source, output, options, write=print, progress=SilentProgress())
+
+
+def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
+    stream.WINDOW = 5  # sentences; process 0 takes three windows, process 1 two
+    processes.LONGEST_DELAY_S = 0.0
+    own = Path(folder) / f"own-{rank}"
+    own.mkdir()
+    os.chdir(own)
+    encode("../rows.txt", "../shared.npy", model)
+    with pytest.raises(OutputError) as unshared:
+        encode("../rows.txt", "v.npy", model)
+    Path("rows.txt").write_text("A cat.\n" * (6 + rank))
+    with pytest.raises(ConfigError) as unlike:
+        encode("rows.txt", "../other.npy", model)
+    return {
+        "unshared": str(unshared.value),
+        "unlike": str(unlike.value),
+        "left": ",".join(sorted(path.name for path in own.iterdir())),
+    }
+
+
+def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, monkeypatch):
+    monkeypatch.setattr(stream, "WINDOW", 5)
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    encode(str(tmp_path / "rows.txt"), str(tmp_path / "one.npy"), str(tiny_model_dir))
+    first, second = run_on_processes(encode_on_each, tmp_path, str(tmp_path), str(tiny_model_dir))
+    assert (tmp_path / "shared.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    assert first == second
+    assert "v.npy: process 1 (on " in first["unshared"]
+    assert first["unlike"] == "process 1 has rows of the input 7, process 0 has 6"
+    assert first["left"] == "rows.txt"
