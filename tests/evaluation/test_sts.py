@@ -19,6 +19,7 @@ from simcse_cli.evaluation.sts import (
     read_pair_tasks,
     resolve_setting,
     sts_key,
+    sts_pair_scores,
 )
 from simcse_cli.progress import SilentProgress
 
@@ -112,6 +113,35 @@ def test_seconds_are_those_of_encoding_and_scoring(sts_folder, monkeypatch):
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(sts, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     assert evaluate_sts(letters, sts_folder, tasks=["STS12"]).seconds == 2.5
+
+
+def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("left,right,score\nabc,abd,2\naab,aac,3\nxyz,abc,1\n")
+    own = read_pair_tasks([path], None)
+    result = evaluate_sts(letters, tmp_path / "nothing", tasks=["own"], pair_tasks=own)
+    assert result.scores()["own"] == evaluate_sts(letters, None, tasks=["own"], pair_tasks=own).average
+    assert result.average == pytest.approx(stats.spearmanr([2 / 3, 0.8, 0.0], [2, 3, 1]).statistic)
+    with pytest.raises(DataError, match="need a SentEval data folder"):
+        evaluate_sts(letters, tmp_path / "nothing", tasks=["STS12", "own"], pair_tasks=own)
+
+
+def test_a_task_without_the_split_is_left_out(sts_folder):
+    result = evaluate_sts(letters, sts_folder, tasks=["STS12", "STSBenchmark"], split="dev")
+    assert result.missing == {"STS12": "STS12 has no dev split"}
+    assert result.average == result.scores()["STSBenchmark"]
+
+
+def test_pair_scores_hold_gold_cosine_and_sentences(sts_folder):
+    (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
+    result = evaluate_sts(letters, sts_folder, tasks=["STS13", "STSBenchmark"])
+    found = sts_pair_scores(result, sts_folder, {})
+    assert {task: list(subsets) for task, subsets in found.items()} == {"STSBenchmark": ["test"]}
+    pairs = found["STSBenchmark"]["test"]
+    subset = read_sts_task(sts_folder, "STSBenchmark").subsets["test"]
+    assert (pairs.left, pairs.right) == (tuple(subset.left), tuple(subset.right))
+    assert np.array_equal(pairs.gold, subset.gold)
+    assert stats.spearmanr(pairs.cosine, pairs.gold).statistic == pytest.approx(result.average)
 
 
 def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):

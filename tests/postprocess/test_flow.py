@@ -6,6 +6,7 @@ import torch
 
 from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.flow_layers import ActNorm, CouplingNet, FlowStep, MultiLevelFlow
+from simcse_cli.progress import SilentProgress
 
 
 def curved(n_rows: int, dim: int = 16, seed: int = 0) -> np.ndarray:
@@ -157,9 +158,37 @@ def test_flow_starts_from_the_first_sides_of_the_first_batch():
     np.testing.assert_allclose(scale, 1 / pairs[:, 0].std(axis=0), rtol=1e-4)
 
 
+def test_flow_fitted_on_pairs_maps_single_vectors():
+    flow = BertFlow(levels=1, depth=1).fit(curved(8).reshape(4, 2, 16))
+    assert flow.transform(curved(3)).shape == (3, 16)
+
+
+def test_flow_announces_its_steps():
+    totals = []
+
+    class Noting(SilentProgress):
+        def task(self, description, *, total=None):
+            totals.append(total)
+            return super().task(description, total=total)
+
+    flow = BertFlow(levels=1, depth=1, batch_size=4, epochs=2).fit(curved(10), progress=Noting())
+    assert totals == [len(flow.losses_)] == [6]
+
+
+@pytest.mark.parametrize("sizes", [{"depth": 1000}, {"levels": 1000}, {"width": 100_000}])
+def test_flow_refuses_sizes_that_its_arrays_cannot_have(sizes, trained):
+    with pytest.raises(ValueError, match="are not in it"):
+        BertFlow(**sizes).load_state(trained.state())
+
+
 def test_flow_counts_a_pair_as_one_example():
     assert len(BertFlow().fit(curved(128).reshape(64, 2, 16)).losses_) == 2
     assert len(BertFlow().fit(curved(128)).losses_) == 4
+
+
+def test_flow_that_diverges_names_the_step():
+    with pytest.raises(ValueError, match=r"loss became (inf|nan) at step 1$"):
+        BertFlow(levels=1, depth=1).fit(1e37 * curved(8))
 
 
 def test_flow_refuses_a_dimension_that_cannot_be_halved():
@@ -187,17 +216,18 @@ def test_defaults_of_the_flow_are_those_of_the_released_code():
     }  # fmt: skip
 
 
-def test_flow_is_trained_as_by_a_plain_loop():
+def test_flow_is_trained_as_by_a_plain_loop(monkeypatch):
     """Two epochs written out: shuffled pairs, both sides summed, clipped, Adam without bias correction."""
     pairs = curved(20).reshape(10, 2, 16)
-    found = BertFlow(levels=2, depth=2, width=4, batch_size=4, learning_rate=0.01, epochs=2, seed=5).fit(
-        pairs
-    )
+    clip, found_norms = torch.nn.utils.clip_grad_norm_, []
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: found_norms.append(clip(*given)))
+    settings = {"levels": 2, "depth": 2, "width": 4, "learning_rate": 0.01, "epochs": 2, "seed": 5}
+    found = BertFlow(**settings, batch_size=4).fit(pairs)
     flow = MultiLevelFlow(16, levels=2, depth=2, width=4, seed=5)
     order = np.random.default_rng(5)
-    losses, state = [], {}
+    losses, norms, state = [], [], {}
     for _ in range(2):
-        permutation = order.permutation(10)
+        permutation = order.permutation(len(pairs))
         for start in (0, 4, 8):
             rows = np.sort(permutation[start : start + 4])
             if not losses:
@@ -208,9 +238,9 @@ def test_flow_is_trained_as_by_a_plain_loop():
             flow.zero_grad()
             (2 * loss).backward()
             losses.append(loss.item())
-            norm = torch.stack([p.grad.norm() for p in flow.parameters()]).norm()
+            norms.append(torch.stack([p.grad.norm() for p in flow.parameters()]).norm().item())
             for parameter in flow.parameters():
-                gradient = parameter.grad * min(1.0, 1.0 / (norm.item() + 1e-6))
+                gradient = parameter.grad * min(1.0, 1.0 / (norms[-1] + 1e-6))
                 mean, square = state.get(parameter, (0.0, 0.0))
                 mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
                 state[parameter] = mean, square
@@ -218,6 +248,7 @@ def test_flow_is_trained_as_by_a_plain_loop():
                     parameter -= 0.01 * mean / (square.sqrt() + 1e-6)
                     parameter -= 0.01 * 0.01 * parameter
     np.testing.assert_allclose(found.losses_, losses, rtol=1e-4)
-    assert norm > 1
+    np.testing.assert_allclose(found_norms, norms, rtol=1e-3)
+    assert max(norms) > 1
     for name, value in flow.state_dict().items():
         torch.testing.assert_close(found.flow_.state_dict()[name], value, rtol=1e-3, atol=1e-4)
