@@ -10,6 +10,7 @@ from scipy.stats import spearmanr
 from simcse_cli.choices import Aggregation, Correction, Metric, Probe, TransferProtocol
 from simcse_cli.evaluation.bootstrap import (
     Discordance,
+    Interval,
     PairedSample,
     ResampledCorrelation,
     adjust,
@@ -36,6 +37,10 @@ def scores(n, seed, noise=1.0):
 def test_interval_takes_the_central_share():
     found = interval(np.arange(101.0), level=0.9)
     assert (found.low, found.high, found.level) == (pytest.approx(5), pytest.approx(95), 0.9)
+
+
+def test_interval_in_json_has_both_ends_and_its_level():
+    assert Interval(0.25, 0.5).to_json() == {"low": 0.25, "high": 0.5, "level": 0.95}
 
 
 def test_resamples_are_correlations_of_drawn_pairs():
@@ -200,6 +205,8 @@ def test_constant_scores_correlate_with_nothing() -> None:
 def test_resampled_correlation_refuses_unlike_lengths() -> None:
     with pytest.raises(ValueError, match="one length"):
         ResampledCorrelation(np.ones(3), gold=np.ones(4))
+    with pytest.raises(ValueError, match="one length"):
+        ResampledCorrelation(np.ones(4), np.ones(3), gold=np.ones(4))
     with pytest.raises(ValueError, match="at least 2"):
         ResampledCorrelation(np.ones(1), gold=np.ones(1))
 

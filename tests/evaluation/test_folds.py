@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold
 
-from simcse_cli.evaluation.folds import epoch_orders, holdout_split, stratified_folds
+from simcse_cli.evaluation.folds import FitRows, epoch_orders, holdout_split, stratified_folds
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
@@ -24,6 +24,15 @@ def test_stratified_folds_equal_those_of_scikit_learn(n_rows, n_folds, n_classes
 def test_stratified_folds_need_an_example_per_fold_and_class():
     with pytest.raises(ValueError, match="a class has 2 examples, need at least 3"):
         stratified_folds(np.array([0, 0, 0, 0, 1, 1]), 3, seed=0)
+
+
+def test_one_example_per_fold_and_class_is_enough():
+    folds = stratified_folds(np.array([0, 0, 0, 1, 1, 1]), 3, seed=0)
+    assert [sorted(fold.test // 3) for fold in folds] == [[0, 1]] * 3
+
+
+def test_rows_that_were_given_draw_nothing_before_the_batches():
+    assert FitRows(np.arange(5), np.arange(5, 7)).stream == (5, 0)
 
 
 def test_holdout_split_takes_the_first_rows_of_the_permutation():

@@ -281,6 +281,13 @@ def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
     assert "STS12 is left out" in progress.warnings[0]
 
 
+def test_the_last_of_three_tasks_may_be_the_only_one(sts_folder):
+    tasks = ("STS12", "STS13", "STSBenchmark")
+    joined = evaluate_per_task(failing_on(set(tasks[:2]), sts_folder), tasks, progress=SilentProgress())
+    assert joined.average == joined.scores()["STSBenchmark"]
+    assert list(joined.missing) == ["STS12", "STS13"]
+
+
 def test_nothing_at_all_is_an_error(sts_folder):
     with pytest.raises(DataError, match="STS13 is not there"):
         evaluate_per_task(

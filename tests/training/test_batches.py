@@ -105,6 +105,15 @@ def test_the_setting_sorts_batches_by_length():
     assert numbers(maker(200, bucket_batches=1).make(0)) == plain
 
 
+def test_two_batches_are_the_smallest_window():
+    generator = drawn(7, 0)
+    order = generator.permutation(16)
+    expected = bucket_by_length(order, list(map(str, range(16))), 2, 4, generator).tolist()
+    batches = maker(16, bucket_batches=2)
+    found = [number for step in range(4) for number in numbers(batches.make(step))]
+    assert found == expected != order.tolist()
+
+
 def test_prefetch_stays_two_steps_ahead_and_ends_with_its_consumer():
     made = []
 

@@ -35,6 +35,10 @@ def test_an_epoch_takes_each_row_as_often_as_the_weight_says():
     assert len(drawn) == 5  # another half each time
 
 
+def test_a_file_of_little_weight_is_taken_once_at_least():
+    assert sorted(row < 4 for row in order([(4, 0.01), (6, 1.0)])) == [False] * 6 + [True]
+
+
 def test_files_are_mixed_evenly_and_copies_stand_apart():
     files = np.searchsorted([4, 6], order([(4, 1.0), (2, 1.0)]), side="right").tolist()
     assert files == [0, 1, 0, 0, 1, 0]
