@@ -194,6 +194,16 @@ def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
         objective.examples(SINGLES, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("name", [Name.BARLOW_TWINS, Name.VICREG])
+def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, tiny_encoder):
+    objective = build_objective(name, tiny_encoder, {}, {"projector_dim": 8})
+    for data in (SINGLES, PAIRS):
+        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+    with pytest.raises(DataError, match="3 columns") as caught:
+        objective.examples(TRIPLETS, np.random.default_rng(0))
+    assert "one sentence, or a pair" in caught.value.message
+
+
 def test_widths_end_at_that_of_the_head(tiny_encoder):
     tiny_encoder.pooler, tiny_encoder.head = Pooler.CLS, MlpHead(32, out_dim=16)
     tiny_encoder.head_use = HeadUse.TRAIN_ONLY
