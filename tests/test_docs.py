@@ -135,7 +135,7 @@ def test_third_block_of_the_readme_works_as_printed(invoke, model, sts_folder, m
 def test_answers_run_as_printed(invoke, model, monkeypatch, tmp_path):
     """All blocks of the page in one folder, the tiny model in the place of those of the Hub too."""
     pytest.importorskip("faiss")
-    monkeypatch.setattr(resolve, "_download", lambda name, progress: model)
+    monkeypatch.setattr(resolve, "_download", lambda *name: model)
     text = (REPOSITORY / "docs" / "answers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     outcomes = run_block("\n".join(blocks), invoke, tmp_path / "empty")
