@@ -190,8 +190,9 @@ def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
     objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {})
     for data in (PAIRS, TRIPLETS):
         assert objective.examples(data, np.random.default_rng(0)) == data.rows
-    with pytest.raises(DataError, match="1 columns"):
+    with pytest.raises(DataError, match=r"1 columns.*needs anchor, positive and perhaps") as caught:
         objective.examples(SINGLES, np.random.default_rng(0))
+    assert "--mode unsup," in caught.value.hint
 
 
 @pytest.mark.parametrize("name", [Name.BARLOW_TWINS, Name.VICREG])
@@ -202,6 +203,7 @@ def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, 
     with pytest.raises(DataError, match="3 columns") as caught:
         objective.examples(TRIPLETS, np.random.default_rng(0))
     assert "one sentence, or a pair" in caught.value.message
+    assert "--mode sup," in caught.value.hint
 
 
 def test_widths_end_at_that_of_the_head(tiny_encoder):

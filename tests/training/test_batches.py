@@ -9,7 +9,7 @@ import pytest
 
 from simcse_cli.config import TrainConfig
 from simcse_cli.objectives.base import Batch
-from simcse_cli.training.batches import BatchMaker, bucket_by_length, n_steps_per_epoch, prefetch
+from simcse_cli.training.batches import BatchMaker, bucket_by_length, files_of, n_steps_per_epoch, prefetch
 
 
 def drawn(*key):
@@ -103,6 +103,13 @@ def test_the_setting_sorts_batches_by_length():
     assert len({len(str(number)) for number in found}) == 1
     plain = drawn(7, 0).permutation(200)[:4].tolist()
     assert numbers(maker(200, bucket_batches=1).make(0)) == plain
+
+
+def test_files_count_only_where_the_examples_are_their_rows():
+    data = SimpleNamespace(rows=["a", "b", "c"], files=((1, 2.0), (2, 1.0)))
+    assert files_of(data, data.rows) == data.files
+    assert files_of(data, ["a", "b"]) == ((2, 1.0),)
+    assert files_of(SimpleNamespace(rows=data.rows), data.rows) == ((3, 1.0),)
 
 
 def test_two_batches_are_the_smallest_window():
