@@ -40,10 +40,11 @@ ROOMS = {
     "accelerate": {"training"},
     "datasets": {"data"},
     "faiss": {"encoding"},
-    "huggingface_hub": {"data", "models"},
+    "huggingface_hub": {"data", "models", "training"},
     "jinja2": {"analysis"},
     "llvmlite": {"kernels"},
     "matplotlib": {"analysis"},
+    "mlflow": {"training"},
     "mteb": {"evaluation"},
     "numba": {"kernels"},
     "numpy": {
@@ -63,6 +64,7 @@ ROOMS = {
     "onnxruntime": {"models"},
     "openvino": {"models"},
     "optuna": {"training"},
+    "peft": {"models"},
     "pyarrow": {"data", "encoding", "files"},
     "ray": {"encoding"},
     "regex": {"augment", "data"},
@@ -80,8 +82,20 @@ ROOMS = {
     "typer": {"cli", "commands"},
     "yaml": {"recipes"},
 }
-EXTRAS = {"faiss", "llvmlite", "matplotlib", "mteb", "numba", "onnxruntime", "openvino", "optuna", "ray"}
-EXTRAS |= {"sentence_transformers", "sklearn"}
+EXTRAS = {
+    "faiss",
+    "llvmlite",
+    "matplotlib",
+    "mlflow",
+    "mteb",
+    "numba",
+    "onnxruntime",
+    "openvino",
+    "optuna",
+    "peft",
+}
+EXTRAS |= {"ray", "sentence_transformers", "sklearn"}
+BY_ACCELERATE = {"tensorboard", "trackio", "wandb"}  # imports them for us
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
@@ -217,7 +231,7 @@ def test_imported_packages_are_declared():
 
 
 def test_extra_that_a_message_names_installs_the_package():
-    assert errors._EXTRAS.keys() <= EXTRAS
+    assert errors._EXTRAS.keys() <= EXTRAS | BY_ACCELERATE
     for module, (package, extra) in errors._EXTRAS.items():
         assert package == distribution(module)
         assert package in distributions(ADDITIONS[extra])

@@ -72,6 +72,22 @@ class DropoutMode(StrEnum):
     NONE = "none"
 
 
+class LoraSave(StrEnum):
+    """What a model trained by LoRA is saved as: whole, with the adapter merged into it, or the adapter alone."""
+
+    MERGED = "merged"
+    ADAPTER = "adapter"
+
+
+class Tracker(StrEnum):
+    """Where the metrics of a run go besides its folder."""
+
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
+    MLFLOW = "mlflow"
+
+
 class Aggregation(StrEnum):
     """How the subsets of one STS year become one score."""
 

@@ -11,6 +11,7 @@ from simcse_cli.choices import (
     Gather,
     HeadUse,
     LongTexts,
+    LoraSave,
     Metric,
     ObjectiveName,
     OptimizerName,
@@ -18,6 +19,7 @@ from simcse_cli.choices import (
     Precision,
     Schedule,
     Similarity,
+    Tracker,
 )
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings import check_ranges, flag, setting
@@ -157,6 +159,17 @@ class TrainConfig:
     gather: Gather = setting(
         Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).", group=_METHOD
     )
+    lora: int | None = setting(
+        None,
+        "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
+        metavar="RANK",
+        group=_METHOD,
+        min=1,
+    )
+    lora_alpha: float = setting(16.0, "Adapters count alpha / rank times.", group=_METHOD, above=0)
+    lora_save: LoraSave = setting(
+        LoraSave.MERGED, "Save a whole model, or the adapter and the name of its base model.", group=_METHOD
+    )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1, main=True)
     micro_batch_size: int | None = setting(
@@ -188,6 +201,15 @@ class TrainConfig:
         Metric.SPEARMAN, "Correlation that chooses the best model; transfer has accuracy.", group=_RUN
     )
     patience: int | None = setting(None, "Stop after so many evaluations without gain.", group=_RUN, min=1)
+    track: Tracker | None = setting(
+        None,
+        "Also log to a tracker; nothing leaves this machine unless the tracker's own variable says so.",
+        group=_RUN,
+    )
+    track_project: str | None = setting(None, "Project of the tracker [simcse].", group=_RUN)
+    track_name: str | None = setting(
+        None, "Name of the run there, of several runs their group; default: the folder's.", group=_RUN
+    )
     seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
@@ -208,6 +230,7 @@ class TrainConfig:
         if self.keep_checkpoints < 0:
             raise ConfigError(f"--keep-checkpoints {self.keep_checkpoints}: need a number, or 0 for all")
         self._check_dev_settings()
+        self._check_companions()
 
     def _check_dev_settings(self) -> None:
         """Reject dev settings that would have no effect."""
@@ -222,6 +245,27 @@ class TrainConfig:
             raise ConfigError(
                 f"--dev-metric {self.dev_metric}: --dev-suite transfer is scored by accuracy",
                 hint="leave --dev-metric out, or use --dev-suite sts",
+            )
+
+    def _check_companions(self) -> None:
+        """Reject settings that another one has to go with."""
+        companions = {
+            "lora": ("lora_alpha", "lora_save"),
+            "track": ("track_project", "track_name"),
+        }
+        for main, others in companions.items():
+            for name in others:
+                value = getattr(self, name)
+                if getattr(self, main) is None and value != getattr(TrainConfig, name):
+                    needed = flag(TrainConfig, main)
+                    raise ConfigError(
+                        f"{flag(TrainConfig, name)} {value}: nothing reads it without {needed}",
+                        hint=f"add {needed}, or leave it out",
+                    )
+        if self.track is Tracker.TENSORBOARD and (self.track_project or self.track_name):
+            raise ConfigError(
+                "--track tensorboard has no projects and names: it shows folders",
+                hint="name the run by -o, and several by the folder that holds them",
             )
 
     @property

@@ -87,12 +87,17 @@ class MissingExtraError(SimcseError):
 _EXTRAS = {
     "faiss": ("faiss-cpu", "faiss"),
     "matplotlib": ("matplotlib", "plot"),
+    "mlflow": ("mlflow", "mlflow"),
     "mteb": ("mteb", "mteb"),
     "onnxruntime": ("onnxruntime", "onnx"),
     "openvino": ("openvino", "openvino"),
     "optuna": ("optuna", "search"),
+    "peft": ("peft", "peft"),
     "ray": ("ray", "ray"),
     "sklearn": ("scikit-learn", "probe"),
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "trackio": ("trackio", "trackio"),
+    "wandb": ("wandb", "wandb"),
 }
 
 

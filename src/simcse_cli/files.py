@@ -33,6 +33,7 @@ LONGEST_NAME = 215
 _REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
 _REMOTE_BLOCK = 8 << 20  # each is a request of its own
 _held: list[int] = []
+_HOLDER = b'{"pid": '  # how what a lock says of its holder begins
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -153,6 +154,14 @@ def held_locks() -> tuple[int, ...]:
     return tuple(_held)
 
 
+def is_locked(folder: Path) -> bool:
+    """Tell whether a folder holds a lock of this program: something writes it, or was killed while it did."""
+    try:
+        return (folder / ".lock").read_bytes().startswith(_HOLDER)
+    except OSError:
+        return False
+
+
 def _lock(path: Path, target: Path) -> int:
     """Return the descriptor of the lock file, which holds the lock and says whose it is."""
     while True:
@@ -165,7 +174,7 @@ def _lock(path: Path, target: Path) -> int:
         try:
             _take(lock, target)
             holder = os.pread(lock, 1000, 0)
-            if holder and not holder.startswith(b'{"pid": '):
+            if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             is_there = os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))
         except BaseException:

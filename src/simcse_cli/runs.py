@@ -2,7 +2,7 @@
 
 A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
 object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
-``README.md`` (model card); ``results/`` is what ``eval`` found for its model.
+``README.md`` (model card); ``results/`` is what ``eval`` found for its model, ``tracking/`` what a tracker wrote.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import (
     atomic_text,
+    is_locked,
     output_error,
     read_json,
     remove_leftovers,
@@ -42,7 +43,18 @@ SEED_PREFIX = "seed-"
 RESULTS = "results"
 """The folder of what ``eval`` found for the run's model."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
-OWN_NAMES = ("config.yaml", "run.json", "metrics.jsonl", "model", "checkpoint", "README.md", RESULTS)
+TRACKING = "tracking"
+"""The folder of what a tracker writes."""
+OWN_NAMES = (
+    "config.yaml",
+    "run.json",
+    "metrics.jsonl",
+    "model",
+    "checkpoint",
+    "README.md",
+    RESULTS,
+    TRACKING,
+)
 """What a run folder holds; one without the first holds no run yet."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -145,6 +157,11 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
         int(seed): path for seed, path in found.items() if (path / "run.json").is_file() and seed.isdigit()
     }
     return dict(sorted(runs.items()))
+
+
+def group_folder(run_dir: Path) -> Path | None:
+    """Return the folder of several runs that a run belongs to, while they are trained; None for a single run."""
+    return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
 
 
 def read_metrics(path: Path) -> list[Measured]:

@@ -10,12 +10,13 @@ from simcse_cli.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.config import LoadOptions, pinned
 from simcse_cli.devices import DTYPES, has_fast_bf16, resolve_device, resolve_precision
 from simcse_cli.errors import CheckpointError
+from simcse_cli.models.adapters import base_folder, merge_adapter
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import check_folder, load_backbone, load_tokenizer
-from simcse_cli.models.record import ModelRecord, read_record
+from simcse_cli.models.record import ModelRecord, has_record, read_record
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
@@ -102,8 +103,8 @@ def load_encoder(
     """Return an encoder in evaluation mode.
 
     Args:
-        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, Hub name
-            (``NAME@REVISION`` for another than the newest) or alias.
+        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter folder (merged into
+            its base model), Hub name (``NAME@REVISION`` for another than the newest) or alias.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
@@ -120,22 +121,35 @@ def load_encoder(
     progress = progress or SilentProgress()
     target = resolve_device(device)
     dtype = DTYPES[resolve_precision(precision, target)]
-    folder = resolve_model(name, progress)
-    check_folder(folder)
-    record = read_record(folder, str(name))
-    only_packed = encode_only and target.type == "cpu" and dropout is None and record.cnn_folder is None
+    named = resolve_model(name, progress)
+    check_folder(named)
+    base = base_folder(named, progress)
+    is_adapter = base != named
+    if is_adapter:
+        check_folder(base)
+    record = read_record(named, str(name))
+    folder = named if has_record(named) else base
+    only_packed = (
+        encode_only
+        and not is_adapter
+        and target.type == "cpu"
+        and dropout is None
+        and record.cnn_folder is None
+    )
     backbone: Any = plain_backbone(folder) if only_packed else None
     tokenizer = plain_tokenizer(folder) if backbone is not None else None
     missing: set[str] = set()
     if backbone is None:
-        backbone, missing = load_backbone(folder, dropout=dropout)
+        backbone, missing = load_backbone(base, dropout=dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
-            f"{folder} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
+            f"{base} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
             hint="give a checkpoint of the whole encoder",
         )
     own_pooler = detach_pooler(backbone)
+    if is_adapter:
+        backbone = merge_adapter(backbone, named)
     is_simcse = record.pooler is None and bool(read_tensors(folder, "mlp.dense."))
     chosen = _choose_pooler(
         str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
@@ -156,7 +170,7 @@ def load_encoder(
             head = MlpHead(backbone.config.hidden_size)
     encoder = SentenceEncoder(
         backbone,
-        tokenizer or load_tokenizer(folder),
+        tokenizer or load_tokenizer(named if (named / "tokenizer_config.json").is_file() else base),
         pooler=chosen,
         head=head,
         head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
@@ -168,7 +182,7 @@ def load_encoder(
     encoder.prompts, encoder.default_prompt = dict(record.prompts), record.default_prompt
     encoder.include_prompt = record.include_prompt
     encoder.similarity, encoder.folder = record.similarity, folder
-    _check_finite(encoder, folder)
+    _check_finite(encoder, named)
     encoder.to(target).eval()
     if dtype is not torch.float32:
         encoder.compute_in(dtype)

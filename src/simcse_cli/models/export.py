@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import try_to_load_from_cache
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from simcse_cli.choices import Backend, HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, OutputError
 from simcse_cli.files import output_error, read_json, read_text, settle, sync, temporary_beside, write_json
+from simcse_cli.models.adapters import base_folder, base_name, plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -164,7 +166,9 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     write_json(folder / PROMPTS_FILE, settings)
 
 
-def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) -> None:
+def _write_files(
+    encoder: SentenceEncoder, folder: Path, facts: dict[str, Any], *, keep_adapter: bool
+) -> None:
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
     if had_pooler_slot:
@@ -173,7 +177,10 @@ def _write_files(encoder: SentenceEncoder, folder: Path, facts: dict[str, Any]) 
     backbone.config.output_hidden_states = POOLERS[encoder.pooler].needs_all_layers
     try:
         with quiet_transformers():
-            backbone.save_pretrained(folder)
+            if keep_adapter:
+                save_adapter(backbone, folder)
+            else:
+                backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
             encoder.tokenizer.save_pretrained(folder)
     finally:
         backbone.config.output_hidden_states = hidden_before
@@ -203,6 +210,7 @@ def save_encoder(
     folder: Path,
     *,
     force: bool = False,
+    keep_adapter: bool = False,
     backends: Collection[Backend] = (),
     card: str | None = None,
     **facts: Any,
@@ -213,14 +221,15 @@ def save_encoder(
     pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
 
     The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``, ``backends`` what
-    graphs are written for, ``card`` the text of its model card.
+    graphs are written for, ``card`` the text of its model card. LoRA is merged into the weights, or with
+    ``keep_adapter`` the folder holds the adapter in place of the transformer.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.
         CheckpointError: a backend cannot have a graph of this model.
     """
     with atomic_folder(folder, force=force) as temporary:
-        _write_files(encoder, temporary, facts)
+        _write_files(encoder, temporary, facts, keep_adapter=keep_adapter)
         write_graphs(encoder, temporary, backends)
         if card is not None:
             (temporary / CARD_FILE).write_text(card, encoding="utf-8")
@@ -264,8 +273,14 @@ def export_model(
 
 
 def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
-    """Return probe vectors by plain padded passes: ``AutoModel``, whose own pooler gives the head, and graphs."""
-    model, tokenizer = auto_model(folder)
+    """Return probe vectors by plain padded passes: ``AutoModel``, whose own pooler gives the head, and graphs.
+
+    An adapter runs beside the weights of its base model, as PEFT has it.
+    """
+    is_adapter = base_name(folder) is not None
+    model, tokenizer = auto_model(base_folder(folder))
+    if is_adapter:
+        model = put_adapter(model, folder).eval()
     rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.max_length)["input_ids"]
     ids, mask = pad(rows, encoder.pad_id)
     with torch.inference_mode():
@@ -278,7 +293,8 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
             vectors = pool(encoder.pooler, states, mask)
             if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
-                own = getattr(output, "pooler_output", None) if name == "auto_model" else None
+                is_own = name == "auto_model" and not is_adapter
+                own = getattr(output, "pooler_output", None) if is_own else None
                 vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
             if encoder.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
@@ -287,8 +303,8 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
 
 
 def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
-    """Return probe vectors by ``SentenceTransformer``, or None where it is not installed."""
-    if importlib.util.find_spec("sentence_transformers") is None:
+    """Return probe vectors by ``SentenceTransformer``, or None where it is not installed or sees no base model."""
+    if importlib.util.find_spec("sentence_transformers") is None or not is_here(base_name(folder)):
         return None
     with warnings.catch_warnings(), quiet_transformers():
         warnings.simplefilter("ignore")
@@ -298,6 +314,14 @@ def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArr
         sentences = list(PROBE_SENTENCES)
         vectors = model.encode(sentences, prompt="", show_progress_bar=False, batch_size=batch_size)
     return np.asarray(vectors, dtype=np.float32)
+
+
+def is_here(base: str | None) -> bool:
+    """Tell whether other libraries find the base model of an adapter without a network."""
+    if base is None or Path(base).is_dir():
+        return True
+    name, _, revision = base.partition("@")
+    return isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str)
 
 
 def verify_export(folder: Path) -> dict[str, float | None]:

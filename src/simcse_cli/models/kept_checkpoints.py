@@ -9,6 +9,7 @@ from torch import Tensor
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files import read_json
+from simcse_cli.models.adapters import merged_tensors
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
 from simcse_cli.models.resolve import resolve_model
@@ -56,4 +57,8 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."
-        encoder.load_state_dict({name: tensors[prefix + name] for name in encoder.state_dict()})
+        own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        config = read_run_record(state.parent.parent).config
+        if config.get("lora"):
+            own = merged_tensors(own, config["lora_alpha"] / config["lora"])
+        encoder.load_state_dict({name: own[name] for name in encoder.state_dict()})

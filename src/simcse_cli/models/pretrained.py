@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files import read_json
+from simcse_cli.models.resolve import ADAPTER_FILE
 from simcse_cli.schema import checked, foreign_format, inside
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
@@ -132,7 +133,8 @@ def check_folder(folder: Path) -> None:
             for name in checked(index.get("weight_map"), dict[str, str], f"{path}: weight_map").values():
                 inside(str(path), name)
         path = folder / "config.json"
-        _check_sizes(checked(read_json(path), dict[str, Any], str(path)), path, n_bytes)
+        if path.is_file() or not (folder / ADAPTER_FILE).is_file():
+            _check_sizes(checked(read_json(path), dict[str, Any], str(path)), path, n_bytes)
 
 
 def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from simcse_cli.choices import HeadUse, Pooler, Similarity
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
+from simcse_cli.models.adapters import base_folder, base_name
 from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.schema import checked, inside
 
@@ -61,6 +62,8 @@ class ModelRecord:
 def read_record(folder: Path, name: str) -> ModelRecord:
     """Return what the folder (or, for the authors' published checkpoints, the name) says of the pooler.
 
+    For an adapter folder that says nothing, it is what its base model says.
+
     Raises:
         CheckpointError: the record is unreadable or names a module that this toolkit does not have.
     """
@@ -74,12 +77,20 @@ def read_record(folder: Path, name: str) -> ModelRecord:
             f"{folder}: the record of the pooler is unreadable ({error})",
             hint="the files may be incomplete or corrupt: copy or download them again",
         ) from error
+    base = base_name(folder)
+    if base is not None:  # an adapter that says nothing leaves the pooler as it is
+        return read_record(base_folder(folder), base)
     lowered = f"{name}/{folder}".lower()
     if "unsup-simcse" in lowered:
         return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)")
     if "sup-simcse" in lowered:
         return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
     return ModelRecord(None)
+
+
+def has_record(folder: Path) -> bool:
+    """Tell whether the folder itself says how vectors leave the model."""
+    return (folder / RECORD_FILE).is_file() or (folder / "modules.json").is_file()
 
 
 def _use(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,8 @@ ALIASES = {
     "sup-simcse-roberta-base": "princeton-nlp/sup-simcse-roberta-base",
     "sup-simcse-roberta-large": "princeton-nlp/sup-simcse-roberta-large",
 }
+ADAPTER_FILE = "adapter_config.json"
+"""In the folder of an adapter: its settings and the name of the model that it changes."""
 _HUB_FILES = [
     "README.md",
     "*.json",
@@ -117,9 +119,9 @@ def is_local(name: str) -> bool:
 
 
 def _model_folder(path: Path) -> Path:
-    if (path / "config.json").is_file() or (path / "modules.json").is_file():
+    if any((path / name).is_file() for name in ("config.json", "modules.json", ADAPTER_FILE)):
         return path
-    if (path / "model" / "config.json").is_file():
+    if any((path / "model" / name).is_file() for name in ("config.json", ADAPTER_FILE)):
         return path / "model"
     if runs := seed_runs(path):
         raise CheckpointError(

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.models.adapters import base_folder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
 from simcse_cli.models.resolve import resolve_model
@@ -55,7 +56,7 @@ class MlmTerm(nn.Module):
         except ValueError as error:
             raise ConfigError(f"--mlm-weight: {error}", hint="use a BERT or RoBERTa encoder") from error
         with quiet_transformers():
-            self.is_pretrained = self.head.load_pretrained(str(resolve_model(encoder.name)))
+            self.is_pretrained = self.head.load_pretrained(str(base_folder(resolve_model(encoder.name))))
 
     def mask(self, rows: Rows, generator: np.random.Generator) -> tuple[list[list[int]], list[list[int]]]:
         return mask_tokens(

@@ -50,7 +50,8 @@ def forecast(trainer: Trainer) -> str:
     n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // trainer.config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
-    disk = weights * (3 + n_kept_states(trainer))  # model, two moments, weights of every state
+    trained = sum(p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad)
+    disk = weights * (1 + n_kept_states(trainer)) + 2 * trained  # model, weights of every state, two moments
     lines = [
         f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, {batch.n_tokens:,} tokens",
         *(f"  {' | '.join(views)}" for views in batch.texts[:4]),

@@ -6,7 +6,7 @@ Everything random follows from seed and step, so that a resumed run continues ex
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from simcse_cli.choices import Precision
+from simcse_cli.choices import LoraSave, Precision
 from simcse_cli.config import TrainConfig
 from simcse_cli.devices import hardware, peak_memory_bytes, resolve_device, resolve_precision
 from simcse_cli.errors import TrainingError
@@ -25,7 +25,7 @@ from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.processes import average_gradients, average_numbers
 from simcse_cli.progress import Progress
-from simcse_cli.runs import MetricsLog, RunRecord
+from simcse_cli.runs import RunRecord
 from simcse_cli.training.batches import BatchMaker, prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore
@@ -44,6 +44,7 @@ from simcse_cli.training.record import (
 )
 from simcse_cli.training.setup import TrainingParts
 from simcse_cli.training.state import Position, States
+from simcse_cli.training.trackers import RunLog
 
 COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same way
 
@@ -128,6 +129,7 @@ class Trainer:
         log = self.start()
         steps = range(self.position.step, self.total_steps)
         with (
+            log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
             self.progress.task(f"training {self.config.objective}", self.total_steps) as task,
         ):
@@ -156,7 +158,7 @@ class Trainer:
                     return "interrupted"
         return "finished"
 
-    def start(self) -> MetricsLog | None:
+    def start(self) -> RunLog | None:
         """Restore the newest state, or evaluate and save the model before training; return the log of process 0.
 
         Raises:
@@ -170,7 +172,9 @@ class Trainer:
             position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
             self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
         is_new = position is None
-        log = open_log(self.run_dir, self.record("running"), resumed=not is_new) if self.rank == 0 else None
+        log = None
+        if self.rank == 0:
+            log = open_log(self.run_dir, self.record("running"), self.progress, resumed=not is_new)
         if is_new:
             score = self.evaluate()
             self.keep_best(score)
@@ -319,7 +323,13 @@ class Trainer:
     def save_model(self) -> None:
         self.require_finite()
         facts: dict[str, Any] = {"objective": self.config.objective.value, "step": self.position.step}
-        save_encoder(self.objective.eval_encoder(), self.run_dir / "model", force=True, **facts)
+        save_encoder(
+            self.objective.eval_encoder(),
+            self.run_dir / "model",
+            force=True,
+            keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
+            **facts,
+        )
 
     def save_state(self) -> None:
         """Save what ``--resume`` needs, on the first process."""

@@ -12,10 +12,11 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
-from simcse_cli.progress import ProgressTask
+from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.report import Column, Report
 from simcse_cli.runs import MetricsLog, RunRecord, read_run_record
 from simcse_cli.training.dev import DevScore
+from simcse_cli.training.trackers import RunLog, start_tracker
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,16 @@ def earlier_session(run_dir: Path) -> Session:
     return Session(before.started or _now(), before.peak_memory_bytes or 0, seconds)
 
 
-def open_log(run_dir: Path, record: RunRecord, *, resumed: bool) -> MetricsLog:
-    """Write the record of a run that starts or goes on, and return its metrics."""
+def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
+    """Write the record of a run that starts or goes on, and return its metrics with the tracker started.
+
+    Raises:
+        ConfigError: the tracker does not start.
+    """
+    last_step = record.step if resumed else None
+    tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
-    return MetricsLog(run_dir / "metrics.jsonl", last_step=record.step if resumed else None)
+    return RunLog(MetricsLog(run_dir / "metrics.jsonl", last_step=last_step), tracker, progress)
 
 
 def score_line(score: DevScore | None) -> dict[str, Any]:

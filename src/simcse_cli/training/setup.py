@@ -10,7 +10,16 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.choices import Augmentation, Device, DropoutMode, Gather, HeadUse, Pooler, Similarity
+from simcse_cli.choices import (
+    Augmentation,
+    Device,
+    DropoutMode,
+    Gather,
+    HeadUse,
+    LoraSave,
+    Pooler,
+    Similarity,
+)
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.data.readers import POSITIONAL, FileFormat, guess_format, parse_columns
@@ -21,14 +30,15 @@ from simcse_cli.data.training_file import (
     read_training_documents,
     read_training_rows,
 )
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files import STDIO, require_file
+from simcse_cli.models.adapters import add_lora, base_name
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord, read_record
-from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.resolve import hub_name_of, resolve_model
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.sbert import Sbert
@@ -38,6 +48,8 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings import flag
 from simcse_cli.training.batches import files_of, n_taken, random_generator
 from simcse_cli.training.dev import DevSet, build_dev_set
+
+LOW_LORA_RATE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -92,13 +104,43 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         encoder.head, encoder.head_use = None, HeadUse.NONE
     elif encoder.head is not None:
         encoder.head_use = head_use
+    torch.manual_seed(config.seed)
     if not has_own_head and POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
-        torch.manual_seed(config.seed)
         std = float(getattr(encoder.config, "initializer_range", 0.02))
         encoder.pooler, encoder.head_use = pooler, head_use
         encoder.head = MlpHead(encoder.hidden_size, std)
     progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
+    if config.lora is not None:
+        put_lora(encoder, config, config.lora, progress)
     return encoder
+
+
+def put_lora(encoder: SentenceEncoder, config: TrainConfig, rank: int, progress: Progress) -> None:
+    """Freeze the transformer and put LoRA into it, as the settings say.
+
+    Raises:
+        ConfigError: the rank is no low one, or the adapter is to be kept of a model that nobody can name.
+    """
+    if rank >= encoder.hidden_size:
+        raise ConfigError(
+            f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
+            hint="8 or 16 is enough for most data",
+        )
+    folder = resolve_model(config.pinned_model)
+    if config.lora_save is LoraSave.ADAPTER and base_name(folder) is not None:
+        raise ConfigError(
+            f"--lora-save adapter: {config.model} is an adapter itself, an adapter needs a whole model",
+            hint="leave it out, which merges both into a whole model",
+        )
+    base = hub_name_of(config.model) or str(folder.resolve())
+    n_weights = sum(weight.numel() for weight in encoder.backbone.parameters())
+    add_lora(encoder.backbone, rank, config.lora_alpha, base=base, revision=config.revision)
+    n_trained = sum(weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad)
+    progress.info(f"LoRA of rank {rank}: {n_trained:,} weights beside {n_weights:,} that stay as they are")
+    if config.lr < LOW_LORA_RATE:
+        progress.info(
+            f"--lr {config.lr:g} is low for LoRA, which wants about ten times that of full training"
+        )
 
 
 def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
@@ -141,7 +183,11 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason."""
+    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason.
+
+    Raises:
+        MissingExtraError: a package that the settings need is not installed.
+    """
     accepted = accepted_settings(OBJECTIVES[config.objective])
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
@@ -151,6 +197,10 @@ def check_settings(config: TrainConfig) -> None:
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    if config.lora is not None:
+        require_extra("peft", "--lora")
+    if config.track is not None:
+        require_extra(config.track, f"--track {config.track}")
 
 
 _ROW_IS_EXAMPLE = (TextViews, Sbert)

@@ -24,16 +24,44 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 @dataclass(frozen=True)
+class LoraLinear:
+    """A linear layer with a low-rank adapter beside it: ``x W^T + bias + scale (x A^T) B^T``.
+
+    Source: Hu et al. 2022, section 4.1; the scale is alpha / r.
+
+    Attributes:
+        base: W and bias, ``(D_out, D_in)``.
+        down: A, ``(r, D_in)``.
+        up: B, ``(D_out, r)``.
+        scale: of the adapter.
+    """
+
+    base: nn.Linear
+    down: Tensor
+    up: Tensor
+    scale: float
+
+    @property
+    def weight(self) -> Tensor:
+        """``W + scale B A``, with gradient to A and B."""
+        return torch.addmm(self.base.weight, self.up, self.down, alpha=self.scale)
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.base.bias
+
+
+@dataclass(frozen=True)
 class LayerParts:
     """The modules of one post-norm transformer layer; a dropout is None where the architecture has none."""
 
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    out_proj: nn.Linear
+    query: nn.Linear | LoraLinear
+    key: nn.Linear | LoraLinear
+    value: nn.Linear | LoraLinear
+    out_proj: nn.Linear | LoraLinear
     attention_norm: nn.LayerNorm
-    up: nn.Linear
-    down: nn.Linear
+    up: nn.Linear | LoraLinear
+    down: nn.Linear | LoraLinear
     output_norm: nn.LayerNorm
     attention_dropout: nn.Dropout
     out_dropout: nn.Dropout | None
@@ -190,7 +218,8 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
     """Return the parts of a model, or None where its packed form would not compute the same.
 
     Supported: BERT (so MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet, DistilBERT, as encoders, with
-    plain ``Linear`` and ``LayerNorm`` modules (a model with an adapter in their place has no packed form).
+    plain ``Linear`` and ``LayerNorm`` modules, or PEFT's plain LoRA around a ``Linear`` (a model with another
+    adapter has no packed form).
     """
     config: Any = getattr(backbone, "config", None)
     layout = _LAYOUTS.get(getattr(config, "model_type", ""))
@@ -201,7 +230,11 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
             _layer_parts(layer, layout) for layer in backbone.get_submodule(layout.layers).children()
         )
         return _backbone_parts(backbone, config, layers)
-    except (AttributeError, TypeError):  # a part is missing or is not what it is in the plain architecture
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # a part is missing or is not what it is in the plain architecture
         return None
 
 
@@ -225,21 +258,42 @@ def _plain(module: nn.Module, kind: type[Any]) -> Any:
     return module
 
 
+def _linear(module: Any) -> Any:
+    """Return a plain linear layer, or one with PEFT's plain LoRA as such; PEFT itself need not be there."""
+    if type(module) is nn.Linear or not hasattr(module, "lora_A"):
+        return _plain(module, nn.Linear)
+    (name,) = module.active_adapters
+    is_plain = not (
+        module.merged or module.disable_adapters or module.lora_variant or module.lora_bias[name]
+    ) and isinstance(module.lora_dropout[name], nn.Identity)
+    if not is_plain or len(module.lora_A) > 1:
+        raise TypeError("more than plain LoRA")
+    return LoraLinear(
+        _plain(module.base_layer, nn.Linear),
+        _plain(module.lora_A[name], nn.Linear).weight,
+        _plain(module.lora_B[name], nn.Linear).weight,
+        float(module.scaling[name]),
+    )
+
+
 def _layer_parts(layer: nn.Module, layout: _Layout) -> LayerParts:
     def part(name: str, kind: type[nn.Module]) -> Any:
         return _plain(layer.get_submodule(name), kind)
 
-    query, key, value = (part(name, nn.Linear) for name in (layout.query, layout.key, layout.value))
+    def linear(name: str) -> Any:
+        return _linear(layer.get_submodule(name))
+
+    query, key, value = (linear(name) for name in (layout.query, layout.key, layout.value))
     if len({linear.bias is None for linear in (query, key, value)}) > 1:
         raise TypeError("query, key and value differ in having a bias")
     return LayerParts(
         query=query,
         key=key,
         value=value,
-        out_proj=part(layout.out_proj, nn.Linear),
+        out_proj=linear(layout.out_proj),
         attention_norm=part(layout.attention_norm, nn.LayerNorm),
-        up=part(layout.up, nn.Linear),
-        down=part(layout.down, nn.Linear),
+        up=linear(layout.up),
+        down=linear(layout.down),
         output_norm=part(layout.output_norm, nn.LayerNorm),
         attention_dropout=part(layout.attention_dropout, nn.Dropout),
         out_dropout=None if layout.out_dropout is None else part(layout.out_dropout, nn.Dropout),

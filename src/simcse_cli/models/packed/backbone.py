@@ -225,12 +225,12 @@ def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:
 def _unflattened(
     parameters: Sequence[Tensor | None], n_layers: int
 ) -> tuple[list[LayerWeights], QueryKeyValue | None]:
-    """Return weights and biases, given in turn, as those of the layers and of attention from first tokens."""
-    pairs = [
-        Affine(cast(Tensor, weight), bias)
-        for weight, bias in zip(parameters[::2], parameters[1::2], strict=True)
+    """Return parameters, given in turn, as those of the layers and of attention from first tokens."""
+    width, n = len(Affine._fields), len(LayerWeights._fields)
+    modules = [
+        Affine(cast(Tensor, weight), *rest)
+        for weight, *rest in (parameters[i : i + width] for i in range(0, len(parameters), width))
     ]
-    n = len(LayerWeights._fields)
-    layers = [LayerWeights(*pairs[i * n : (i + 1) * n]) for i in range(n_layers)]
-    rest = pairs[n_layers * n :]
+    layers = [LayerWeights(*modules[i * n : (i + 1) * n]) for i in range(n_layers)]
+    rest = modules[n_layers * n :]
     return layers, QueryKeyValue(*rest) if rest else None

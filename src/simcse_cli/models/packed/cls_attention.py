@@ -56,7 +56,7 @@ def attend_from_first(
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     first = states.index_select(0, tokens.first_tokens())
-    query = functional.linear(first, *linears.query)
+    query = functional.linear(first, linears.query.weight, linears.query.bias)
     head_width = query.shape[1] // n_heads
     key, value = (affine.weight.view(n_heads, head_width, -1) for affine in linears[1:])
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)

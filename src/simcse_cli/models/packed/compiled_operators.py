@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from simcse_cli import kernels
 from simcse_cli.kernels.buffer_pool import BufferPool
-from simcse_cli.models.packed.architectures import KINDS, BackboneParts
+from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LoraLinear
 from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
-from simcse_cli.models.packed.operators import Affine
+from simcse_cli.models.packed.operators import Affine, add_low_rank
 from simcse_cli.models.packed.tokens import PackedTokens
 
 
@@ -19,14 +19,15 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     Heads have a multiple of 16 values and together the width of the states, scores have no bias, norms have a
     weight and a bias.
     """
-    width = parts.layers[0].query.out_features
-    modules = [m for layer in parts.layers for m in vars(layer).values() if isinstance(m, nn.Module)]
+    width, n_inputs = parts.layers[0].query.weight.shape
+    every = [m for layer in parts.layers for m in vars(layer).values() if m is not None]
+    modules: list[nn.Module] = [m.base if isinstance(m, LoraLinear) else m for m in every]
     return (
         dtype in (torch.float32, torch.bfloat16)
         and parts.relative_bias is None
         and parts.activation in KINDS
         and width % (parts.n_heads * kernels.LANES) == 0
-        and parts.layers[0].query.in_features == width
+        and n_inputs == width
         and all(m.weight is not None and m.bias is not None for m in modules if isinstance(m, nn.LayerNorm))
         and all(p.dtype is torch.float32 for m in modules for p in m.parameters())
     )
@@ -122,8 +123,8 @@ class CompiledOperators:
         return normed
 
     def _product(self, x: Tensor, linear: Affine) -> Tensor:
-        product: Tensor = self._kernels.linear(x.to(self._dtype), linear.weight, self._pool)
-        return product
+        x = x.to(self._dtype)
+        return add_low_rank(self._kernels.linear(x, linear.weight, self._pool), x, linear)
 
     def _threshold(self, dropout: float) -> int:
         return drop_threshold(dropout) if self.masks is not None and dropout > 0 else kernels.NO_DROPOUT

@@ -4,14 +4,19 @@
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import BackboneParts, LayerParts, activation_function
+from simcse_cli.models.packed.architectures import (
+    BackboneParts,
+    LayerParts,
+    LoraLinear,
+    activation_function,
+)
 from simcse_cli.models.packed.attention import RelativeBias, attend, mix_states
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.packed.tokens import PackedTokens
@@ -29,10 +34,15 @@ _FUSED: dict[str | None, tuple[str, str]] = {
 
 
 class Affine(NamedTuple):
-    """Weight and bias of a linear layer or a norm, None where it has none."""
+    """Weight and bias of a linear layer or a norm, None where it has none.
+
+    Where a linear layer is trained by LoRA, ``(x down^T) up^T`` adds to its product; ``up`` has the scale in it.
+    """
 
     weight: Tensor
     bias: Tensor | None
+    down: Tensor | None = None
+    up: Tensor | None = None
 
 
 class LayerWeights(NamedTuple):
@@ -142,12 +152,12 @@ class TorchOperators:
     ) -> tuple[Tensor, Tensor]:
         """See ``Operators``."""
         total = add_dropped(states, self._linear(x, linear), dropout, self.masks)
-        normed = functional.layer_norm(total, total.shape[-1:], *norm, epsilon)
+        normed = functional.layer_norm(total, total.shape[-1:], norm.weight, norm.bias, epsilon)
         return normed, normed
 
     def _linear(self, x: Tensor, linear: Affine) -> Tensor:
-        bias = None if linear.bias is None else linear.bias.to(self._dtype)
-        return functional.linear(x.to(self._dtype), linear.weight, bias)
+        x, bias = x.to(self._dtype), None if linear.bias is None else linear.bias.to(self._dtype)
+        return add_low_rank(functional.linear(x, linear.weight, bias), x, linear)
 
 
 class PrepackedOperators(TorchOperators):
@@ -159,40 +169,66 @@ class PrepackedOperators(TorchOperators):
 
     def _linear(self, x: Tensor, linear: Affine, activation: str | None = None) -> Tensor:
         name, algorithm = _FUSED[activation]
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self._dtype), *linear, name, [], algorithm)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x.to(self._dtype), linear.weight, linear.bias, name, [], algorithm
+        )
         return product
 
 
-def layer_weights(layer: LayerParts, dtype: torch.dtype) -> LayerWeights:
-    """Return a layer's parameters, weights of products in ``dtype``; gradients flow to the parameters."""
-    three = (layer.query, layer.key, layer.value)
-    biases: list[Tensor] = [linear.bias for linear in three if linear.bias is not None]
-    qkv = Affine(
-        torch.cat([linear.weight.to(dtype) for linear in three]), torch.cat(biases) if biases else None
+def add_low_rank(product: Tensor, x: Tensor, linear: Affine) -> Tensor:
+    """Return the product of ``x`` with a linear layer and what LoRA adds to it."""
+    if linear.down is None or linear.up is None:
+        return product
+    return torch.addmm(product, functional.linear(x, linear.down), linear.up.t())
+
+
+def layer_weights(layer: LayerParts, dtype: torch.dtype, *, merged: bool = False) -> LayerWeights:
+    """Return a layer's parameters, those of products in ``dtype``; gradients flow to the parameters.
+
+    LoRA stands beside the weight that it adapts, or is merged into it.
+    """
+    query, key, value, out_proj, up, down = (
+        _cast(linear, dtype, merged=merged)
+        for linear in (layer.query, layer.key, layer.value, layer.out_proj, layer.up, layer.down)
     )
     return LayerWeights(
-        qkv,
-        _cast(layer.out_proj, dtype),
+        _side_by_side((query, key, value)),
+        out_proj,
         affine(layer.attention_norm),
-        _cast(layer.up, dtype),
-        _cast(layer.down, dtype),
+        up,
+        down,
         affine(layer.output_norm),
     )
 
 
-def affine(module: nn.Linear | nn.LayerNorm) -> Affine:
-    """Return the parameters of a module."""
+def affine(module: nn.Linear | LoraLinear | nn.LayerNorm) -> Affine:
+    """Return the parameters of a module, with LoRA merged into the weight."""
     return Affine(module.weight, module.bias)
 
 
-def _cast(linear: nn.Linear, dtype: torch.dtype) -> Affine:
-    return Affine(linear.weight.to(dtype), linear.bias)
+def _cast(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool) -> Affine:
+    if merged or isinstance(linear, nn.Linear):
+        return Affine(linear.weight.to(dtype), linear.bias)
+    down, up = linear.down.to(dtype), (linear.scale * linear.up).to(dtype)
+    return Affine(linear.base.weight.to(dtype), linear.bias, down, up)
+
+
+def _side_by_side(linears: Sequence[Affine]) -> Affine:
+    """Return the linear layer whose outputs are those of all, one after the other."""
+    weight = torch.cat([linear.weight for linear in linears])
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    bias = torch.cat(biases) if biases else None
+    if all(linear.down is None for linear in linears):
+        return Affine(weight, bias)
+    downs = [weight[:0] if linear.down is None else linear.down for linear in linears]
+    ups = [linear.weight[:, :0] if linear.up is None else linear.up for linear in linears]
+    return Affine(weight, bias, torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[LayerWeights]]:
     """Return operators without gradient or dropout, and the weights that they take: copies in ``dtype``."""
-    weights = [layer_weights(layer, dtype) for layer in parts.layers]
+    weights = [layer_weights(layer, dtype, merged=True) for layer in parts.layers]
     if not _can_prepack(parts.words.weight.device, dtype):
         return TorchOperators(dtype, parts.activation), weights
     packed = [LayerWeights(*_prepacked(layer, dtype)) for layer in weights]
@@ -200,7 +236,7 @@ def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Opera
 
 
 def _prepacked(layer: LayerWeights, dtype: torch.dtype) -> Iterator[Affine]:
-    for name, (weight, bias) in layer._asdict().items():
+    for name, (weight, bias, *_) in layer._asdict().items():
         if name.endswith("norm"):
             yield Affine(weight, bias)
         else:

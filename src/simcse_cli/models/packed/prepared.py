@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.models.packed.architectures import BackboneParts
+from simcse_cli.models.packed.architectures import BackboneParts, LoraLinear
 from simcse_cli.models.packed.operators import LayerWeights, Operators, inference_operators
 
 _Fingerprint = tuple[tuple[int, int, float], ...]
@@ -48,8 +48,12 @@ def _fingerprint(parts: BackboneParts) -> _Fingerprint:
 
     The sample is needed because fused optimizers leave the version as it was; their steps move every weight.
     """
-    modules = (module for layer in parts.layers for module in vars(layer).values())
-    weights = [module.weight for module in modules if isinstance(module, nn.Linear)]
+    weights: list[Tensor] = []
+    for module in (module for layer in parts.layers for module in vars(layer).values()):
+        if isinstance(module, LoraLinear):
+            weights += (module.base.weight, module.down, module.up)
+        elif isinstance(module, nn.Linear):
+            weights.append(module.weight)
     return tuple(
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version, _sample_sum(weight))
         for weight in weights

@@ -1,0 +1,164 @@
+"""LoRA adapters by PEFT (extra ``peft``): put into an encoder, kept as an adapter folder, merged into the weights.
+
+An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's weights alone.
+"""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from simcse_cli.config import pinned
+from simcse_cli.errors import CheckpointError, require_extra
+from simcse_cli.files import read_json, write_json
+from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
+from simcse_cli.progress import Progress
+from simcse_cli.schema import checked, foreign_format
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."  # before names in adapter files, as PEFT and transformers write and read them
+
+
+def _peft() -> ModuleType:
+    """Return PEFT; MissingExtraError where it is not installed."""
+    require_extra("peft", "a LoRA adapter")
+    import peft
+
+    return peft
+
+
+def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None) -> None:
+    """Freeze a transformer and put LoRA into all linear layers: A drawn from the global generator, B zero.
+
+    Source: Hu et al. 2022: ``W + alpha / rank * B A``, so at first the model is what it was.
+
+    Args:
+        backbone: from transformers.
+        rank: of every adapter.
+        alpha: numerator of the scale.
+        base: what adapter folders call the model without it.
+        revision: of the base on the Hub.
+    """
+    peft = _peft()
+    config = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules="all-linear",
+        exclude_modules=r"(.*\.)?pooler(\..*)?",  # of the architecture, which no vector goes through
+        base_model_name_or_path=base,
+        revision=revision,
+    )
+    peft.inject_adapter_in_model(config, backbone)
+
+
+def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """Return the tensors of a model under its plain names, ``W + scale B A`` for every W with LoRA beside it."""
+    merged: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        stem, _, part = name.rpartition(".base_layer.")
+        if stem and part == "weight":
+            down, up = (tensors[f"{stem}.lora_{side}.default.weight"] for side in "AB")
+            merged[f"{stem}.weight"] = torch.addmm(tensor, up, down, alpha=scale)
+        elif stem:
+            merged[f"{stem}.{part}"] = tensor
+        elif ".lora_" not in name:
+            merged[name] = tensor
+    return merged
+
+
+def plain_weights(backbone: nn.Module) -> dict[str, Tensor] | None:
+    """Return the weights of a transformer with its LoRA merged, None for one without."""
+    config = _config_of(backbone)
+    return None if config is None else merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
+
+
+def _config_of(backbone: Any) -> Any:
+    return getattr(backbone, "peft_config", {}).get("default")
+
+
+def save_adapter(backbone: nn.Module, folder: Path) -> None:
+    """Write the adapter of a transformer as PEFT does, without its model card."""
+    config = _config_of(backbone)
+    values = config.to_dict() | {"inference_mode": True}
+    write_json(folder / ADAPTER_FILE, {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
+    found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
+    tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def base_folder(folder: Path, progress: Progress | None = None) -> Path:
+    """Return the folder of the model that an adapter folder changes; the folder itself if it is none.
+
+    The base is a local folder, or a Hub name or alias, which is fetched like any other.
+
+    Raises:
+        CheckpointError: the base is not there, or is an adapter itself.
+    """
+    name = base_name(folder)
+    if name is None:
+        return folder
+    try:
+        found = resolve_model(name, progress)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{folder} is an adapter of {name}: {error.message}",
+            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
+            "(base_model_name_or_path)",
+        ) from error
+    if base_name(found) is not None:
+        raise CheckpointError(
+            f"{folder} is an adapter of {found}, which is an adapter too",
+            hint="train from it without --lora-save adapter, which merges both",
+        )
+    return found
+
+
+def base_name(folder: Path) -> str | None:
+    """Return what an adapter folder calls its base model, with its revision; None for a folder with a whole model."""
+    path = folder / ADAPTER_FILE
+    if (folder / "config.json").is_file() or not path.is_file():
+        return None
+    with foreign_format(folder, "a LoRA adapter", error=CheckpointError):
+        values: dict[str, Any] = checked(read_json(path), dict[str, Any], str(path))
+        name: str = checked(values.get("base_model_name_or_path"), str, f"{path}: base_model_name_or_path")
+        revision = checked(values.get("revision"), str | None, f"{path}: revision")
+        if values.get("layer_replication"):
+            raise ValueError("it repeats layers")
+    return name if Path(name).exists() else pinned(name, revision)
+
+
+def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
+    """Return a transformer with the adapter of a folder merged into its weights.
+
+    Raises:
+        CheckpointError: the adapter is damaged, belongs to another model, or cannot be merged.
+        MissingExtraError: PEFT is not installed.
+    """
+    adapted = put_adapter(backbone, folder)
+    merged: nn.Module = adapted.merge_and_unload()
+    return merged.requires_grad_()
+
+
+def put_adapter(backbone: nn.Module, folder: Path) -> Any:
+    """Return a transformer with the adapter of a folder beside its weights, as PEFT has it; see ``merge_adapter``."""
+    peft = _peft()
+    if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
+        raise CheckpointError(f"{folder} holds no {WEIGHTS_FILE}", hint="copy or download the adapter again")
+    with foreign_format(folder, "a LoRA adapter", error=CheckpointError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of missing weights, which are an error here
+        adapted = peft.PeftModel.from_pretrained(
+            backbone, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
+        )
+        weights = peft.load_peft_weights(str(folder), device="cpu", local_files_only=True)
+        found = peft.set_peft_model_state_dict(adapted, weights)
+        strange = [*found.unexpected_keys, *(n for n, p in adapted.named_parameters() if p.is_meta)]
+        if strange:
+            raise ValueError(f"its weights do not fit the model it names (first: {strange[0]})")
+        if not hasattr(adapted, "merge_and_unload"):
+            raise ValueError(f"{adapted.peft_type} changes no weights, so it cannot be merged")
+    return adapted

@@ -1,0 +1,241 @@
+"""Experiment trackers through Accelerate: the settings of a run and the lines of its ``metrics.jsonl``.
+
+Everything stays on this machine unless a variable of the tracker itself says otherwise (``WANDB_MODE``,
+``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). What goes wrong while a run is logged ends the logging, not the run.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from accelerate.tracking import (
+    GeneralTracker,
+    MLflowTracker,
+    TensorBoardTracker,
+    TrackioTracker,
+    WandBTracker,
+)
+from huggingface_hub import constants
+
+from simcse_cli.choices import Tracker
+from simcse_cli.errors import ConfigError, reason_of
+from simcse_cli.progress import Progress
+from simcse_cli.runs import TRACKING, MetricsLog, RunRecord, group_folder
+
+Value = bool | int | float | str
+
+PROJECT = "simcse"
+_REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker is told of a run.
+
+    Attributes:
+        folder: of the run, for what the tracker writes there.
+        project, name, group: what the tracker calls it; no group for a single run.
+        key: the same in every call that works on the run, and in no other run.
+        settings: resolved, with plain values.
+        last_step: the step that a resumed run goes on from, None for a new one.
+    """
+
+    folder: Path
+    project: str
+    name: str
+    group: str | None
+    key: str
+    settings: dict[str, Value]
+    last_step: int | None
+
+    @property
+    def is_new(self) -> bool:
+        return self.last_step is None
+
+
+def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
+    """Return what a tracker is told of a run; seeds and trials of a sweep form a group, named after their folder."""
+    settings, folder = record.config, run_dir.resolve()
+    given, above = settings["track_name"], group_folder(folder)
+    group = None if above is None else given or above.name
+    name = given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
+    key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
+    project = settings["track_project"] or PROJECT
+    return TrackedRun(run_dir, project, name, group, key, flat(settings), last_step)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """Return nested values under names with slashes; lists as text, nothing for null."""
+    found: dict[str, Value] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}/")
+        elif value is not None:
+            plain = ", ".join(map(str, value)) if isinstance(value, list) else value
+            found[prefix + name] = plain
+    return found
+
+
+def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
+    purged = None if run.last_step is None else run.last_step + 1
+    tracker = TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
+    tracker.start()
+    if run.is_new:
+        from torch.utils.tensorboard.summary import hparams
+
+        # Accelerate would write the settings as a run of their own, named by the clock.
+        for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):
+            tracker.writer.file_writer.add_summary(summary)
+    return tracker
+
+
+def _start_wandb(run: TrackedRun) -> GeneralTracker:
+    folder = run.folder / TRACKING
+    folder.mkdir(exist_ok=True)
+    tracker = WandBTracker(
+        run.project,
+        name=run.name,
+        group=run.group,
+        id=run.key,
+        resume="allow",
+        dir=str(folder),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        settings={"console": "off", "silent": True},
+    )
+    tracker.start()
+    tracker.store_init_configuration(run.settings)
+    return tracker
+
+
+def _start_trackio(run: TrackedRun) -> GeneralTracker:
+    tracker = TrackioTracker(
+        run.project,
+        name=run.name,
+        group=run.group,
+        resume="never" if run.is_new else "allow",
+        config=dict(run.settings),
+        embed=False,
+    )
+    tracker.start()
+    return tracker
+
+
+def _start_mlflow(run: TrackedRun) -> GeneralTracker:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
+    tracker = MLflowTracker(
+        run.project, run_name=run.name, run_id=None if run.is_new else _mlflow_id(run), tags=tags
+    )
+    tracker.start()
+    if tracker.run_id is None:
+        tracker.store_init_configuration(run.settings)
+    return tracker
+
+
+def _mlflow_id(run: TrackedRun) -> str | None:
+    """Return what MLflow calls a run that it has seen before."""
+    import mlflow
+
+    found = mlflow.search_runs(
+        experiment_names=[run.project],
+        filter_string=f"tags.`simcse.run` = '{run.key}'",
+        output_format="list",
+    )
+    return found[0].info.run_id if found else None
+
+
+_START: dict[Tracker, Callable[[TrackedRun], GeneralTracker]] = {
+    Tracker.TENSORBOARD: _start_tensorboard,
+    Tracker.WANDB: _start_wandb,
+    Tracker.TRACKIO: _start_trackio,
+    Tracker.MLFLOW: _start_mlflow,
+}
+
+
+def _where(tracker: Tracker, run: TrackedRun) -> str:
+    """Return where to look at what is logged."""
+    folder = run.folder / TRACKING
+    if tracker is Tracker.TENSORBOARD:
+        return f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
+    if tracker is Tracker.WANDB:
+        return f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
+    return f"trackio show --project {run.project}" if tracker is Tracker.TRACKIO else "mlflow ui"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep a tracker's own remarks off stdout, and the local one from asking the Hub who the user is."""
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+class RunLog:
+    """``metrics.jsonl`` of a run, and its tracker if it has one.
+
+    Args:
+        metrics: the file.
+        tracker: started, or None.
+        progress: told once when the tracker fails.
+    """
+
+    def __init__(self, metrics: MetricsLog, tracker: GeneralTracker | None, progress: Progress) -> None:
+        self._metrics, self._tracker, self._progress = metrics, tracker, progress
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Log a step: ``step`` and its numbers by name."""
+        self._metrics.append(line)
+        numbers = flat({name: value for name, value in line.items() if name != "step"})
+        self._tell(lambda tracker: tracker.log(numbers, step=line["step"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tell(lambda tracker: tracker.finish())
+
+    def _tell(self, call: Callable[[GeneralTracker], Any]) -> None:
+        if self._tracker is None:
+            return
+        try:
+            with _quiet():
+                call(self._tracker)
+        except Exception as error:
+            self._tracker = None
+            self._progress.warn(
+                f"nothing more is logged to the tracker ({reason_of(error)}); the run goes on"
+            )
+
+
+def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
+    """Return the tracker that the settings of a run name, started; None without one.
+
+    Raises:
+        ConfigError: it does not start.
+    """
+    if record.config["track"] is None:
+        return None
+    tracker = Tracker(record.config["track"])
+    run = tracked_run(record, run_dir, last_step=last_step)
+    try:
+        with _quiet():
+            started = _START[tracker](run)
+    except Exception as error:
+        raise ConfigError(
+            f"--track {tracker} does not start: {reason_of(error)}",
+            hint="correct the tracker's own settings, or leave --track out",
+        ) from error
+    progress.info(f"logging to {tracker}: {_where(tracker, run)}")
+    return started
