@@ -45,11 +45,12 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revisio
         revision: of the base on the Hub.
     """
     peft = _peft()
+    unused = getattr(backbone, "pooler", None)  # of the architecture: no vector goes through it
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
         target_modules="all-linear",
-        exclude_modules=r"(.*\.)?pooler(\..*)?",  # of the architecture, which no vector goes through
+        exclude_modules=None if unused is None else r"pooler(\..*)?",
         base_model_name_or_path=base,
         revision=revision,
     )
