@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -29,8 +30,6 @@ FORKS.set_forkserver_preload(
         "transformers.models.bert.tokenization_bert",
     ]
 )
-
-_POPEN = subprocess.Popen
 
 
 def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
@@ -54,7 +53,7 @@ def start_command(*arguments: object, stderr: Path | None = None) -> Any:
 def _start(arguments: list[str], environment: Mapping[str, str], stderr: Path | None) -> None:
     if stderr is not None:
         os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    launch.subprocess.Popen = _fork  # type: ignore[misc,assignment]
+    launch.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": _fork})  # type: ignore[attr-defined]
     run_command(arguments, environment)
 
 
@@ -70,7 +69,6 @@ def _fork(
                 if descriptor not in (0, 1, 2, *pass_fds):
                     with suppress(OSError):
                         os.close(descriptor)
-            launch.subprocess.Popen = _POPEN  # type: ignore[misc]
             run_command(command[4:], env)
         except SystemExit as stop:
             code = stop.code or 0
@@ -79,7 +77,7 @@ def _fork(
         finally:
             os._exit(int(str(code)))
 
-    return _POPEN(command, env=env, pass_fds=pass_fds, preexec_fn=run_instead, **streams)
+    return subprocess.Popen(command, env=env, pass_fds=pass_fds, preexec_fn=run_instead, **streams)
 
 
 def is_alive(pid: int) -> bool:
