@@ -59,8 +59,8 @@ $(BENCH): $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),bench]'
 	touch $@
 
-bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data)
-	$(BIN)/python benchmarks/run.py
+bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data); DEVICE=cuda on a GPU
+	$(BIN)/python benchmarks/run.py --device $(or $(DEVICE),cpu)
 
 mutants: $(STAMP) ## change the code in one place at a time: do the tests notice? (hours; MODULES=... for some, or --survivors)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tests/mutants.py $(MODULES)

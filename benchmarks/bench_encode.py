@@ -10,7 +10,7 @@ matrix-multiply peak measured in the same run, and the least cosine to sentence-
 import argparse
 import importlib.util
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]
 
 
-def peers(folder: str, sentences: list[str], device: str) -> dict[str, Contender]:
-    """Return sentence-transformers in the settings that run here; others are named with the reason."""
+def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[int]) -> dict[str, Contender]:
+    """Return the peers that run here: sentence-transformers as it comes and in other batch sizes, OpenVINO on a CPU."""
     from sentence_transformers import SentenceTransformer
 
     settings: dict[str, dict[str, Any]] = {
@@ -40,6 +40,10 @@ def peers(folder: str, sentences: list[str], device: str) -> dict[str, Contender
     for name, options in settings.items():
         model = SentenceTransformer(folder, device=device, **options)
         contenders[name] = lambda model=model: model.encode(sentences, show_progress_bar=False)
+        for size in batch_sizes:
+            contenders[f"{name}, batch {size}"] = lambda model=model, size=size: model.encode(
+                sentences, batch_size=size, show_progress_bar=False
+            )
     if device != "cpu":
         return contenders
     if importlib.util.find_spec("openvino"):
@@ -116,6 +120,9 @@ def main() -> None:
     """Measure and print."""
     parser = arguments(__doc__)
     parser.add_argument("--sentences", type=int, default=4000)
+    parser.add_argument(
+        "--peer-batches", type=int, nargs="*", default=[], help="batch sizes of the peer, besides its default"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sentences = wikipedia(options.sentences)
@@ -126,12 +133,14 @@ def main() -> None:
 def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> None:
     """Time the contenders on one model and print the table."""
     device = options.device
-    contenders = peers(folder, sentences, device)
+    contenders = peers(folder, sentences, device, options.peer_batches)
     if device == "cpu":
         contenders["length-sorted padded loop fp32"] = plain_loop(folder, sentences, torch.float32)
         contenders["length-sorted padded loop bf16"] = plain_loop(folder, sentences, torch.bfloat16)
     contenders["simcse fp32"] = ours(folder, sentences, "fp32", device)
     contenders["simcse bf16"] = ours(folder, sentences, "bf16", device)
+    if device == "cuda":
+        contenders["simcse tf32"] = ours(folder, sentences, "tf32", device)
     if options.only:
         contenders = {k: run for k, run in contenders.items() if k == BASELINE or options.only in k}
     vectors = {name: run() for name, run in contenders.items()}
@@ -141,13 +150,16 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
     flops = useful_flops(encoder.config, [len(row) for row in encoder.tokenize(sentences)])
     peaks = Peaks.measured(options.clock, device)
     rows = []
+    medians = {name: timing.median(options.clock) for name, timing in timings.items()}
+    best_peer = min(seconds for name, seconds in medians.items() if not name.startswith("simcse"))
     for name, timing in timings.items():
-        seconds = timing.median(options.clock)
+        seconds = medians[name]
         rows.append(
             {
                 "setting": name,
                 "sentences/s": len(sentences) / seconds,
-                "ratio to default": timings[BASELINE].median(options.clock) / seconds,
+                "ratio to default": medians[BASELINE] / seconds,
+                "ratio to best peer": best_peer / seconds,
                 "useful GFLOP/s": flops / seconds / 1e9,
                 **peaks.shares(name, flops / seconds / 1e9),
                 "least cosine": least_cosine(vectors[name], vectors[BASELINE]),
@@ -159,7 +171,7 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
         "tokens per sentence": sum(map(len, encoder.tokenize(sentences))) / len(sentences),
         "clock": options.clock,
         **peaks.facts(),
-        **machine(),
+        **machine(device),
     }
     report("Encoding", rows, facts, options.json)
 

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from simcse_cli.devices import hardware
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -56,6 +57,7 @@ class Timing:
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    peak_bytes: int | None = None  # of GPU memory that the last run took
 
     def median(self, clock: str) -> float:
         """Return the median of one clock."""
@@ -152,19 +154,30 @@ def useful_flops(config: Any, lengths: Sequence[int]) -> float:
     return float(config.num_hidden_layers * (per_token * sum(lengths) + attention))
 
 
-def machine() -> dict[str, Any]:
+def capability(device: str) -> str:
+    """Return what was measured on: the GPU in use, or the processor, each with the arithmetic that it has."""
+    if device == "cuda":
+        major, minor = torch.cuda.get_device_capability()
+        return f"{torch.cuda.get_device_name()}, compute {major}.{minor}"
+    checks = {"AMX": "_is_amx_tile_supported", "AVX-512 BF16": "_is_avx512_bf16_supported"}
+    found = [name for name, check in checks.items() if getattr(torch.cpu, check, lambda: False)()]
+    vectors = torch.backends.cpu.get_cpu_capability()
+    named = os.environ.get("SIMCSE_BENCH_ISA")
+    has = f"switched down to {named}" if named else ", ".join([*found, vectors])
+    return f"{hardware(torch.device('cpu'))['processor']}, {has}"
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
     """Return what the numbers depend on."""
     import sentence_transformers
     import transformers
 
     return {
-        "processor": platform.processor() or platform.machine(),
+        "capability": capability(device),
         "threads": torch.get_num_threads(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "sentence_transformers": sentence_transformers.__version__,
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "load_average": os.getloadavg()[0],
     }
 
@@ -172,7 +185,7 @@ def machine() -> dict[str, Any]:
 def report(title: str, rows: list[dict[str, Any]], facts: dict[str, Any], path: Path | None) -> None:
     """Print a Markdown table of the rows and the facts below it; write both as JSON if asked."""
     columns = list(rows[0])
-    print(f"\n## {title}\n")
+    print(f"\n## {title}: {facts['capability']}\n")
     print("| " + " | ".join(columns) + " |")
     print("|" + "|".join("---" if isinstance(rows[0][c], str) else "---:" for c in columns) + "|")
     for row in rows:

@@ -112,9 +112,10 @@ class DevSuite(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of the encoder's matrix products."""
+    """Arithmetic of the encoder's matrix products; tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs."""
 
     FP32 = "fp32"
+    TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
     AUTO = "auto"
@@ -148,6 +149,16 @@ class Device(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
     MPS = "mps"
+
+
+class Attention(StrEnum):
+    """Implementations of attention that transformers brings, under its names."""
+
+    EAGER = "eager"
+    SDPA = "sdpa"
+    FLASH_2 = "flash_attention_2"
+    FLASH_3 = "flash_attention_3"
+    FLEX = "flex_attention"
 
 
 class Correction(StrEnum):

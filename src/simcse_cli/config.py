@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from simcse_cli.choices import (
+    Attention,
     Device,
     DevSuite,
     DropoutMode,
@@ -213,6 +214,17 @@ class TrainConfig:
     seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
+    gradient_checkpointing: bool = setting(
+        False,
+        "Keep the inputs of layers only and compute the rest again: less memory, a third slower.",
+        group=_RUN,
+    )
+    compile: bool = setting(
+        False, "Compile the transformer by torch.compile (minutes, once a run).", group=_RUN
+    )
+    attention: Attention | None = setting(
+        None, "Attention of padded batches; default: what transformers takes.", group=_RUN
+    )
 
     def __post_init__(self) -> None:
         """Reject impossible values, naming the flag."""

@@ -14,7 +14,12 @@ from torch import Tensor
 from simcse_cli.choices import Device, Precision
 from simcse_cli.errors import ConfigError
 
-DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.TF32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
 
 
 def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
@@ -43,6 +48,11 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     return torch.device(device.value)
 
 
+def is_x86() -> bool:
+    """Tell whether the processor is one of Intel's or AMD's kind."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
 def has_fast_bf16(device: torch.device) -> bool:
     """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
     if device.type == "cuda":
@@ -57,14 +67,30 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
 
     Raises:
-        ConfigError: fp16 without a GPU.
+        ConfigError: fp16 without a GPU, or tf32 without one of NVIDIA.
     """
     precision = Precision(precision)
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
     if precision is Precision.FP16 and device.type == "cpu":
         raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
+    if precision is Precision.TF32 and device.type != "cuda":
+        raise ConfigError(
+            f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
+            hint="use --precision fp32",
+        )
     return precision
+
+
+def set_float32_products(precision: Precision, device: torch.device) -> None:
+    """Let float32 products and convolutions of a GPU round their inputs to TF32 where that was asked for, only there.
+
+    PyTorch's own default rounds those of convolutions.
+    """
+    if device.type == "cuda":
+        is_rounded = precision is Precision.TF32
+        torch.set_float32_matmul_precision("high" if is_rounded else "highest")
+        torch.backends.cudnn.allow_tf32 = is_rounded
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -100,6 +126,37 @@ def _processor_name() -> str:
 def no_autocast(device: torch.device) -> torch.autocast:
     """Return a context in which operations keep the dtype of their inputs."""
     return torch.autocast(device.type, enabled=False)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on a device, without waiting for the copy to a GPU or for what runs there."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class HostCopy:
+    """A tensor on its way to the CPU; a GPU goes on with what it was given since."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrival: Any = torch.cuda.Event() if tensor.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self._arrival is None:
+            self._copy = tensor.cpu()
+        else:
+            self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._copy.copy_(tensor, non_blocking=True)
+            self._arrival.record()
+
+    def arrived(self) -> Tensor:
+        """Return it, once it is there."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._copy
+
+
+def has_rng_state(device: torch.device) -> bool:
+    """Tell whether ``RngState`` holds what dropout masks on the device are drawn from."""
+    return device.type in ("cpu", "cuda")
 
 
 @dataclass(frozen=True)

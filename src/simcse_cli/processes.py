@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
 from simcse_cli.errors import ConfigError, OutputError
@@ -156,6 +156,15 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
             parameter.grad /= n_processes
 
 
+def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
+    """Return the mean of a tensor over processes."""
+    if n_processes == 1:
+        return tensor
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total)
+    return total / n_processes
+
+
 def average_numbers(
     *groups: dict[str, float], n_processes: int, device: torch.device
 ) -> tuple[dict[str, float], ...]:
@@ -163,6 +172,5 @@ def average_numbers(
     if n_processes == 1:
         return groups
     numbers = torch.tensor([n for group in groups for n in group.values()], device=device)
-    distributed.all_reduce(numbers)
-    means = iter((numbers / n_processes).tolist())
+    means = iter(average_tensor(numbers, n_processes).tolist())
     return tuple({name: next(means) for name in group} for group in groups)

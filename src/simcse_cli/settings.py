@@ -96,6 +96,9 @@ def check_keys(
     return checked
 
 
+_SPELLINGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
 def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
@@ -110,6 +113,8 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     try:
         if issubclass(kind, StrEnum):
             return kind(str(value))
+        if kind is bool:
+            return _SPELLINGS[str(value).lower()]
         if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
             raise ValueError(value)
         if kind is list:
@@ -121,7 +126,7 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
         if kind is int and float(value) != int(float(value)):
             raise ValueError(value)
         return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
-    except (TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         choices = list(kind) if issubclass(kind, StrEnum) else []
         near = get_close_matches(str(value)[:80], choices, n=1)
         needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"

@@ -7,10 +7,17 @@ import torch
 from torch import Tensor, distributed
 
 from processes import run_on_processes
+from simcse_cli.losses import gather
 from simcse_cli.losses.barlow_twins import barlow_twins
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.losses.contrastive_tension import contrastive_tension
-from simcse_cli.losses.gather import gather_with_grad, mean_over_processes, row_counts, sum_over_processes
+from simcse_cli.losses.gather import (
+    gather_views,
+    gather_with_grad,
+    mean_over_processes,
+    row_counts,
+    sum_over_processes,
+)
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
 from simcse_cli.losses.nt_xent import nt_xent
@@ -22,6 +29,8 @@ INPUTS = torch.randn(3, N_ROWS, WIDTH, dtype=torch.float64, generator=torch.Gene
 WEIGHT = torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 LABELS = torch.tensor([0, 2, 1, 3, -100, 1, 2, 0])
 NEIGHBOURS = (torch.arange(N_ROWS)[:, None] - torch.arange(N_ROWS)[None, :]).abs() == 1
+
+COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter")
 
 Rows = slice
 Loss = Callable[[Tensor, Rows], Tensor]
@@ -64,6 +73,13 @@ def tension_case(weight: Tensor, rows: Rows) -> Tensor:
     return contrastive_tension(left, right, LABELS[rows] == 0)
 
 
+def together_case(weight: Tensor, rows: Rows) -> Tensor:
+    """Views in one exchange, with counts that are known before."""
+    counts = [SPLIT, N_ROWS - SPLIT] if distributed.is_initialized() else [N_ROWS]
+    anchors, positives, negatives = gather_views(views(weight, rows), counts)
+    return info_nce(anchors, positives, temperature=0.3, hard_negatives=negatives)
+
+
 def mutual_information_case(weight: Tensor, rows: Rows) -> Tensor:
     local, sentences, more = views(weight, rows)
     owners = torch.arange(N_ROWS)[rows]
@@ -98,11 +114,44 @@ def scaled_gather_case(weight: Tensor, rows: Rows) -> Tensor:
     return info_nce(anchors, positives, temperature=0.3)
 
 
+def half_gradient(rows: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """Return the types that a bfloat16 gradient is summed in, and comes back in."""
+    summed, sum_own = [], gather._sum_own_rows
+
+    def watched(parts: list[Tensor]) -> Tensor:
+        summed.append(parts[0].dtype)
+        return sum_own(parts)
+
+    gather._sum_own_rows = watched
+    try:
+        leaf = rows.bfloat16().requires_grad_()
+        gather_with_grad(leaf).sum().backward()
+    finally:
+        gather._sum_own_rows = sum_own
+    return summed[0], leaf.grad.dtype
+
+
+def n_exchanges(rows: Rows) -> int:
+    """Return how often processes wait for each other to gather three views of known counts, forward and backward."""
+    calls, originals = [], {name: getattr(distributed, name) for name in COLLECTIVES}
+    for name, function in originals.items():
+        setattr(distributed, name, lambda *args, function=function: calls.append(1) or function(*args))
+    try:
+        leaves = [view.clone().requires_grad_() for view in INPUTS[:, rows]]
+        torch.cat(gather_views(leaves, [SPLIT, N_ROWS - SPLIT])).sum().backward()
+    finally:
+        for name, function in originals.items():
+            setattr(distributed, name, function)
+    return len(calls)
+
+
 def everything_on_two(rank: int) -> dict[str, object]:
     rows = slice(0, SPLIT) if rank == 0 else slice(SPLIT, N_ROWS)
     results: dict[str, object] = {name: value_and_gradient(loss, rows) for name, loss in CASES.items()}
     results["original scaling"] = value_and_gradient(scaled_gather_case, rows)
     results["rows"] = gather_with_grad(INPUTS[0][rows])
+    results["half"] = half_gradient(INPUTS[0][rows])
+    results["exchanges"] = n_exchanges(rows)
     results["counts"] = row_counts(INPUTS[0][rows])
     results["sum"] = sum_over_processes(torch.tensor(float(rank + 1)))
     results["mean"] = mean_over_processes(INPUTS[0][rows].flatten())
@@ -127,6 +176,14 @@ def test_gather_with_original_scaling_halves_the_gradient_on_two_processes(on_tw
     for results in on_two:
         torch.testing.assert_close(results["original scaling"][0], value)
         torch.testing.assert_close(results["original scaling"][1], gradient / 2)
+
+
+def test_halves_are_summed_in_float32(on_two):
+    assert [results["half"] for results in on_two] == [(torch.float32, torch.bfloat16)] * 2
+
+
+def test_views_are_gathered_in_one_exchange_and_their_gradients_in_another(on_two):
+    assert [results["exchanges"] for results in on_two] == [2, 2]
 
 
 def test_gather_with_grad_returns_all_rows_in_rank_order(on_two):

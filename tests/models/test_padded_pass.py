@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from simcse_cli.choices import HeadUse
+from simcse_cli.devices import DTYPES, HostCopy
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.poolers import POOLERS
+from simcse_cli.models.poolers import POOLERS, pool
 
 HEADS = ("none", "square", "narrow", "cnn", "cnn-head")
 
@@ -43,23 +44,33 @@ def table():
                 yield pooler, head
 
 
+def passes(*cpu, cuda):
+    """Return devices and precisions; those of a GPU run where there is one."""
+    return [("cpu", each) for each in cpu] + [
+        pytest.param("cuda", each, marks=pytest.mark.gpu) for each in cuda
+    ]
+
+
 @pytest.mark.parametrize(("pooler", "head"), list(table()))
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("device", "precision"), passes("fp32", "bf16", cuda=("fp32", "tf32", "bf16", "fp16"))
+)
 def test_padded_pass_agrees_with_the_packed_one(
-    saved_models, sentences, monkeypatch, precision, pooler, head
+    saved_models, sentences, monkeypatch, device, precision, pooler, head
 ):
     folder = saved_models(pooler, head)
-    packed = load_encoder(folder, device="cpu", precision=precision)
     expected = load_encoder(folder, device="cpu").encode(sentences)
+    others = [expected]
+    if device == "cpu":
+        others.append(load_encoder(folder, device="cpu", precision=precision).encode(sentences))
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
-    padded = load_encoder(folder, device="cpu", precision=precision)
-    rounded = next(padded.backbone.parameters()).dtype is torch.bfloat16
-    assert rounded is (precision == "bf16")
+    padded = load_encoder(folder, device=device, precision=precision)
+    assert next(padded.backbone.parameters()).dtype is DTYPES[precision]
     vectors = padded.encode(sentences)
     assert vectors.dtype == np.float32
     if precision == "fp32":
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    for other in (expected, packed.encode(sentences)):
+    for other in others:
         cosines = (vectors * other).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(other, axis=1)
         assert cosines.min() > 0.995
     states = padded.embed_with_states(padded.tokenize(sentences[:2]))
@@ -76,3 +87,52 @@ def test_rounded_states_are_averaged_in_float32(tiny_encoder, sentences, monkeyp
             [each[: int(n)].double().mean(0) for each, n in zip(states, mask.sum(1), strict=True)]
         )
         np.testing.assert_allclose(tiny_encoder.embed_rows(rows).double(), means, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pooler", "head"), list(table()))
+@pytest.mark.parametrize(("device", "precision"), passes("bf16", cuda=("bf16", "fp16")))
+def test_autocast_rounds_the_transformer_alone(
+    saved_models, sentences, monkeypatch, device, precision, pooler, head
+):
+    """Pooling, convolutions and head are in float32 in training too; gradients point where those of float32 do."""
+    monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
+    encoder = load_encoder(saved_models(pooler, head), device=device)
+    rows = encoder.tokenize(sentences)
+    outputs, gradients = [], []
+    encoder.backbone.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    for is_on in (False, True):
+        encoder.zero_grad()
+        with torch.autocast(device, dtype=DTYPES[precision], enabled=is_on):
+            vectors, states, mask = encoder.embed_with_states(rows)
+        assert vectors.dtype is states.dtype is torch.float32
+        vectors.square().mean().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None]))
+    layers = outputs[-1].hidden_states or (outputs[-1].last_hidden_state,)
+    with torch.no_grad():
+        layers = [layer.float() for layer in (*layers[:-1], outputs[-1].last_hidden_state)]
+        if encoder.token_cnn is not None:
+            layers = [encoder.token_cnn(layers[-1], mask)]
+        assert torch.equal(encoder.apply_head(pool(encoder.pooler, layers, mask)), vectors)
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.98
+
+
+def test_a_batch_is_read_when_the_next_one_is_on_its_way(tiny_encoder, sentences, monkeypatch):
+    events = []
+
+    class Copy(HostCopy):
+        def arrived(self):
+            events.append("read")
+            return super().arrived()
+
+    embed = SentenceEncoder.embed_rows
+
+    def embed_rows(self, rows, **options):
+        events.append("start")
+        return embed(self, rows, **options)
+
+    monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
+    expected = tiny_encoder.encode(sentences)
+    monkeypatch.setattr("simcse_cli.models.encoder.HostCopy", Copy)
+    monkeypatch.setattr(SentenceEncoder, "embed_rows", embed_rows)
+    np.testing.assert_allclose(tiny_encoder.encode(sentences, batch_tokens=128), expected, atol=1e-6)
+    assert events == ["start", "start", "read", "start", "read", "read"]

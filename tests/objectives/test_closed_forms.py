@@ -22,7 +22,8 @@ def value(objective, representations, n_examples, **extra):
     """Return the terms of the loss of some representations as numbers."""
     rows = [[0]] * len(representations[0])
     terms, metrics = objective.losses(representations, Batch(rows, n_examples, extra=extra))
-    return {name: term.item() for name, term in terms.items()}, metrics
+    numbers = [{name: number.item() for name, number in group.items()} for group in (terms, metrics)]
+    return numbers[0], numbers[1]
 
 
 def cosines(left, right):
@@ -90,10 +91,12 @@ def test_quick_thoughts_spreads_the_target_over_neighbours_in_the_document(tiny_
     shares = torch.log_softmax(scores, dim=1)
     # Places 0 1 2 of one document and 9 of another, 10 the next of that.
     rows = [-shares[0, 1], -(shares[1, 0] + shares[1, 2]) / 2, -shares[2, 1], -shares[3, 4], -shares[4, 3]]
-    found, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=np.array([0, 1, 2, 9, 10]))
+    found, metrics = value(
+        objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 2, 9, 10])
+    )
     assert found == {"quick_thoughts": pytest.approx(torch.stack(rows).mean().item(), rel=1e-9)}
     assert metrics == {"with_neighbour": 1.0}
-    _, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=np.array([0, 1, 5, 9, 11]))
+    _, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 5, 9, 11]))
     assert metrics == {"with_neighbour": pytest.approx(2 / 5)}
 
 

@@ -93,7 +93,7 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
         details["autocompletion"] = getattr(completion, own.completes)
     if given_only:
         hint, shown, default = hint | None, default, None
-        if shown is not None:
+        if shown is not None and shown is not False:
             details["show_default"] = f"{shown:g}" if isinstance(shown, float) else str(shown)
     else:
         details |= {"envvar": own.env, "min": own.min, "max": own.max}

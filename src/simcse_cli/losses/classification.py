@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.losses.gather import mean_over_processes
+from simcse_cli.losses.gather import share_of_mean
 
 IGNORED_LABEL = -100
 
@@ -27,6 +27,6 @@ def classification(logits: Tensor, labels: Tensor) -> Tensor:
     Returns:
         Scalar, this process's share of the mean. Equal logits: ``ln K``; no labelled row: 0.
     """
-    kept = labels != IGNORED_LABEL
-    logits = logits[kept].to(torch.promote_types(logits.dtype, torch.float32))
-    return mean_over_processes(functional.cross_entropy(logits, labels[kept], reduction="none"))
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = functional.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED_LABEL)
+    return share_of_mean(losses.sum(), (labels != IGNORED_LABEL).sum())

@@ -6,10 +6,13 @@ averaged gradient is the true gradient of the mean of the processes' losses. A l
 computes in full on gathered rows therefore has exactly the gradient of one process with the global batch.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.nn import functional
+from torch.torch_version import TorchVersion
 
 
 def n_processes() -> int:
@@ -38,15 +41,34 @@ class _GatherRows(torch.autograd.Function):
         padded[: len(rows)] = rows
         received = [torch.empty_like(padded) for _ in counts]
         distributed.all_gather(received, padded)
-        rank = distributed.get_rank()
-        ctx.start, ctx.stop = sum(counts[:rank]), sum(counts[: rank + 1])
+        ctx.counts = counts
         return torch.cat([part[:count] for part, count in zip(received, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total[ctx.start : ctx.stop], None
+        gradient = gradients[0]
+        dtype = torch.promote_types(gradient.dtype, torch.float32)  # so many sums lose bits in a half
+        own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
+        return own.to(gradient.dtype), None
+
+
+def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum over processes of this process's part; every process gives one part for each."""
+    if _scatters():
+        most = max(map(len, parts))
+        sizes = [(0, 0) * (part.ndim - 1) + (0, most - len(part)) for part in parts]
+        padded = [functional.pad(part, size) for part, size in zip(parts, sizes, strict=True)]
+        total = torch.empty_like(padded[0])
+        distributed.reduce_scatter(total, padded)
+        return total[: len(parts[distributed.get_rank()])]
+    everything = torch.cat(list(parts))
+    distributed.all_reduce(everything)
+    return torch.split(everything, list(map(len, parts)))[distributed.get_rank()]
+
+
+def _scatters() -> bool:
+    """Tell whether the group sums and shares out at once; gloo learned it in PyTorch 2.8."""
+    return distributed.get_backend() != "gloo" or TorchVersion(torch.__version__) >= "2.8"
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
@@ -54,7 +76,7 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
     return tensor if n_processes() == 1 else _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
 
 
-def share_of_mean(total: Tensor, count: float) -> Tensor:
+def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
     The mean of the shares over processes is the global mean, also where local batches differ in size.
@@ -63,8 +85,8 @@ def share_of_mean(total: Tensor, count: float) -> Tensor:
         total: sum of this process's values, a scalar.
         count: how many values that are; if no process has any, the result is 0.
     """
-    counts = sum_over_processes(torch.tensor(float(count), device=total.device, dtype=total.dtype))
-    return n_processes() * total / counts.clamp_min(1.0)
+    own = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
+    return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
 
 
 def mean_over_processes(row_values: Tensor) -> Tensor:
@@ -82,11 +104,22 @@ def row_counts(rows: Tensor) -> list[int]:
     return [int(count) for count in received]
 
 
-def gather_with_grad(rows: Tensor, *, original_scaling: bool = False) -> Tensor:
+def gather_views(
+    views: Sequence[Tensor], counts: Sequence[int] = (), *, original_scaling: bool = False
+) -> list[Tensor]:
+    """Return ``gather_with_grad`` of each of several views, ``(B, D)``, all in one exchange."""
+    if n_processes() == 1:
+        return list(views)
+    rows = torch.stack(list(views), dim=1)  # (B, V, D)
+    return list(gather_with_grad(rows, counts, original_scaling=original_scaling).unbind(1))
+
+
+def gather_with_grad(rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, keeping gradients.
 
     Args:
         rows: this process's rows; their number may differ between processes, the other dimensions may not.
+        counts: rows of each process, in rank order; they are exchanged where they are not given.
         original_scaling: reproduce the original SimCSE code instead: rows of other processes are constants,
             so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern that
             DeCLUTR's authors multiply back).
@@ -96,7 +129,7 @@ def gather_with_grad(rows: Tensor, *, original_scaling: bool = False) -> Tensor:
     """
     if n_processes() == 1:
         return rows
-    counts = row_counts(rows)
+    counts = list(counts) or row_counts(rows)
     if not original_scaling:
         return _GatherRows.apply(rows, counts)  # type: ignore[no-any-return, no-untyped-call]
     parts = list(_GatherRows.apply(rows.detach(), counts).split(counts))  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.choices import Similarity
-from simcse_cli.losses.gather import sum_over_processes
+from simcse_cli.losses.gather import n_processes, sum_over_processes
 from simcse_cli.losses.similarity import similarity_matrix
 
 
@@ -39,9 +39,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     if n_sentences < 2:
         raise ValueError("a batch of one sentence has no negative pair: need at least 2 sentences")
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
-    own = functional.one_hot(owners, n_sentences).to(torch.bool)
-    totals = sum_over_processes(scores.new_tensor([float(len(scores)), 1.0]))
-    n_tokens, n_processes = totals[0].clamp_min(1.0), totals[1]
+    own = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
+    n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)
     positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~own, 0.0).sum() / n_tokens
     negative = (functional.softplus(scores) - math.log(2)).masked_fill(own, 0.0).sum()
-    return n_processes * (negative / (n_tokens * (n_sentences - 1)) - positive)
+    return n_processes() * (negative / (n_tokens * (n_sentences - 1)) - positive)

@@ -3,9 +3,12 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import tee
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +16,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from simcse_cli.choices import HeadUse, LongTexts, Pooler, Similarity
-from simcse_cli.errors import CheckpointError, ConfigError, DataError
+from simcse_cli.choices import Attention, HeadUse, LongTexts, Pooler, Similarity
+from simcse_cli.devices import HostCopy, no_autocast
+from simcse_cli.errors import CheckpointError, ConfigError, DataError, reason_of
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
     PackedBackbone,
@@ -22,14 +26,17 @@ from simcse_cli.models.packed import (
     packed_backbone,
     packed_vectors,
 )
-from simcse_cli.models.padding import pad, token_batches
+from simcse_cli.models.padding import PaddedRows, Rows, pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.thread_pool import map_on_cores
 from simcse_cli.processes import add_up, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.schema import foreign_format
 
-DEFAULT_BATCH_TOKENS = 2048
+DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
+FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}
+HALF = (torch.bfloat16, torch.float16)
+Item = TypeVar("Item")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """What models call the prompt of texts that are searched; earlier ones win."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -61,6 +68,7 @@ class SentenceEncoder(nn.Module):
         max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
         name: what the user called the model.
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
+        checkpoints_layers: whether training keeps the inputs of layers only and computes the rest again.
         prompts: what models trained with prompts want before a text, by name.
         default_prompt: name of the one that ``encode`` takes by default, or None.
         include_prompt: whether pooling counts the tokens of a prompt.
@@ -95,6 +103,7 @@ class SentenceEncoder(nn.Module):
         self.max_length = max_length
         self.name = name
         self.matmul_dtype: torch.dtype | None = None
+        self.checkpoints_layers = False
         self.prompts: dict[str, str] = {}
         self.default_prompt: str | None = None
         self.include_prompt = True
@@ -220,16 +229,41 @@ class SentenceEncoder(nn.Module):
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last."""
+        """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last.
+
+        They are in float32 at least, and so is what follows the transformer, also under autocast.
+        """
         all_layers = POOLERS[self.pooler].needs_all_layers
+        mask = self._unread_mask(attention_mask)
         output = self.backbone(
-            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=all_layers, **inputs
+            input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs
         )
         last: Tensor = output.last_hidden_state
         states = (*output.hidden_states[:-1], last) if all_layers else (last,)
-        if next(self.backbone.parameters()).dtype in (torch.bfloat16, torch.float16):
-            states = tuple(state.float() for state in states)  # what follows the transformer is in float32
-        return states if self.token_cnn is None else (self.token_cnn(states[-1], attention_mask),)
+        states = tuple(state.float() if state.dtype in HALF else state for state in states)
+        if self.token_cnn is None:
+            return states
+        with no_autocast(last.device):
+            return (self.token_cnn(states[-1], attention_mask),)
+
+    def _unread_mask(self, mask: Tensor) -> Tensor:
+        """Return the mask as the transformer takes it without looking at its values.
+
+        transformers asks whether any token is padded, and a GPU would have to finish all work before the answer.
+        A mask of every head is taken as it is, where attention is over whole sentences.
+        """
+        kind = self.config._attn_implementation
+        if mask.device.type == "cpu" or kind not in (Attention.SDPA, Attention.EAGER):
+            return mask
+        takes_any = hasattr(sys.modules[type(self.backbone).__module__], "create_bidirectional_mask")
+        if not takes_any or packed_backbone(self.backbone) is None:
+            return mask
+        n_rows, length = mask.shape
+        whole = mask.bool()[:, None, None].expand(n_rows, 1, length, length)
+        if kind == Attention.SDPA:
+            return whole
+        dtype = next(self.backbone.parameters()).dtype  # eager attention adds it to the scores
+        return torch.zeros_like(whole, dtype=dtype).masked_fill(~whole, torch.finfo(dtype).min)
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout and a train-only head on or off."""
@@ -237,11 +271,35 @@ class SentenceEncoder(nn.Module):
             forget_prepared(self.backbone)
         return super().train(mode)
 
+    def attend_by(self, attention: Attention) -> None:
+        """Choose the attention of the padded pass.
+
+        Raises:
+            ConfigError: the transformer has none of this name, or its library is missing.
+        """
+        backbone: Any = self.backbone
+        library = FLASH_LIBRARIES.get(attention)
+        if (
+            library is not None and find_spec(library) is None
+        ):  # transformers would fetch code from the Hub instead
+            raise ConfigError(
+                f"--attention {attention}: {library} is not installed",
+                hint="install it, or use --attention sdpa",
+            )
+        try:
+            backbone.set_attn_implementation(attention.value)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"--attention {attention}: {self.name} cannot use it here ({reason_of(error)})",
+                hint="leave it out, or use --attention sdpa",
+            ) from error
+
     def apply_head(self, pooled: Tensor) -> Tensor:
         """Return the embedding for a pooled vector: through the head where it applies in the current mode."""
         if self.head is None or (self.head_use is HeadUse.TRAIN_ONLY and not self.training):
             return pooled
-        return self.head(pooled)  # type: ignore[no-any-return]
+        with no_autocast(pooled.device):
+            return self.head(pooled)  # type: ignore[no-any-return]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
@@ -253,7 +311,27 @@ class SentenceEncoder(nn.Module):
     def _packed(self) -> PackedBackbone | None:
         """Return the transformer's form without padding, where there is one (CPU, BERT family)."""
         can_pack = self.device.type == "cpu" and self.token_cnn is None
-        return packed_backbone(self.backbone) if can_pack else None
+        if not can_pack or (self.checkpoints_layers and self.training):
+            return None
+        return packed_backbone(self.backbone)
+
+    @property
+    def pads_in_training(self) -> bool:
+        """Whether a training pass takes padded rows; the other one lays them end to end."""
+        return self.checkpoints_layers or self._packed() is None
+
+    def checkpoint_layers(self) -> None:
+        """Train in less memory: keep the inputs of layers only, and compute the rest again in the backward pass.
+
+        The padded pass does that, with the dropout masks of the first time.
+        """
+        backbone: Any = self.backbone
+        enable = (
+            getattr(backbone, "activation_checkpointing_enable", None)
+            or backbone.gradient_checkpointing_enable
+        )
+        enable({"use_reentrant": False})
+        self.checkpoints_layers = True
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return what to tell the user before training on batches of so many tokens, if anything."""
@@ -271,7 +349,7 @@ class SentenceEncoder(nn.Module):
         else:
             self.matmul_dtype = dtype
 
-    def embed_rows(self, rows: Sequence[Sequence[int]], *, n_skipped: int = 0) -> Tensor:
+    def embed_rows(self, rows: Rows, *, n_skipped: int = 0) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode.
 
         Pooling leaves out the first ``n_skipped`` tokens of each row.
@@ -280,12 +358,14 @@ class SentenceEncoder(nn.Module):
         if packed is not None and max(map(len, rows)) <= packed.max_tokens:
             pooled = packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped)
             return self.apply_head(pooled)
-        ids, mask = pad(rows, self.pad_id, self.device)
-        return self(ids, mask, n_skipped=n_skipped)  # type: ignore[no-any-return]
+        return self(*self._padded(rows), n_skipped=n_skipped)  # type: ignore[no-any-return]
 
-    def embed_with_states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    def _padded(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return rows.tensors() if isinstance(rows, PaddedRows) else pad(rows, self.pad_id, self.device)
+
+    def embed_with_states(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""
-        ids, mask = pad(rows, self.pad_id, self.device)
+        ids, mask = self._padded(rows)
         states = self.hidden_states(ids, mask)
         return self.apply_head(pool(self.pooler, states, mask)), states[-1], mask
 
@@ -422,8 +502,9 @@ class SentenceEncoder(nn.Module):
         self.eval()
         try:
             with torch.inference_mode(), progress.task("encoding", len(rows)) as task:
+                default = GPU_BATCH_TOKENS if self.device.type == "cuda" else DEFAULT_BATCH_TOKENS
                 for batch, made in self._batch_vectors(
-                    every, batch_tokens or DEFAULT_BATCH_TOKENS, n_skipped, shared=shared
+                    every, batch_tokens or default, n_skipped, shared=shared
                 ):
                     vectors[batch] = made
                     task.advance(len(batch) * len(rows) / len(every))
@@ -465,22 +546,34 @@ class SentenceEncoder(nn.Module):
             progress.warn(self._cut_note(self.n_cut))
 
     def _batch_vectors(
-        self, rows: Sequence[Sequence[int]], batch_tokens: int, n_skipped: int, *, shared: bool
-    ) -> Iterable[tuple[list[int], NDArray[np.float32]]]:
+        self, rows: Rows, batch_tokens: int, n_skipped: int, *, shared: bool
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
         """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
         @torch.inference_mode()
-        def vectors(batch: list[int]) -> NDArray[np.float32]:
-            return self.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float().cpu().numpy()
+        def vectors(batch: list[int]) -> HostCopy:
+            return HostCopy(self.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float())
 
         packed = self._packed()
         batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=packed is None))
         if shared:
             batches = batches[process_rank() :: process_count()]
         if packed is None:
-            return zip(batches, map(vectors, batches), strict=True)
-        packed.prepare(self.matmul_dtype)
-        return zip(batches, map_on_cores(vectors, batches), strict=True)
+            copies = one_behind(map(vectors, batches))
+        else:
+            packed.prepare(self.matmul_dtype)
+            copies = map_on_cores(vectors, batches)
+        for batch, copy in zip(batches, copies, strict=True):
+            yield batch, copy.arrived().numpy()
+
+
+def one_behind(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield each item when the next one is there: a GPU computes it while this one is looked at."""
+    before, after = tee(items)
+    next(after, None)
+    for item in before:
+        next(after, None)
+        yield item
 
 
 def _windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:

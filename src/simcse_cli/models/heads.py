@@ -68,7 +68,7 @@ class GlobalBatchNorm(nn.Module):
             return functional.batch_norm(
                 rows, None, None, self.weight, self.bias, training=True, eps=self.eps
             )
-        count = sum_over_processes(rows.new_tensor(float(len(rows))))
+        count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean
         variance = sum_over_processes(centred.square().sum(dim=0)) / count

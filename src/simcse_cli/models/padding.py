@@ -1,15 +1,47 @@
 """Token-id rows into batches."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from simcse_cli.devices import to_device
 
-def pad(
-    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device | str = "cpu"
-) -> tuple[Tensor, Tensor]:
+CPU = torch.device("cpu")
+Rows = Sequence[Sequence[int]]
+"""Token ids with special tokens, one sequence a sentence."""
+
+
+class PaddedRows(Sequence[Sequence[int]]):
+    """Rows that were padded ahead, and may be on another device by now; a slice has views of their tensors."""
+
+    def __init__(self, rows: Rows, ids: Tensor, mask: Tensor) -> None:
+        self._rows, self._ids, self._mask = rows, ids, mask
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return PaddedRows(self._rows[index], self._ids[index], self._mask[index])
+        return self._rows[index]
+
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """Return ids and mask as ``pad`` would, up to the longest row."""
+        length = max(map(len, self._rows))
+        return self._ids[:, :length], self._mask[:, :length]
+
+    def pin_memory(self) -> "PaddedRows":
+        """Return them where a GPU reads them by itself."""
+        return PaddedRows(self._rows, self._ids.pin_memory(), self._mask.pin_memory())
+
+    def to(self, device: torch.device) -> "PaddedRows":
+        return PaddedRows(self._rows, to_device(self._ids, device), to_device(self._mask, device))
+
+
+def pad(rows: Rows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
@@ -17,7 +49,13 @@ def pad(
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row
         mask[i, : len(row)] = 1
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+    return to_device(torch.from_numpy(ids), device), to_device(torch.from_numpy(mask), device)
+
+
+def real_positions(rows: Rows) -> Tensor:
+    """Return where real tokens stand in the padded rows laid end to end, ``(T,)``: the mask without looking at it."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))
 
 
 def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = True) -> Iterator[list[int]]:

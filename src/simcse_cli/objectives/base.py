@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.choices import ObjectiveName
+from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.padding import PaddedRows, Rows, pad
 
-Losses = tuple[dict[str, Tensor], dict[str, float]]
-"""Terms that add up to the loss, and metrics that are only logged."""
+Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""Terms that add up to the loss, and metrics that are only logged: scalars, which nobody reads before they are due."""
 
 
 class DataKind(StrEnum):
@@ -37,13 +39,15 @@ class Batch:
         texts: the texts behind the rows, one tuple of views per example, for people to read.
         extra: what the objective's loss needs besides.
         offset: position of the first row in the whole batch, for a part of one.
+        counts: examples on each process, in rank order, where they are known.
     """
 
-    rows: list[list[int]]
+    rows: Rows
     n_examples: int
     texts: Sequence[tuple[str, ...]] = ()
     extra: dict[str, Any] = field(default_factory=dict)
     offset: int = 0
+    counts: Sequence[int] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -54,6 +58,24 @@ class Batch:
         """Distinct texts of each example: a sentence that is its own positive is one, a triplet three."""
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
+
+    def padded(self, pad_id: int, *, pinned: bool) -> "Batch":
+        """Return the batch with its rows padded; pinned, a GPU fetches its tensors by itself."""
+        batch = replace(self, rows=PaddedRows(self.rows, *pad(self.rows, pad_id)))
+        return batch._with_tensors(lambda tensors: tensors.pin_memory()) if pinned else batch
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch with its tensors on a device, without waiting for them."""
+        return self._with_tensors(
+            lambda tensors: (
+                tensors.to(device) if isinstance(tensors, PaddedRows) else to_device(tensors, device)
+            )
+        )
+
+    def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":
+        rows = change(self.rows) if isinstance(self.rows, PaddedRows) else self.rows
+        extra = {name: change(v) if isinstance(v, Tensor) else v for name, v in self.extra.items()}
+        return replace(self, rows=rows, extra=extra)
 
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""

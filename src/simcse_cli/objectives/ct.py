@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
+from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.models.encoder import SentenceEncoder
@@ -81,7 +82,8 @@ class ContrastiveTension(TwoEncoders):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
-        return {"tension": contrastive_tension(left, right, batch.extra["is_positive"].to(left.device))}, {}
+        is_positive = to_device(batch.extra["is_positive"], left.device)
+        return {"tension": contrastive_tension(left, right, is_positive)}, {}
 
 
 def sample_tension_pairs(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.losses.gather import gather_views
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
@@ -199,7 +199,7 @@ class Declutr(Objective):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         views = representations[0].view(1 + self.sampler.n_positives, batch.n_examples, -1)
-        anchors, positives = gather_with_grad(views[0]), gather_with_grad(views[1:].mean(dim=0))
+        anchors, positives = gather_views([views[0], views[1:].mean(dim=0)], batch.counts)
         terms = {"contrastive": nt_xent(anchors, positives, temperature=self.temperature)}
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])

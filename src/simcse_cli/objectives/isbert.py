@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName, Pooler
+from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import gather_with_grad, row_counts
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
+from simcse_cli.models.padding import real_positions
 from simcse_cli.objectives.base import Batch, Losses, Objective
 
 
@@ -59,16 +61,19 @@ class IsBert(Objective):
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the features ``(M, D)`` of all real tokens, sentence by sentence, and of the sentences."""
-        embeddings, features, mask = self.encoder.embed_with_states(batch.rows)
-        return features[mask.bool()], embeddings
+        embeddings, features, _ = self.encoder.embed_with_states(batch.rows)
+        real = to_device(real_positions(batch.rows), features.device)
+        return features.flatten(0, 1)[real], embeddings
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         local_features, sentence_features = representations
-        counts = row_counts(sentence_features)
+        counts = list(batch.counts) or row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0
         lengths = torch.tensor([len(row) for row in batch.rows])
         owners = torch.repeat_interleave(torch.arange(len(lengths)), lengths) + sum(counts[:rank])
         loss = jensen_shannon_mi(
-            local_features, gather_with_grad(sentence_features), owners.to(local_features.device)
+            local_features,
+            gather_with_grad(sentence_features, counts),
+            to_device(owners, local_features.device),
         )
         return {"mutual_information": loss}, {}

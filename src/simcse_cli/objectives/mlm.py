@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.adapters import base_folder
@@ -81,11 +82,11 @@ class MlmTerm(nn.Module):
         target = torch.full(states.shape[:2], NOT_MASKED)
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
-        target = target.to(states.device)
-        chosen = target != NOT_MASKED
-        scores = self.head(states[chosen])
-        losses = functional.cross_entropy(scores.float(), target[chosen], reduction="none")
-        owners = chosen.nonzero()[:, 0]
+        chosen = target != NOT_MASKED  # found on the CPU: a GPU would have to say how many there are
+        places = to_device(chosen.flatten().nonzero()[:, 0], states.device)
+        owners, wanted = (to_device(part, states.device) for part in (chosen.nonzero()[:, 0], target[chosen]))
+        scores = self.head(states.flatten(0, 1)[places])
+        losses = functional.cross_entropy(scores.float(), wanted, reduction="none")
         return losses.new_zeros(len(states)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: Rows) -> Tensor:

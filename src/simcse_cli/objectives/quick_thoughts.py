@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.devices import to_device
+from simcse_cli.losses.gather import gather_views, gather_with_grad
 from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
@@ -52,14 +53,14 @@ class QuickThoughts(TwoEncoders):
 
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
         sentences = [sentence for sentence, _ in examples]
-        places = np.array([place for _, place in examples])
+        places = torch.tensor([place for _, place in examples])
         rows = self.encoder.tokenize(sentences, max_length=self.max_length)
         texts = [(sentence,) for sentence in sentences]
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        inputs, outputs = (gather_with_grad(view) for view in representations[0].chunk(2))
-        places = gather_with_grad(torch.from_numpy(batch.extra["places"]).to(inputs.device))
+        inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
+        places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
-        share = float(neighbours.any(dim=1).float().mean())
+        share = neighbours.any(dim=1).float().mean()
         return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {"with_neighbour": share}

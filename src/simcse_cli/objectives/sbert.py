@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from simcse_cli.choices import ObjectiveName
+from simcse_cli.devices import to_device
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
@@ -54,8 +55,8 @@ class Sbert(Objective):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
-        labels = batch.extra["labels"].to(left.device)
+        labels = to_device(batch.extra["labels"], left.device)
         logits = self.classifier(sbert_features(left, right))
         n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
         accuracy = share_of_mean(n_right, len(labels))
-        return {"classification": classification(logits, labels)}, {"accuracy": float(accuracy)}
+        return {"classification": classification(logits, labels)}, {"accuracy": accuracy}

@@ -65,7 +65,7 @@ class SimcseUnsup(TextViews):
         if self.mlm is not None:
             masked, labels = self.mlm.mask(batch.rows, generator)
             batch.extra = {"n_plain": len(batch.rows), "mlm_labels": labels}
-            batch.rows = batch.rows + masked
+            batch.rows = [*batch.rows, *masked]
         return batch
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:

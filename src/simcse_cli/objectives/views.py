@@ -10,7 +10,7 @@ from torch import Tensor
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
 from simcse_cli.choices import DropoutMode
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.gather import gather_with_grad
+from simcse_cli.losses.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
 from simcse_cli.objectives.base import Batch, TwoEncoders
@@ -111,7 +111,7 @@ class TextViews(TwoEncoders):
     def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of all processes, each ``(N, D)``."""
         local = self.local_views(embeddings, batch)
-        return [gather_with_grad(view, original_scaling=self.original_scaling) for view in local]
+        return gather_views(local, batch.counts, original_scaling=self.original_scaling)
 
 
 class ProjectedViews(TextViews):
@@ -142,4 +142,5 @@ class ProjectedViews(TextViews):
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
-        return [gather_with_grad(self.projector(view)) for view in self.local_views(embeddings, batch)]
+        projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
+        return gather_views(projected, batch.counts)

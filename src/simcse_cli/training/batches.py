@@ -49,9 +49,16 @@ class BatchMaker:
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size
         batch = order[start : start + self.global_batch_size]
-        own = np.array_split(batch, self._n_processes)[self._rank]  # contiguous parts in rank order
+        parts = np.array_split(batch, self._n_processes)  # contiguous, in rank order
+        own = parts[self._rank]
         generator = random_generator(self._config.seed, epoch, step, self._rank)
-        return self._objective.collate([examples[int(i)] for i in own], generator)
+        made = self._objective.collate([examples[int(i)] for i in own], generator)
+        # How many examples a batch makes of one does not depend on the process.
+        made.counts = [len(part) * made.n_examples // len(own) for part in parts]
+        encoder = self._objective.encoder
+        if not encoder.pads_in_training:
+            return made
+        return made.padded(encoder.pad_id, pinned=encoder.device.type == "cuda")
 
     def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
         """Return an epoch's examples and their order, the same on every process."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,17 @@ from torch import Tensor
 
 from simcse_cli.choices import LoraSave, Precision
 from simcse_cli.config import TrainConfig
-from simcse_cli.devices import hardware, peak_memory_bytes, resolve_device, resolve_precision
+from simcse_cli.devices import (
+    hardware,
+    peak_memory_bytes,
+    resolve_device,
+    resolve_precision,
+    set_float32_products,
+)
 from simcse_cli.errors import TrainingError
 from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
-from simcse_cli.processes import average_gradients, average_numbers
+from simcse_cli.processes import average_gradients, average_numbers, average_tensor
 from simcse_cli.progress import Progress
 from simcse_cli.runs import RunRecord
 from simcse_cli.training.batches import BatchMaker, prefetch
@@ -55,8 +62,28 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
     precision = resolve_precision(config.precision, device)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
-    mixed = "no" if precision is Precision.FP32 else precision.value
+    set_float32_products(precision, device)
+    mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
     return Accelerator(mixed_precision=mixed, cpu=device.type == "cpu")
+
+
+@dataclass(frozen=True)
+class RunningStep:
+    """A step that the device may still work on.
+
+    Attributes:
+        numbers: terms of the loss, metrics and the norm of the gradient, one after the other.
+        terms: names of the first of them.
+        metrics: names of those that follow.
+    """
+
+    step: int
+    numbers: Tensor
+    terms: list[str]
+    metrics: list[str]
+    lr: float
+    n_sentences: int
+    n_tokens: int
 
 
 class Trainer:
@@ -104,6 +131,9 @@ class Trainer:
         )
         self.position = Position()
         self.session = Session()
+        self.reads_every_step = self.accelerator.device.type == "cpu"
+        self.running: list[RunningStep] = []
+        self.running_since = 0.0
 
     def run(self) -> RunRecord:
         """Train to the end or to an interruption, export the model and return the record, also in ``run.json``."""
@@ -139,8 +169,13 @@ class Trainer:
                     note = self.objective.eval_encoder().training_note(batch.n_tokens)
                     if note is not None:
                         self.progress.info(note)
-                result = self.train_step(step, batch)
-                self.position.add_step(result.n_sentences, result.seconds)
+                self.start_step(step, batch)
+                self.position.step = step + 1
+                task.advance()
+                if not self.wants_numbers():
+                    continue
+                result = self.finish_steps()
+                self.position.add_work(result.n_sentences, result.seconds)
                 is_last = self.position.step == self.total_steps
                 score = self.evaluate() if is_last or self.is_due(self.config.eval_every) else None
                 self.keep_best(score)
@@ -184,49 +219,82 @@ class Trainer:
         return log
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
-        """Do one optimizer step; dropout depends on seed, step and process alone.
+        """Do one optimizer step and return its numbers.
 
         Raises:
-            TrainingError: the loss is not finite.
+            TrainingError: the loss or the gradient is not finite.
         """
-        started = time.perf_counter()
+        self.start_step(step, batch)
+        return self.finish_steps()
+
+    def wants_numbers(self) -> bool:
+        """Tell whether to wait for the numbers of the last step: a CPU has them, a GPU would run out of work."""
+        config, step = self.config, self.position.step
+        due = (config.log_every, config.eval_every, config.save_every or config.eval_every)
+        return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
+
+    def start_step(self, step: int, batch: Batch) -> None:
+        """Give the device one optimizer step to do; dropout depends on seed, step and process alone."""
+        if not self.running:
+            self.running_since = time.perf_counter()
         key = np.random.SeedSequence((self.config.seed, step, self.rank))
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> 1))
         self.module.train()
         lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        terms, metrics = self.backward(batch)
-        losses, metrics = average_numbers(
-            {name: float(value.detach()) for name, value in terms.items()},
-            metrics,
-            n_processes=self.n_processes,
-            device=self.accelerator.device,
-        )
-        loss = sum(losses.values())
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss of step {step + 1} is {loss} "
-                f"(parts: {losses}, lr {lr:.2g}, precision {self.config.precision})",
-                hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
-            )
-        grad_norm = self.update()
-        if self.scaler is None and not math.isfinite(grad_norm):  # the scaler of fp16 leaves such steps out
-            raise TrainingError(
-                f"the gradient of step {step + 1} is not finite (loss {loss:.4g}, lr {lr:.2g}, "
-                f"precision {self.config.precision})",
-                hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
-            )
+        terms, metrics = self.backward(batch.to(self.accelerator.device))
+        numbers = [*terms.values(), *metrics.values(), self.update()]
         self.objective.after_step(step + 1)
+        self.running.append(
+            RunningStep(
+                step,
+                torch.stack([number.detach() for number in numbers]),
+                list(terms),
+                list(metrics),
+                lr,
+                batch.n_sentences * self.n_processes,
+                batch.n_tokens * self.n_processes,
+            )
+        )
+
+    def finish_steps(self) -> StepResult:
+        """Wait for the steps since the last call; return the numbers of the last one.
+
+        Raises:
+            TrainingError: a loss or a gradient is not finite; names the first step that has one.
+        """
+        steps, self.running = self.running, []
+        numbers = torch.stack([each.numbers for each in steps])
+        averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
+        norms = numbers[:, -1].tolist()
+        for step, values, norm in zip(steps, averaged, norms, strict=True):
+            self.require_finite_step(step, dict(zip(step.terms, values, strict=False)), norm)
+        last = steps[-1]
+        losses = dict(zip(last.terms, averaged[-1], strict=False))
         return StepResult(
-            loss,
+            sum(losses.values()),
             losses,
-            metrics,
-            grad_norm,
-            lr,
-            batch.n_sentences * self.n_processes,
-            batch.n_tokens * self.n_processes,
-            time.perf_counter() - started,
+            dict(zip(last.metrics, averaged[-1][len(losses) :], strict=True)),
+            norms[-1],
+            last.lr,
+            sum(each.n_sentences for each in steps),
+            sum(each.n_tokens for each in steps),
+            time.perf_counter() - self.running_since,
+        )
+
+    def require_finite_step(self, done: RunningStep, losses: dict[str, float], norm: float) -> None:
+        """Raise TrainingError if the loss or the gradient of a step is not finite."""
+        loss, about = sum(losses.values()), f"lr {done.lr:.2g}, precision {self.config.precision}"
+        if not math.isfinite(loss):
+            found = f"the loss of step {done.step + 1} is {loss} (parts: {losses}, {about})"
+        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 leaves such steps out
+            found = f"the gradient of step {done.step + 1} is not finite (loss {loss:.4g}, {about})"
+        else:
+            return
+        raise TrainingError(
+            found,
+            hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
         )
 
     def backward(self, batch: Batch) -> Losses:
@@ -258,7 +326,7 @@ class Trainer:
         average_gradients(self.objective.parameters(), self.n_processes)
         return found[0]
 
-    def update(self) -> float:
+    def update(self) -> Tensor:
         """Clip the gradients, step and clear them; return their norm before."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
@@ -269,7 +337,7 @@ class Trainer:
         else:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return float(norm)
+        return norm
 
     def evaluate(self) -> DevScore | None:
         """Score the model with dropout off, all processes together; None without dev set or on all but the first."""

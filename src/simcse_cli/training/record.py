@@ -21,7 +21,10 @@ from simcse_cli.training.trackers import RunLog, start_tracker
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step: loss and its terms, gradient norm, seconds; sentences and tokens of all processes."""
+    """One optimizer step: loss and its terms, metrics, gradient norm and learning rate.
+
+    Sentences and tokens, of all processes, and seconds are those of all steps since the last result.
+    """
 
     loss: float
     losses: dict[str, float]
@@ -119,7 +122,6 @@ def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, be
             uniform=_short(score.uniformity),
         )
     task.update(loss=f"{result.loss:.4f}", rate=f"{_digits(result.rate)} sentences/s")
-    task.advance()
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:

@@ -30,6 +30,7 @@ from simcse_cli.data.training_file import (
     read_training_documents,
     read_training_rows,
 )
+from simcse_cli.devices import has_rng_state, resolve_device
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files import STDIO, require_file
 from simcse_cli.models.adapters import add_lora, base_name
@@ -276,6 +277,39 @@ def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int |
     return limit
 
 
+def _check_random_state(config: TrainConfig, device: torch.device) -> None:
+    """Refuse what computes a layer twice where the second time would have other dropout masks."""
+    for name in ("micro_batch_size", "gradient_checkpointing"):
+        if getattr(config, name) and not has_rng_state(device):
+            raise ConfigError(
+                f"{flag(TrainConfig, name)}: the random state of {device.type} is not saved, so that computing again "
+                "would draw other dropout masks",
+                hint="leave it out, or use --device cpu or cuda",
+            )
+
+
+def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
+    """Prepare the transformers for the padded pass as the settings say.
+
+    Raises:
+        ConfigError: a setting of the padded pass where rows are packed, or one that the transformer cannot do.
+    """
+    for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
+        if config.gradient_checkpointing:
+            encoder.checkpoint_layers()
+        for name in ("attention", "compile"):
+            if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
+                raise ConfigError(
+                    f"{flag(TrainConfig, name)}: nothing reads it, on a CPU the rows of {encoder.name} are packed, "
+                    "not padded",
+                    hint="leave it out; it is for GPUs and for architectures that are padded",
+                )
+        if config.attention is not None:
+            encoder.attend_by(config.attention)
+        if config.compile:
+            encoder.backbone.compile(dynamic=True)
+
+
 def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     """Read the files and build encoder and objective.
 
@@ -295,6 +329,9 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)  # of the objective's own heads
     objective = build_objective(config.objective, encoder, settings, config.options)
+    device = resolve_device(config.device)
+    _check_random_state(config, device)
+    _choose_pass(objective, config, device)
     if not objective.chunkable and config.micro_batch_size is not None:
         raise ConfigError(
             f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",

@@ -39,9 +39,8 @@ class Position:
     eval_seconds: float = 0.0
     n_sentences: int = 0
 
-    def add_step(self, n_sentences: int, seconds: float) -> None:
-        """Count a step, the sentences of all processes in it, and the time it took."""
-        self.step += 1
+    def add_work(self, n_sentences: int, seconds: float) -> None:
+        """Count sentences of all processes, and the time that steps over them took."""
         self.n_sentences += n_sentences
         self.train_seconds += seconds
 

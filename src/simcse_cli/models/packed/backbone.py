@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli import kernels
+from simcse_cli.devices import is_x86
 from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.cls_attention import QueryKeyValue, query_key_value
@@ -160,12 +161,13 @@ class PackedBackbone:
         """Tell whether a split training pass uses compiled kernels."""
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
-        return self._use_kernels or (torch.get_num_threads() <= _MOST_THREADS and kernels.is_installed())
+        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # not measured on others
+        return self._use_kernels or (pays and kernels.is_installed())
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return what to tell the user before a training pass over so many tokens, if anything."""
         dtype = self._parts.words.weight.dtype
-        if n_tokens < LARGE or not can_compile(self._parts, dtype):
+        if n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING

@@ -3,7 +3,6 @@
 ``compiled_operators`` has the same operators for training by compiled kernels.
 """
 
-import platform
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simcse_cli.devices import is_x86
 from simcse_cli.models.packed.architectures import (
     BackboneParts,
     LayerParts,
@@ -248,7 +248,7 @@ def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether oneDNN's weight layout is there and pays: x86, float32 or native bfloat16."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    if platform.machine().lower() not in ("x86_64", "amd64"):
+    if not is_x86():
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

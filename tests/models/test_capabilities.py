@@ -1,0 +1,101 @@
+"""The packed pass with capabilities of the processor switched off: other operators, the same vectors and gradients."""
+
+import numpy as np
+import pytest
+import torch
+
+from simcse_cli import devices, kernels
+from simcse_cli.choices import Precision
+from simcse_cli.config import ModelOptions
+from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.packed import backbone as packed_module
+from simcse_cli.models.packed import packed_backbone
+from simcse_cli.models.packed.operators import PrepackedOperators, TorchOperators, inference_operators
+from simcse_cli.progress import SilentProgress
+
+
+def no_bf16(monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    for check in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, check, lambda: False)
+
+
+def arm(monkeypatch):
+    no_bf16(monkeypatch)
+    monkeypatch.setattr(devices.platform, "machine", lambda: "aarch64")
+
+
+def no_onednn(monkeypatch):
+    no_bf16(monkeypatch)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+
+
+# What is switched off, and the operators of inference that are left for float32 and bfloat16.
+SWITCHES = {
+    no_bf16: (PrepackedOperators, TorchOperators),
+    arm: (TorchOperators, TorchOperators),
+    no_onednn: (TorchOperators, TorchOperators),
+}
+every_switch = pytest.mark.parametrize("switch_off", SWITCHES, ids=lambda each: each.__name__)
+
+
+@every_switch
+def test_inference_takes_the_operators_that_are_left(switch_off, tiny_model_dir, sentences, monkeypatch):
+    switch_off(monkeypatch)
+    for dtype, expected in zip((torch.float32, torch.bfloat16), SWITCHES[switch_off], strict=True):
+        encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+        operators, _ = inference_operators(packed_backbone(encoder.backbone)._parts, dtype)
+        assert type(operators) is expected
+        encoder.compute_in(dtype)
+        packed = encoder.encode(sentences)
+        with monkeypatch.context() as patch:
+            patch.setattr(SentenceEncoder, "_packed", lambda self: None)
+            padded = load_encoder(tiny_model_dir, pooler="avg", device="cpu").encode(sentences)
+        cosines = (packed * padded).sum(1) / np.linalg.norm(packed, axis=1) / np.linalg.norm(padded, axis=1)
+        assert cosines.min() > (1 - 1e-6 if dtype is torch.float32 else 0.995)
+
+
+@every_switch
+def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
+    switch_off, tiny_model_dir, sentences, monkeypatch
+):
+    switch_off(monkeypatch)
+    gradients = []
+    for is_packed in (True, False):
+        encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu", dropout=0.0).train()
+        rows = encoder.tokenize(sentences * 6)
+        assert sum(map(len, rows)) > 1024
+        encoder.checkpoints_layers = not is_packed
+        encoder.embed_rows(rows).square().mean().backward()
+        gradients.append({name: p.grad for name, p in encoder.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("machine", "pays"), [("x86_64", True), ("AMD64", True), ("aarch64", False)])
+def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny_model_dir, monkeypatch):
+    monkeypatch.setattr(devices.platform, "machine", lambda: machine)
+    monkeypatch.setattr(kernels, "is_installed", lambda: True)
+    monkeypatch.setattr(packed_module, "can_compile", lambda *_: True)
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    assert packed_backbone(encoder.backbone).compiles(torch.float32) is pays
+    monkeypatch.setattr(kernels, "is_installed", lambda: False)
+    assert (encoder.training_note(5000) is not None) is pays
+
+
+@every_switch
+def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(switch_off, tiny_model_dir, monkeypatch):
+    switch_off(monkeypatch)
+    assert devices.resolve_precision("auto", torch.device("cpu")) is Precision.FP32
+
+    class Told(SilentProgress):
+        hints: list[str] = []  # noqa: RUF012 - of this test
+
+        def hint(self, message):
+            self.hints.append(message)
+
+    options = ModelOptions(model=str(tiny_model_dir), device="cpu", precision=Precision.BF16)
+    load_for_encoding(str(tiny_model_dir), options, Told())
+    assert any("no bfloat16 arithmetic" in hint for hint in Told.hints)

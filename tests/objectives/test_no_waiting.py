@@ -1,0 +1,104 @@
+"""A training step asks a device for no value: on ``meta``, which has none, every such question is an error."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from cases import VARIANTS, batch_of, build
+
+from helpers import build_tiny_model
+from simcse_cli.choices import Attention
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.padding import pad
+from simcse_cli.models.poolers import pool
+from simcse_cli.objectives.base import Batch
+from simcse_cli.optimizers import UncorrectedAdamW
+from simcse_cli.training.cached_gradients import cached_backward
+from simcse_cli.training.optim import clip_gradients
+
+META = torch.device("meta")
+
+
+@pytest.fixture
+def _meta_autocast(monkeypatch):
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # knows no such device
+
+
+@pytest.mark.usefixtures("_meta_autocast")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_step_reads_nothing_from_the_device(variant, tiny_model_dir):
+    objective, data = build(variant, tiny_model_dir)
+    batch = batch_of(objective, data).padded(objective.encoder.pad_id, pinned=False).to(META)
+    objective.to(META)
+    losses, metrics = objective(batch)
+    sum(losses.values()).backward()
+    parameters = list(objective.parameters())
+    norm = clip_gradients(parameters, 1.0)
+    UncorrectedAdamW(parameters, lr=1e-3, eps=1e-8).step()
+    torch.stack([*losses.values(), *metrics.values(), norm])
+    if objective.chunkable:
+        cached_backward(
+            batch.chunks(6),
+            objective.encode,
+            lambda parts: sum(objective.losses(parts, batch)[0].values()),
+            device=META,
+        )
+
+
+@pytest.mark.usefixtures("_meta_autocast")
+@pytest.mark.parametrize("kind", ["roberta", "distilbert", "electra", "mpnet"])
+def test_no_architecture_is_asked_whether_a_batch_is_padded(kind, tmp_path):
+    encoder = load_encoder(build_tiny_model(tmp_path, model_type=kind), pooler="avg", device="cpu")
+    rows = encoder.tokenize(["A man.", "The cat sleeps in the kitchen."])
+    expected = encoder.embed_rows(rows).shape
+    batch = Batch(rows, 2).padded(encoder.pad_id, pinned=False).to(META)
+    assert encoder.to(META).embed_rows(batch.rows).shape == expected
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_mask_of_every_head_gives_the_same_vectors(attention, tiny_encoder, sentences):
+    tiny_encoder.attend_by(Attention(attention))
+    ids, mask = pad(tiny_encoder.tokenize(sentences), tiny_encoder.pad_id)
+    expected = tiny_encoder(ids, mask)
+
+    class ElsewhereMask(torch.Tensor):
+        device = META
+
+    whole = tiny_encoder._unread_mask(mask.as_subclass(ElsewhereMask)).as_subclass(torch.Tensor)
+    assert whole.shape == (len(ids), 1, ids.shape[1], ids.shape[1])
+    with torch.no_grad():
+        states = tiny_encoder.backbone(input_ids=ids, attention_mask=whole).last_hidden_state
+    found = pool(tiny_encoder.pooler, [states], mask)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["simcse-sup dual mlm", "is-bert", "declutr"])
+def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypatch):
+    monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
+    objective, data = build(variant, tiny_model_dir, dropout=0.0)
+    batch = batch_of(objective, data)
+    ahead = batch.padded(objective.encoder.pad_id, pinned=False)
+    assert (ahead.n_tokens, ahead.n_sentences) == (batch.n_tokens, batch.n_sentences)
+    for name, value in objective(batch)[0].items():
+        assert torch.equal(objective(ahead)[0][name], value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_step_does_not_wait_for_a_gpu(variant, tiny_model_dir):
+    objective, data = build(variant, tiny_model_dir)
+    objective.to("cuda")
+    parameters = list(objective.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+    for mode in ("default", "error"):  # the first step loads kernels
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            made = batch_of(objective, data).padded(objective.encoder.pad_id, pinned=True)
+            losses, _ = objective(made.to(torch.device("cuda")))
+            sum(losses.values()).backward()
+            clip_gradients(parameters, 1.0)
+            optimizer.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
