@@ -3,14 +3,17 @@ import os
 import signal
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.encoding.ray_engine import _own_errors
-from simcse_cli.errors import DataError
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.ray_engine import _Worker
+from simcse_cli.encoding.stream import cut
 
-RayTaskError = pytest.importorskip("ray.exceptions").RayTaskError
+pytest.importorskip("ray")
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,12 +60,20 @@ def test_killed_worker_loses_nothing(invoke, source, tiny_model_dir, tmp_path, m
     assert sorted(path.name for path in tmp_path.glob("*v.*")) == ["v.npy", "v.npy.json"]
 
 
-def test_what_a_worker_refuses_is_told_as_without_ray():
-    refused = DataError("input.txt, line 3: not UTF-8 text", hint="convert it")
-    failed = RuntimeError("the data set failed")
-    failed.__cause__ = RayTaskError("encode", "a traceback", refused).as_instanceof_cause()
-    with pytest.raises(DataError) as told, _own_errors():
-        raise failed
-    assert told.value is refused
-    with pytest.raises(RuntimeError, match="of Ray"), _own_errors():
-        raise RuntimeError("of Ray")
+def test_missing_cluster_is_told_with_its_address(invoke, source, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--engine", "ray")
+    assert outcome.exit_code == 1
+    assert "no Ray cluster at 127.0.0.1:1" in outcome.stderr
+    assert not list(tmp_path.glob("*v.*"))
+
+
+def test_what_a_worker_refuses_is_in_its_answer(source, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = FileSet.find(str(source))
+    row = {"output": "v/part-00001-of-00001.parquet", "part": asdict(cut(17_000, 1)[0])}
+    answer = _Worker(files, EncodeOptions(model="./nowhere"), str(tmp_path), None)(row)
+    assert answer["error"].startswith("./nowhere does not exist")
+    answer = _Worker(files, EncodeOptions(), str(tmp_path), tmp_path / ".v.lock")(row)
+    assert "does not see the folder of the output" in answer["error"]
+    assert "s3://" in answer["hint"]

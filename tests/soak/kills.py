@@ -33,6 +33,8 @@ def jobs(bench: Workbench) -> list[Job]:
         *(Job(("encode", text, "-o", f"v.{ending}", *model), ("--resume",)) for ending in endings),
         Job(("encode", text, "-o", "v.npy", *index, *model), ("--resume",)),
         Job(("encode", text, "-o", "new/v.npz", "--dtype", "float16", *model), ("--resume",)),
+        Job(("encode", text, "-o", "v.npy", "--shard", "2/2", *model), ("--resume",)),
+        Job(("encode", text, "-o", "vectors", "--shard", "1/2", *model), ("--resume",)),
         Job(("prepare", "sentences", text, "-o", "s.txt")),
         Job(("prepare", "sentences", text, "-o", "s.txt.gz", "--sample", 5)),
         Job(("prepare", "pairs", table, "-o", "p.csv")),

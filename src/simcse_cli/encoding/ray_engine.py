@@ -8,9 +8,11 @@ part to another; what the part's journal has by then is kept.
 import logging
 import os
 import platform
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,13 @@ from simcse_cli.errors import (
 )
 from simcse_cli.progress import Progress, SilentProgress
 
+_CONNECT_S = 20
 _STORE_BYTES = 256 << 20
 """Memory of Ray's object store on one machine: numbers of parts are all that passes through it."""
 
 
 class _Worker:
-    """A process that has loaded the model and writes one part after another.
+    """A process that loads the model with its first part and writes one part after another.
 
     Args:
         files: the input.
@@ -46,9 +49,13 @@ class _Worker:
     """
 
     def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
+        self._files, self._options, self._folder, self._marker = files, options, folder, marker
+
+    @cached_property
+    def _writer(self) -> VectorWriter:
         try:
-            os.chdir(folder)
-            is_shared = marker is None or marker.exists()
+            os.chdir(self._folder)
+            is_shared = self._marker is None or self._marker.exists()
         except OSError:
             is_shared = False
         if not is_shared:
@@ -56,16 +63,21 @@ class _Worker:
                 f"{platform.node()} does not see the folder of the output",
                 hint="write to a folder that all machines of the cluster share, or to an address: -o s3://BUCKET/FOLDER",
             )
-        self._files = files
-        self._writer = VectorWriter(files, files.inputs(), options, SilentProgress())
+        return VectorWriter(self._files, self._files.inputs(), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Write one part; an error is part of the answer, since Ray would make a text of it."""
         part, progress = Part(**row["part"]), SilentProgress()
-        sentences = self._files.sentences(part.start, part.stop)
-        n_rows = encode_part(self._writer, row["output"], part, sentences, progress)
+        answer = {"n_rows": part.stop - part.start, "warning": "", "error": "", "hint": ""}
+        try:
+            encode_part(
+                self._writer, row["output"], part, self._files.sentences(part.start, part.stop), progress
+            )
+        except SimcseError as error:
+            return answer | {"error": error.message, "hint": error.hint or ""}
         self._writer.encoder.tell_cut(progress)
         self._writer.encoder.n_cut = 0
-        return {"n_rows": n_rows, "warning": "; ".join(progress.warnings)}
+        return answer | {"warning": "; ".join(progress.warnings)}
 
 
 def encode_on_ray(
@@ -105,9 +117,10 @@ def encode_on_ray(
         with (
             progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
             kept_on_interrupt(lambda: "what is encoded is kept; the same command with --resume goes on"),
-            _own_errors(),
         ):
             for row in work.iter_rows():
+                if row["error"]:
+                    raise SimcseError(row["error"], hint=row["hint"] or None)
                 task.advance(row["n_rows"])
                 warnings += [row["warning"]] if row["warning"] else []
         if warnings:
@@ -136,9 +149,13 @@ def _cluster(progress: Progress) -> Iterator[Any]:
         if "RAY_ADDRESS" in os.environ
         else {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     )
+    host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition(":")
     try:
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        if port.isdigit() and "/" not in host:
+            socket.create_connection((host, int(port)), _CONNECT_S).close()  # ray would try for minutes
+        with _quiet_start():
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
+    except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: {reason_of(error)}",
             hint="start one with `ray start --head`, or unset RAY_ADDRESS for one that starts by itself",
@@ -154,6 +171,19 @@ def _cluster(progress: Progress) -> Iterator[Any]:
         progress.detail(said.getvalue())
 
 
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Keep what Ray's own library writes about its log level away from the user; what goes wrong is raised."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - no file
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and what each gets: GPUs where there are any, else its share of the cores."""
     there = ray.cluster_resources()
@@ -162,17 +192,3 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
     if n_gpus:
         return workers, {"num_gpus": min(1, n_gpus / workers)}
     return workers, {"num_cpus": max(1, int(there.get("CPU", 1)) // workers)}
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """Raise what a worker raised instead of what Ray made of it."""
-    try:
-        yield
-    except Exception as error:
-        found: BaseException | None = error
-        while found is not None and (hasattr(found, "cause") or not isinstance(found, SimcseError)):
-            found = getattr(found, "cause", None) or found.__cause__
-        if found is None:
-            raise
-        raise found from None
