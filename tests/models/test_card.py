@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -10,29 +11,50 @@ import yaml
 from huggingface_hub import ModelCard, metadata_load
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 
-from helpers import SENTENCES, put_on_hub
+from helpers import SENTENCES, build_tiny_model, put_on_hub, write_sts_folder
+from simcse_cli.choices import Device, Similarity
+from simcse_cli.config import TrainConfig
+from simcse_cli.models.card import write_cards
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.progress import SilentProgress
+from simcse_cli.runs import read_run_record
+from simcse_cli.training.run import train_run
+from simcse_cli.training.setup import with_model_defaults
 
 COMMIT = "c" * 40
 
 
-@pytest.fixture
-def train(invoke, tiny_model_dir, sts_folder, tmp_path):
-    """Return a function that trains the tiny model for two steps into ``run`` and returns the folder."""
-    source, run = tmp_path / "private" / "sentences.txt", tmp_path / "runs" / "first"
+def train_tiny(folder, model, sts_folder):
+    """Train a tiny model for two steps into ``runs/first`` and return the run."""
+    source = folder / "private" / "sentences.txt"
     source.parent.mkdir()
     source.write_text("\n".join(SENTENCES) + "\n")
+    config = TrainConfig(
+        train_file=[str(source)],
+        model=str(model),
+        dev_file=str(sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"),
+        similarity=Similarity.DOT,
+        batch_size=8,
+        max_steps=2,
+        eval_every=1,
+        lr=1e-3,
+        device=Device.CPU,
+    )
+    train_run(with_model_defaults(config, SilentProgress()), folder / "runs" / "first", SilentProgress())
+    return folder / "runs" / "first"
 
-    def call(*arguments, model=tiny_model_dir):
-        outcome = invoke(
-            *("train", "--model", model, "--train-file", source, "-o", run, "--batch-size", 8),
-            *("--dev-file", sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"),
-            *("--max-steps", 2, "--eval-every", 1, "--device", "cpu", *arguments),
-        )
-        assert outcome.exit_code == 0, outcome.stderr
-        return run
 
-    return call
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("card")
+    return train_tiny(folder, build_tiny_model(folder / "tiny-bert"), write_sts_folder(folder / "senteval"))
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """Return a copy of a run from a local model, beside copies of its model and its data."""
+    shutil.copytree(trained.parent.parent, tmp_path / "all")
+    return tmp_path / "all" / "runs" / "first"
 
 
 def index_of(folder):
@@ -45,10 +67,10 @@ def index_of(folder):
     return {(each.dataset_name, each.metric_type): each.metric_value for each in results}
 
 
-def test_metadata_is_what_the_run_knows(train, tiny_model_dir, hub_cache):
+def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub_cache, tmp_path):
     (tiny_model_dir / "README.md").write_text("---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# Tiny\n")
     put_on_hub(tiny_model_dir, hub_cache, "someone/tiny", commit=COMMIT)
-    run = train(model="someone/tiny")
+    run = train_tiny(tmp_path, "someone/tiny", sts_folder)
     found = metadata_load(run / "model" / "README.md")
     assert ModelCard.load(run / "model" / "README.md").data.to_dict() == found
     record = json.loads((run / "run.json").read_text())
@@ -74,21 +96,16 @@ def test_metadata_is_what_the_run_knows(train, tiny_model_dir, hub_cache):
     assert f"24 examples, SHA-256 {record['data']['train_sha256'][:12]}" in text
 
 
-def test_nothing_is_made_up_and_no_path_is_told(train, tmp_path):
-    run = train()
+def test_nothing_is_made_up_and_no_path_is_told(run, trained):
     for folder in (run, run / "model"):
         text = (folder / "README.md").read_text()
-        assert str(tmp_path) not in text
+        assert str(trained.parent.parent) not in text
         assert "private" not in text
         found = metadata_load(folder / "README.md")
         assert not {"license", "language", "base_model", "datasets"} & set(found)
 
 
-def test_hub_datasets_are_named(train, tmp_path):
-    from simcse_cli.models.card import write_cards
-    from simcse_cli.runs import read_run_record
-
-    run = train()
+def test_hub_datasets_are_named(run, tmp_path):
     record = read_run_record(run)
     record.config["train_file"] = ["hf://nyu-mll/glue@qqp:train", f"hf://{tmp_path}/saved", "a.csv:2"]
     write_cards(run, record, load_encoder(run, device="cpu"))
@@ -96,9 +113,8 @@ def test_hub_datasets_are_named(train, tmp_path):
     assert str(tmp_path) not in (run / "README.md").read_text()
 
 
-def test_usage_block_runs_as_printed(train, monkeypatch, capsys):
+def test_usage_block_runs_as_printed(run, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers")
-    run = train("--similarity", "dot")
     vectors = load_encoder(run, device="cpu").encode(
         ["A man is playing a guitar.", "Someone plays an instrument."]
     )
@@ -115,25 +131,27 @@ def test_usage_block_runs_as_printed(train, monkeypatch, capsys):
     assert "tensor" in capsys.readouterr().out
 
 
-def test_settings_of_the_card_repeat_the_run(train, invoke, sts_folder, tmp_path, monkeypatch):
-    run = train("--lr", "1e-3")
+def test_settings_of_the_card_repeat_the_run(run, invoke, monkeypatch):
+    folder = run.parent.parent
     (block,) = re.findall(r"```yaml\n(.*?)```", (run / "README.md").read_text(), re.DOTALL)
     settings = yaml.safe_load(block)
     assert (settings["train_file"], settings["dev_file"]) == ("sentences.txt", "sts-dev.csv")
-    (tmp_path / "again.yaml").write_text(block)
-    for path in (tmp_path / "private/sentences.txt", sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.chdir(tmp_path)  # the tiny model is here too
+    (folder / "again.yaml").write_text(block)
+    for path in (
+        folder / "private/sentences.txt",
+        folder / "senteval/downstream/STS/STSBenchmark/sts-dev.csv",
+    ):
+        shutil.copy(path, folder)
+    monkeypatch.chdir(folder)  # the tiny model is here too
     outcome = invoke("train", "--config", "again.yaml", "-o", "again")
     assert outcome.exit_code == 0, outcome.stderr
     digests = [
-        json.loads((each / "run.json").read_text())["model_digest"] for each in (run, tmp_path / "again")
+        json.loads((each / "run.json").read_text())["model_digest"] for each in (run, folder / "again")
     ]
     assert digests[0] == digests[1]
 
 
-def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(train, invoke, sts_folder):
-    run = train()
+def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_folder):
     card = run / "model" / "README.md"
     card.write_text(
         card.read_text().replace("## Limits\n", "## Limits\n\n- Mine.\n").replace("simcse\n", "mine\n", 1)
@@ -158,8 +176,7 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(train, invoke, sts_
     assert index_of(run)["STS12", "pearson_cosine"] == pytest.approx(sts["tasks"]["STS12"]["pearson"]["all"])
 
 
-def test_a_card_of_ones_own_is_left_alone(train, invoke, sts_folder):
-    run = train()
+def test_a_card_of_ones_own_is_left_alone(run, invoke, sts_folder):
     (run / "model" / "README.md").write_text("# Mine\n")
     (run / "README.md").unlink()
     outcome = invoke("eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark")
@@ -168,14 +185,13 @@ def test_a_card_of_ones_own_is_left_alone(train, invoke, sts_folder):
     assert not (run / "README.md").exists()
 
 
-def test_published_model_opens_by_name(train, invoke, hub_cache, tmp_path):
+def test_published_model_opens_by_name(run, hub_cache):
     st = pytest.importorskip("sentence_transformers")
-    run = train()
     put_on_hub(run / "model", hub_cache, "someone/first", commit=COMMIT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = st.SentenceTransformer("someone/first", revision=COMMIT, device="cpu")
-    assert model.similarity_fn_name == "cosine"
+    assert model.similarity_fn_name == "dot"
     by_name = model.encode(list(SENTENCES), show_progress_bar=False)
     np.testing.assert_allclose(by_name, load_encoder(run, device="cpu").encode(list(SENTENCES)), atol=1e-5)
     np.testing.assert_array_equal(
