@@ -216,7 +216,7 @@ class TrainConfig:
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
     gradient_checkpointing: bool = setting(
         False,
-        "Keep the inputs of layers only and compute the rest again: less memory, a third slower.",
+        "Keep the inputs of layers only and compute the rest again: less memory, slower.",
         group=_RUN,
     )
     compile: bool = setting(

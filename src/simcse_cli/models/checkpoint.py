@@ -227,7 +227,9 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
         and encoder.device.type == "cpu"
         and not has_fast_bf16(encoder.device)
     ):
-        progress.hint("this processor has no bfloat16 arithmetic: --precision fp32 is faster, and exact")
+        progress.hint(
+            "this processor has no bfloat16 arithmetic: --precision bf16 gains nothing, fp32 is exact"
+        )
     progress.detail(
         f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {options.precision}"
     )
