@@ -207,6 +207,17 @@ def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, sourc
     ]
 
 
+def test_processes_of_a_group_share_the_parts_of_a_folder(encode, tmp_path, monkeypatch):
+    encode("one")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, n_parts in (("0", 3), ("1", 7)):
+        monkeypatch.setenv("RANK", rank)
+        assert encode("v").exit_code == 0
+        parts = sorted((tmp_path / "v").glob("part-*"))
+        assert [p.read_bytes() for p in parts] == [(tmp_path / "one" / p.name).read_bytes() for p in parts]
+        assert len(parts) == n_parts
+
+
 def test_id_column_names_the_rows(encode, tmp_path):
     rows = [{"key": f"k{number}", "caption": text} for number, text in enumerate(SENTENCES)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
