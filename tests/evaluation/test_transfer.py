@@ -11,7 +11,7 @@ from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import transfer
-from simcse_cli.evaluation.embedding_cache import EvaluationCache
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import (
@@ -88,6 +88,27 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
         n: t.to_json() for n, t in second.tasks.items()
     }
     assert np.array_equal(first.tasks["MRPC"].predicted, second.tasks["MRPC"].predicted)
+
+
+def test_kept_results_are_found_by_all_that_they_depend_on(senteval):
+    class Asking(EvaluationCache):
+        def __init__(self):
+            super().__init__(None, "")
+
+        def load_result(self, name, key):
+            asked.append(key)
+
+    asked: list[dict] = []
+    evaluate(HashingEncoder(), senteval, tasks=("CR",), cache=Asking())
+    task, settings = read_transfer_task(senteval, "CR"), PROBE_SETTINGS[FAST]
+    assert asked == [
+        {
+            "version": transfer._RESULT_VERSION,
+            "probe": "senteval",
+            "settings": dataclasses.asdict(settings),
+            "data": digest_of(task.left, task.right, task.labels),
+        }
+    ]
 
 
 def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatch):
@@ -213,6 +234,12 @@ def test_five_percent_of_the_training_rows_are_one_at_least(n_train, is_enough):
     else:
         with pytest.raises(DataError, match="19 training examples, need 20 to hold some out"):
             outer_splits(task, PROBE_SETTINGS[FAST])
+
+
+def test_the_smallest_fold_has_to_be_large_enough():
+    assert len(outer_splits(fold_task(13, 12), PROBE_SETTINGS[FAST])[0]) == 5
+    with pytest.raises(DataError, match="19 training examples, need 20 to hold some out"):
+        outer_splits(fold_task(12, 12), PROBE_SETTINGS[FAST])
 
 
 def test_json_of_a_result_is_complete():
