@@ -90,6 +90,12 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
     assert np.array_equal(first.tasks["MRPC"].predicted, second.tasks["MRPC"].predicted)
 
 
+def test_task_files_stand_beside_the_tasks_of_a_folder(senteval):
+    own = dataclasses.replace(read_transfer_task(senteval, "MR"), name="own")
+    scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), file_tasks={"own": own}).tasks
+    assert [len(score.gold) for score in scores.values()] == [len(own.left), 110]
+
+
 def test_kept_results_are_found_by_all_that_they_depend_on(senteval):
     class Asking(EvaluationCache):
         def __init__(self):
