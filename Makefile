@@ -32,7 +32,7 @@ test: $(STAMP)   ## all tests
 LOWEST := .venv-lowest
 test-lowest:     ## all tests, with the lowest versions that pyproject.toml allows; TORCH=2.13.0 keeps that torch
 	mkdir -p $(LOWEST)
-	grep -oE '"[a-z0-9-]+>=[^",]+' pyproject.toml | sed 's/"//; s/>=/==/; $(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' \
+	grep -oE '"[a-z0-9-]+(\[[a-z]+\])?>=[^",]+' pyproject.toml | sed 's/"//; s/\[.*]//; s/>=/==/; $(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' \
 	  > $(LOWEST)/pins.txt
 	$(MAKE) test VENV=$(LOWEST) PINS=$(LOWEST)/pins.txt
 

@@ -6,6 +6,7 @@ After a meant change: ``WRITE_SCREENS=1 python -m pytest tests/test_screens.py``
 import json
 import os
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from helpers import write_sts_folder
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.cli import build
 
+pytestmark = pytest.mark.skipif(
+    int(version("rich").partition(".")[0]) < 15, reason="older versions of Rich divide the width otherwise"
+)
 SCREENS = Path(__file__).parent / "screens"
 SENTENCES = (
     "A man is playing a guitar on the roof.\nThe cat sleeps.\nRain is expected in the north of the country.\n"
