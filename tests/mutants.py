@@ -281,6 +281,7 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
     n_tried, n_killed, n_survived = (
         sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3)
     )
+    never = sorted(set(yaml.safe_load(LIST.read_text(encoding="utf-8"))) - {r.split("`")[1] for r in counts})
     lines = [
         "# Mutants",
         "",
@@ -291,6 +292,7 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
         "|---|---:|---:|---:|",
         *counts,
         "",
+        *([f"Listed and not run yet: {', '.join(f'`{name}`' for name in never)}.", ""] if never else []),
         "| survivor | change | why no test notices |",
         "|---|---|---|",
         *sorted(row for row in rows if row not in counts),
