@@ -6,6 +6,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
+from accelerate.state import PartialState
 
 from helpers import SENTENCES, write_sts_folder
 from simcse_cli.choices import Tracker
@@ -184,6 +185,7 @@ def test_wandb_is_offline_and_told_everything(settings, stand_in, tmp_path, monk
 @pytest.fixture
 def record(settings):
     """Return what a run writes down when it starts, by its tracker and more settings."""
+    PartialState(cpu=True)  # trackers of Accelerate ask it; in a run the Accelerator is there
 
     def make(tracker, *, step=0, started="2026-01-01", **more):
         config = config_of(settings, track=tracker, **more).to_dict()
