@@ -90,7 +90,7 @@ def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
         from torch.utils.tensorboard.summary import hparams
 
         # Accelerate would write the settings as a run of their own, named by the clock.
-        for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):
+        for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
     return tracker
 
