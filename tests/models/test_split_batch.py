@@ -7,6 +7,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 
 from simcse_cli.choices import Pooler
 from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.kernels.operators import linear
 from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.backbone import can_split
@@ -110,7 +111,7 @@ def test_what_does_not_matter_to_the_loss_and_what_is_frozen_gets_no_gradient():
     assert with_gradient == {"0"}  # not 1, which is frozen, nor 2, whose states the loss does not read
 
 
-def cubes(share, start, parameters):
+def cubes(share, start, parameters, put_factors=None):
     """A pass of two results over a share of the rows; the second parameter is unused."""
     weight, bias = parameters[:2]
     return [(start @ weight) ** 3 + bias, start.sum(1)]
@@ -140,9 +141,30 @@ def test_results_and_gradients_of_shares_are_those_of_all_rows(sizes):
     assert unused.grad is None
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("sizes", [[3, 3], [1, 2, 3]])
+def test_gradients_of_weights_whose_factors_were_put_are_summed_over_shares(sizes, n_threads):
+    torch.manual_seed(0)
+    x, weight = torch.randn(6, 4).requires_grad_(), torch.randn(3, 4).requires_grad_()
+    pool = BufferPool()
+
+    def run(share, start, parameters, put_factors):
+        return [linear(start, parameters[0], pool, put_factors)]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        (out,) = run_shares(run, x, sizes, [weight], pool)
+        found = torch.autograd.grad(out.sin().sum(), (x, weight))
+    finally:
+        torch.set_num_threads(before)
+    expected = torch.autograd.grad((x @ weight.t()).sin().sum(), (x, weight))
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_graph_serves_one_backward_pass():
     inputs = torch.ones(4, 2, requires_grad=True)
-    (out,) = run_shares(lambda _, start, parameters: [start**3], inputs, [2, 2], [], BufferPool())
+    (out,) = run_shares(lambda share, start, *_: [start**3], inputs, [2, 2], [], BufferPool())
     out.sum().backward()
     with pytest.raises(RuntimeError, match="second time"):
         out.sum().backward()
@@ -150,7 +172,7 @@ def test_a_graph_serves_one_backward_pass():
 
 @pytest.mark.parametrize("fails", ["forward", "backward"])
 def test_an_error_in_one_share_ends_the_pass(fails):
-    def run(share, start, parameters):
+    def run(share, start, parameters, put_factors):
         if share == 1 and fails == "forward":
             raise MemoryError("no room")
         out = start * 2
@@ -170,7 +192,7 @@ def test_an_error_in_one_share_ends_the_pass(fails):
 def test_a_pass_without_gradient_keeps_no_graph(grad):
     seen = []
 
-    def run(share, start, parameters):
+    def run(share, start, parameters, put_factors):
         seen.append(torch.is_grad_enabled())
         return [start * 2]
 

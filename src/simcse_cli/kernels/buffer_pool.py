@@ -4,34 +4,36 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from threading import Lock
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-# A new buffer has one part in so many more than asked for: the next batch may be a little larger.
-_SPARE = 8
-_ALIGNMENT = 64  # bytes
+_ALIGNMENT = 64  # bytes, of a cache line and of a vector
 
 
 class BufferPool:
     """Lends memory to tensors and gets it back when nothing refers to the tensor or a view of it any more.
 
-    May be used from several threads. Holds about as much as was in use at one time.
+    May be used from several threads: its only shared steps are those of a deque, which are atomic. Buffers are powers
+    of two in size, so that the next batch, a little larger, finds the same ones; pages that nobody writes to are never
+    asked of the system.
     """
 
     def __init__(self) -> None:
-        self._free: list[np.ndarray] = []
-        self._returned: deque[np.ndarray] = deque()  # by finalizers, which may run while the lock is held
-        self._lock = Lock()
+        self._free: dict[int, deque[np.ndarray]] = {}  # by the exponent of their size
 
     def tensor(self, sizes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return a CPU tensor with whatever values the memory holds."""
+        """Return a CPU tensor with whatever values the memory holds, at an address of a multiple of 64 bytes."""
         n_bytes = math.prod(sizes) * dtype.itemsize
-        buffer = self._take(n_bytes)
-        lease = buffer[:n_bytes]
-        weakref.finalize(lease, self._returned.append, buffer)
+        exponent = max(n_bytes - 1, 0).bit_length()
+        home = self._free.setdefault(exponent, deque())
+        try:
+            buffer = home.pop()
+        except IndexError:
+            buffer = _aligned(1 << exponent)
+        lease = buffer[:n_bytes].view(_Lease)
+        lease.buffer, lease.home = buffer, home
         return torch.from_numpy(lease).view(dtype).view(sizes)  # keeps the lease as long as it lives
 
     def concatenated(self, parts: Sequence[Tensor]) -> Tensor:
@@ -39,21 +41,21 @@ class BufferPool:
         sizes = (sum(map(len, parts)), *parts[0].shape[1:])
         return torch.cat(list(parts), out=self.tensor(sizes, parts[0].dtype))
 
-    def _take(self, size: int) -> np.ndarray:
-        """Return the smallest free buffer that is large enough and at most twice that, or a new one.
 
-        A new one takes the place of the largest free one that is too small and at least half as large.
-        """
-        with self._lock:
-            while self._returned:
-                self._free.append(self._returned.popleft())
-            fitting = [buffer for buffer in self._free if size <= len(buffer) <= 2 * size]
-            outgrown = [buffer for buffer in self._free if len(buffer) < size <= 2 * len(buffer)]
-            chosen = min(fitting, key=len) if fitting else max(outgrown, key=len, default=None)
-            self._free = [buffer for buffer in self._free if buffer is not chosen]
-        if fitting and chosen is not None:
-            return chosen
-        return np.empty(size + size // _SPARE + _ALIGNMENT, np.uint8)
+class _Lease(np.ndarray):
+    """The lent part of a buffer, which takes the buffer home at its end."""
+
+    buffer: np.ndarray
+    home: deque[np.ndarray]
+
+    def __del__(self) -> None:
+        self.home.append(self.buffer)
+
+
+def _aligned(size: int) -> np.ndarray:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
 
 
 _OF_MODULE: weakref.WeakKeyDictionary[nn.Module, BufferPool] = weakref.WeakKeyDictionary()

@@ -5,7 +5,7 @@ A mask is drawn from ``stream``, four numbers of SFC64 that advance; see ``model
 the probability to drop, in 2^-16, or ``NO_DROPOUT``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,16 @@ from simcse_cli.kernels.buffer_pool import BufferPool
 Gradients = tuple[Tensor | None, ...]
 
 
-def linear(x: Tensor, weight: Tensor, pool: BufferPool) -> Tensor:
-    """Return ``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``."""
-    product: Tensor = _Linear.apply(x, weight, pool)  # type: ignore[no-untyped-call]
+PutFactors = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient, ``d_out^T x``, to be multiplied elsewhere."""
+
+
+def linear(x: Tensor, weight: Tensor, pool: BufferPool, put_factors: PutFactors | None = None) -> Tensor:
+    """Return ``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
+
+    With ``put_factors``, the backward pass hands it the factors of the weight's gradient, and gives None for that.
+    """
+    product: Tensor = _Linear.apply(x, weight, pool, put_factors)  # type: ignore[no-untyped-call]
     return product
 
 
@@ -116,9 +123,11 @@ def mix_packed_states(
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, pool: BufferPool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, pool: BufferPool, put_factors: PutFactors | None
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.pool = pool
+        ctx.pool, ctx.put_factors = pool, put_factors
         return torch.mm(x, weight.t(), out=pool.tensor((len(x), len(weight)), x.dtype))
 
     @staticmethod
@@ -129,8 +138,11 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             d_x = torch.mm(d_out, weight, out=pool.tensor(tuple(x.shape), x.dtype))
         if ctx.needs_input_grad[1]:
-            d_weight = torch.mm(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
-        return d_x, d_weight, None
+            if ctx.put_factors is None:
+                d_weight = torch.mm(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
+            else:
+                ctx.put_factors(weight, d_out, x)
+        return d_x, d_weight, None, None
 
 
 class _BiasActivation(torch.autograd.Function):

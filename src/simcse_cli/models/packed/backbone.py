@@ -24,7 +24,7 @@ from simcse_cli.models.packed.operators import (
     layer_weights,
 )
 from simcse_cli.models.packed.prepared import prepared
-from simcse_cli.models.packed.split_batch import run_shares
+from simcse_cli.models.packed.split_batch import PutFactors, run_shares
 from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = (
@@ -114,7 +114,7 @@ class PackedBackbone:
             if not self._is_live():
                 operators, weights = prepared(self._backbone, parts, dtype)
                 return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
-            weights = [layer_weights(layer, dtype) for layer in parts.layers]
+            weights = [layer_weights(layer, dtype, pool_of(self._backbone)) for layer in parts.layers]
             halves = tokens.halves() if can_split(parts, tokens) and max(wanted) > 0 else None
             if halves is None:
                 operators = TorchOperators(dtype, parts.activation, masks)
@@ -137,8 +137,11 @@ class PackedBackbone:
         numbers = [number for number in wanted if number > 0]
         modules = [affine for layer in weights for affine in layer] + list(first or ())
 
-        def run(share: int, start: Tensor, parameters: Sequence[Tensor | None]) -> list[Tensor]:
-            operators, own = make_operators(masks[share]), _unflattened(parameters, len(weights))
+        def run(
+            share: int, start: Tensor, parameters: Sequence[Tensor | None], put_factors: PutFactors
+        ) -> list[Tensor]:
+            operators = make_operators(masks[share], put_factors)
+            own = _unflattened(parameters, len(weights))
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             kept = run_layers(parts, operators, own[0], rounded, halves[share], wanted=numbers, first=own[1])
             return [kept[number][: len(start)] for number in numbers]
@@ -150,12 +153,12 @@ class PackedBackbone:
 
     def _make_operators(
         self, dtype: torch.dtype, pool: BufferPool
-    ) -> Callable[[DropoutMasks | None], Operators]:
+    ) -> Callable[[DropoutMasks | None, PutFactors], Operators]:
         """Return what makes the operators of a share: compiled kernels where they can and pay, else PyTorch."""
         activation = self._parts.activation
         if not self.compiles(dtype):
-            return lambda masks: TorchOperators(dtype, activation, masks)
-        return lambda masks: CompiledOperators(dtype, activation, masks, pool)
+            return lambda masks, _: TorchOperators(dtype, activation, masks)
+        return lambda masks, put_factors: CompiledOperators(dtype, activation, masks, pool, put_factors)
 
     def compiles(self, dtype: torch.dtype) -> bool:
         """Tell whether a split training pass uses compiled kernels."""

@@ -1,5 +1,7 @@
 """The operators of a transformer layer by compiled kernels, for training on a CPU; needs numba."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -41,13 +43,20 @@ class CompiledOperators:
         activation: name in the configuration.
         masks: where dropout masks come from; None for no dropout.
         pool: where results stand.
+        put_factors: see ``kernels.operators.linear``.
     """
 
     def __init__(
-        self, dtype: torch.dtype, activation: str, masks: DropoutMasks | None, pool: BufferPool
+        self,
+        dtype: torch.dtype,
+        activation: str,
+        masks: DropoutMasks | None,
+        pool: BufferPool,
+        put_factors: Callable[[Tensor, Tensor, Tensor], None] | None = None,
     ) -> None:
         self._kernels = kernels.load()
         self._dtype, self._kind, self._pool = dtype, KINDS[activation], pool
+        self._put_factors = put_factors
         self.masks = masks
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
@@ -124,7 +133,8 @@ class CompiledOperators:
 
     def _product(self, x: Tensor, linear: Affine) -> Tensor:
         x = x.to(self._dtype)
-        return add_low_rank(self._kernels.linear(x, linear.weight, self._pool), x, linear)
+        product: Tensor = self._kernels.linear(x, linear.weight, self._pool, self._put_factors)
+        return add_low_rank(product, x, linear)
 
     def _threshold(self, dropout: float) -> int:
         return drop_threshold(dropout) if self.masks is not None and dropout > 0 else kernels.NO_DROPOUT

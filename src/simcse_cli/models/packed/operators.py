@@ -4,13 +4,15 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from simcse_cli.devices import is_x86
+from simcse_cli.kernels.buffer_pool import BufferPool
 from simcse_cli.models.packed.architectures import (
     BackboneParts,
     LayerParts,
@@ -182,21 +184,28 @@ def add_low_rank(product: Tensor, x: Tensor, linear: Affine) -> Tensor:
     return torch.addmm(product, functional.linear(x, linear.down), linear.up.t())
 
 
-def layer_weights(layer: LayerParts, dtype: torch.dtype, *, merged: bool = False) -> LayerWeights:
+def layer_weights(
+    layer: LayerParts, dtype: torch.dtype, pool: BufferPool | None = None, *, merged: bool = False
+) -> LayerWeights:
     """Return a layer's parameters, those of products in ``dtype``; gradients flow to the parameters.
 
-    LoRA stands beside the weight that it adapts, or is merged into it.
+    Args:
+        layer: the modules.
+        dtype: of the products.
+        pool: where copies of weights and the gradients that come of them stand, on a CPU; None for new memory.
+        merged: LoRA is merged into the weight that it adapts; else it stands beside it.
     """
-    query, key, value, out_proj, up, down = (
-        _cast(linear, dtype, merged=merged)
-        for linear in (layer.query, layer.key, layer.value, layer.out_proj, layer.up, layer.down)
-    )
+
+    def cast(*linears: nn.Linear | LoraLinear) -> Affine:
+        parts = [_parameters(linear, dtype, merged=merged) for linear in linears]
+        return _side_by_side(parts, _copied([part.weight for part in parts], dtype, pool))
+
     return LayerWeights(
-        _side_by_side((query, key, value)),
-        out_proj,
+        cast(layer.query, layer.key, layer.value),
+        cast(layer.out_proj),
         affine(layer.attention_norm),
-        up,
-        down,
+        cast(layer.up),
+        cast(layer.down),
         affine(layer.output_norm),
     )
 
@@ -206,23 +215,57 @@ def affine(module: nn.Linear | LoraLinear | nn.LayerNorm) -> Affine:
     return Affine(module.weight, module.bias)
 
 
-def _cast(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool) -> Affine:
+def _parameters(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool) -> Affine:
+    """Return the parameters of a linear layer, those of LoRA in ``dtype``."""
     if merged or isinstance(linear, nn.Linear):
-        return Affine(linear.weight.to(dtype), linear.bias)
-    down, up = linear.down.to(dtype), (linear.scale * linear.up).to(dtype)
-    return Affine(linear.base.weight.to(dtype), linear.bias, down, up)
+        return affine(linear)
+    return Affine(
+        linear.base.weight, linear.bias, linear.down.to(dtype), (linear.scale * linear.up).to(dtype)
+    )
 
 
-def _side_by_side(linears: Sequence[Affine]) -> Affine:
-    """Return the linear layer whose outputs are those of all, one after the other."""
-    weight = torch.cat([linear.weight for linear in linears])
+def _side_by_side(linears: Sequence[Affine], weight: Tensor) -> Affine:
+    """Return the linear layer whose outputs are those of all, one after the other, given the weight of all."""
+    if len(linears) == 1:
+        return linears[0]._replace(weight=weight)
     biases = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(biases) if biases else None
     if all(linear.down is None for linear in linears):
         return Affine(weight, bias)
     downs = [weight[:0] if linear.down is None else linear.down for linear in linears]
-    ups = [linear.weight[:, :0] if linear.up is None else linear.up for linear in linears]
+    ups = [weight.new_zeros(len(linear.weight), 0) if linear.up is None else linear.up for linear in linears]
     return Affine(weight, bias, torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
+
+
+def _copied(weights: Sequence[Tensor], dtype: torch.dtype, pool: BufferPool | None) -> Tensor:
+    """Return matrices one below the other in ``dtype``; one alone that has it is no copy."""
+    if len(weights) == 1 and weights[0].dtype is dtype:
+        return weights[0]
+    if pool is None or weights[0].device.type != "cpu":
+        return torch.cat([weight.to(dtype) for weight in weights])
+    copied: Tensor = _Cast.apply(dtype, pool, *weights)  # type: ignore[no-untyped-call]
+    return copied
+
+
+class _Cast(torch.autograd.Function):
+    """Matrices one below the other in another type."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, pool: BufferPool, *matrices: Tensor) -> Tensor:
+        ctx.pool, ctx.dtype, ctx.n_rows = pool, matrices[0].dtype, [len(matrix) for matrix in matrices]
+        out = pool.tensor((sum(ctx.n_rows), matrices[0].shape[1]), dtype)
+        for part, matrix in zip(torch.split(out, ctx.n_rows), matrices, strict=True):
+            part.copy_(matrix)
+        ctx.set_materialize_grads(False)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        if d_out is None:
+            return (None,) * (2 + len(ctx.n_rows))
+        parts = torch.split(d_out, ctx.n_rows)
+        return None, None, *(ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part) for part in parts)
 
 
 @torch.no_grad()

@@ -5,7 +5,10 @@ sentences are split on any number of cores, so masks and sums are the same every
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,8 +17,10 @@ from torch.autograd.function import once_differentiable
 from simcse_cli.kernels.buffer_pool import BufferPool
 from simcse_cli.models.thread_pool import map_on_cores
 
-ShareRun = Callable[[int, Tensor, Sequence[Tensor | None]], Sequence[Tensor]]
-"""Computes one share, from its number, its rows of the input and the parameters."""
+PutFactors = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes a weight and the factors of its gradient, ``d_out^T x``; see ``kernels.operators.linear``."""
+ShareRun = Callable[[int, Tensor, Sequence[Tensor | None], PutFactors], Sequence[Tensor]]
+"""Computes one share, from its number, its rows of the input, the parameters and what multiplies their gradients."""
 
 
 def run_shares(
@@ -64,13 +69,16 @@ class _Shares(torch.autograd.Function):
             for start in torch.split(inputs[: sum(sizes)], list(sizes))
         ]
 
+        products = _WeightProducts(len(sizes), pool)
+
         def forward(share: int) -> Sequence[Tensor]:
             with torch.set_grad_enabled(needs_graph):
-                return run(share, starts[share], leaves)
+                return run(share, starts[share], leaves, partial(products.put, share))
 
         outputs = list(map_on_cores(forward, range(len(sizes))))
         if needs_graph:
-            ctx.outputs, ctx.starts, ctx.leaves, ctx.pool = outputs, starts, leaves, pool
+            ctx.outputs, ctx.starts, ctx.leaves = outputs, starts, leaves
+            ctx.products, ctx.pool = products, pool
             ctx.n_rest = len(inputs) - sum(sizes)
             ctx.set_materialize_grads(False)
         return tuple(
@@ -87,23 +95,78 @@ class _Shares(torch.autograd.Function):
         ]
 
         def backward(share: int) -> tuple[Tensor | None, ...]:
-            pairs = [
-                (out, d[share]) for out, d in zip(ctx.outputs[share], d_outputs, strict=True) if d is not None
-            ]
-            outputs, given = zip(*pairs, strict=True)
-            return torch.autograd.grad(outputs, [ctx.starts[share], *learning], given, allow_unused=True)
+            try:
+                pairs = [
+                    (out, d[share])
+                    for out, d in zip(ctx.outputs[share], d_outputs, strict=True)
+                    if d is not None
+                ]
+                outputs, given = zip(*pairs, strict=True)
+                return torch.autograd.grad(outputs, [ctx.starts[share], *learning], given, allow_unused=True)
+            finally:
+                products.end_share()
 
-        by_share = list(map_on_cores(backward, range(len(ctx.starts))))
+        products, n_shares = ctx.products, len(ctx.starts)
+        jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
+        jobs += [products.multiply] * n_shares  # taken by a core whose share is done
+        by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
         d_starts = [
             torch.zeros_like(start) if own[0] is None else own[0]
             for start, own in zip(ctx.starts, by_share, strict=True)
         ]
         d_rest = d_starts[0].new_zeros(ctx.n_rest, d_starts[0].shape[1])
-        sums = iter([_sum(parts, ctx.pool) for parts in zip(*(own[1:] for own in by_share), strict=True)])
+        summed = [
+            products.gradients.get(id(leaf), _sum(parts, ctx.pool))
+            for leaf, parts in zip(learning, zip(*(own[1:] for own in by_share), strict=True), strict=True)
+        ]
+        sums = iter(summed)
         d_parameters = [
             next(sums) if leaf is not None and leaf.requires_grad else None for leaf in ctx.leaves
         ]
         return None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_parameters
+
+
+class _WeightProducts:
+    """Gradients of weights, multiplied and summed over shares by whichever core is free.
+
+    Attributes:
+        gradients: by the ``id`` of the weight.
+    """
+
+    def __init__(self, n_shares: int, pool: BufferPool) -> None:
+        self._n_shares, self._n_running, self._pool = n_shares, n_shares, pool
+        self._factors: dict[int, dict[int, tuple[Tensor, Tensor]]] = {}  # by weight, then share
+        self._complete: SimpleQueue[int | None] = SimpleQueue()
+        self._lock = Lock()
+        self.gradients: dict[int, Tensor] = {}
+
+    def put(self, share: int, weight: Tensor, d_out: Tensor, x: Tensor) -> None:
+        """Take what one share adds to the gradient of a weight, the product ``d_out^T x``."""
+        with self._lock:
+            own = self._factors.setdefault(id(weight), {})
+            own[share] = (d_out, x)
+        if len(own) == self._n_shares:
+            self._complete.put(id(weight))
+
+    def end_share(self) -> None:
+        """Say that one share has put all it has."""
+        with self._lock:
+            self._n_running -= 1
+        if self._n_running <= 0:  # less than 0 where a pass goes backward again, which autograd refuses
+            for _ in range(self._n_shares):
+                self._complete.put(None)
+
+    @torch.no_grad()
+    def multiply(self) -> None:
+        """Compute gradients until all are there; the sum is over shares in their order."""
+        while (weight := self._complete.get()) is not None:
+            own = self._factors.pop(weight)
+            parts = [_transposed_product(*own[share], self._pool) for share in range(self._n_shares)]
+            self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))
+
+
+def _transposed_product(d_out: Tensor, x: Tensor, pool: BufferPool) -> Tensor:
+    return torch.mm(d_out.t(), x, out=pool.tensor((d_out.shape[1], x.shape[1]), x.dtype))
 
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:
