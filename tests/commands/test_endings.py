@@ -182,7 +182,14 @@ def test_flags_and_commands_of_every_fix_exist():
     names = {
         name for leaf in leaves for param in leaf.params for name in (*param.opts, *param.secondary_opts)
     }
-    names |= {"--force-reinstall", "--no-deps", "--repo-type", "--local-dir", "--user"}  # of pip and hf
+    names |= {
+        "--force-reinstall",
+        "--no-deps",
+        "--repo-type",
+        "--local-dir",
+        "--user",
+        "--multi",
+    }  # of pip, hf and accelerate
     for place, text in hints():
         flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
         assert flags <= names, f"{place}: {flags - names}"

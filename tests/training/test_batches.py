@@ -21,6 +21,7 @@ class Numbers(SimpleNamespace):
 
     ordered = False
     n_reads = 0
+    encoder = SimpleNamespace(pads_in_training=False)
 
     def examples(self, data, generator):
         self.n_reads += 1

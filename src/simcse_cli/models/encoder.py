@@ -252,8 +252,10 @@ class SentenceEncoder(nn.Module):
         transformers asks whether any token is padded, and a GPU would have to finish all work before the answer.
         A mask of every head is taken as it is, where attention is over whole sentences.
         """
+        if mask.device.type == "cpu":
+            return mask
         kind = self.config._attn_implementation
-        if mask.device.type == "cpu" or kind not in (Attention.SDPA, Attention.EAGER):
+        if kind not in (Attention.SDPA, Attention.EAGER):
             return mask
         takes_any = hasattr(sys.modules[type(self.backbone).__module__], "create_bidirectional_mask")
         if not takes_any or packed_backbone(self.backbone) is None:
