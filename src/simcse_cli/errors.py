@@ -89,6 +89,7 @@ _EXTRAS = {
     "matplotlib": ("matplotlib", "plot"),
     "mlflow": ("mlflow", "mlflow"),
     "mteb": ("mteb", "mteb"),
+    "onnx": ("onnx", "onnx"),
     "onnxruntime": ("onnxruntime", "onnx"),
     "openvino": ("openvino", "openvino"),
     "optuna": ("optuna", "search"),

@@ -197,13 +197,13 @@ def _check_output(files: FileSet, output: str, options: EncodeOptions) -> None:
     check_dtype(options)
     given = {"--shard": options.shard is not None, "--engine ray": options.engine is Engine.RAY}
     several = [flag for flag, is_given in given.items() if is_given]
-    if options.engine is Engine.RAY:
-        require_extra("ray", "--engine ray")
     in_folder = output != STDIO and is_folder(output)
     if options.workers is not None and options.engine is not Engine.RAY:
         raise UsageError("has no use without --engine ray", option="--workers")
     if len(several) > 1:
         raise UsageError("has no use with --engine ray, which cuts the input itself", option="--shard")
+    if options.engine is Engine.RAY:
+        require_extra("ray", "--engine ray")
     if several and output == STDIO:
         raise UsageError("writes files: give -o FILE or -o FOLDER", option=several[0])
     if (several or in_folder) and not files.is_stored:
