@@ -95,7 +95,7 @@ EXTRAS = {
     "peft",
 }
 EXTRAS |= {"ray", "sentence_transformers", "sklearn"}
-BY_ACCELERATE = {"tensorboard", "trackio", "wandb"}  # imports them for us
+BY_OTHERS = {"onnx", "tensorboard", "trackio", "wandb"}  # PyTorch and Accelerate import them for us
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
@@ -231,7 +231,7 @@ def test_imported_packages_are_declared():
 
 
 def test_extra_that_a_message_names_installs_the_package():
-    assert errors._EXTRAS.keys() <= EXTRAS | BY_ACCELERATE
+    assert errors._EXTRAS.keys() <= EXTRAS | BY_OTHERS
     for module, (package, extra) in errors._EXTRAS.items():
         assert package == distribution(module)
         assert package in distributions(ADDITIONS[extra])

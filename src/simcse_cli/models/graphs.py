@@ -34,7 +34,7 @@ States = Callable[[Tensor, Tensor], Tensor]
 
 
 def require_backend(backend: Backend) -> None:
-    """Raise MissingExtraError where the package of a backend, or the one that PyTorch exports with, is not installed."""
+    """Raise MissingExtraError where the package of a backend or of the export is not installed."""
     require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
     require_extra("onnx", f"--backend {backend}")
 
