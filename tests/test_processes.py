@@ -34,7 +34,10 @@ def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
     shared = Path(folder) / "shared"
     shared.mkdir(exist_ok=True)
     late = Path(folder) / f"view-{rank}"  # of the same folder, on the second process after a while
-    threading.Timer(0.3 * rank, late.symlink_to, [shared]).start()
+    if rank == 0:
+        late.symlink_to(shared)
+    else:
+        threading.Timer(0.3, late.symlink_to, [shared]).start()
     own = Path(folder) / f"own-{rank}"
     own.mkdir()
     os.chdir(own)
