@@ -1,7 +1,5 @@
 """The operators of a transformer layer by compiled kernels, for training on a CPU; needs numba."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -12,6 +10,7 @@ from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LoraLin
 from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
 from simcse_cli.models.packed.operators import Affine, add_low_rank
+from simcse_cli.models.packed.split_batch import PutFactors
 from simcse_cli.models.packed.tokens import PackedTokens
 
 
@@ -52,7 +51,7 @@ class CompiledOperators:
         activation: str,
         masks: DropoutMasks | None,
         pool: BufferPool,
-        put_factors: Callable[[Tensor, Tensor, Tensor], None] | None = None,
+        put_factors: PutFactors | None = None,
     ) -> None:
         self._kernels = kernels.load()
         self._dtype, self._kind, self._pool = dtype, KINDS[activation], pool
