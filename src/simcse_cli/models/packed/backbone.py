@@ -114,7 +114,7 @@ class PackedBackbone:
             if not self._is_live():
                 operators, weights = prepared(self._backbone, parts, dtype)
                 return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
-            weights = [layer_weights(layer, dtype, pool_of(self._backbone)) for layer in parts.layers]
+            weights = layer_weights(parts.layers, dtype, pool_of(self._backbone))
             halves = tokens.halves() if can_split(parts, tokens) and max(wanted) > 0 else None
             if halves is None:
                 operators = TorchOperators(dtype, parts.activation, masks)
@@ -202,7 +202,7 @@ class PackedBackbone:
         states = parts.embedding_norm(states)
         if masks is not None and p > 0:
             mask, scale = masks.keep(states, p)
-            states = states * mask * scale
+            states = states * mask.mul_(scale)
         if parts.projection is not None:
             states = functional.linear(states, parts.projection.weight, parts.projection.bias)
         return states

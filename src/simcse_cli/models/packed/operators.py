@@ -3,6 +3,7 @@
 ``compiled_operators`` has the same operators for training by compiled kernels.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from simcse_cli.models.packed.architectures import (
 from simcse_cli.models.packed.attention import RelativeBias, attend, mix_states
 from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
 from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.models.thread_pool import map_on_cores
 
 # Rows for which oneDNN lays out the weights; any other number of rows works, near ones work as fast.
 _EXPECTED_ROWS = 2048
@@ -185,29 +187,34 @@ def add_low_rank(product: Tensor, x: Tensor, linear: Affine) -> Tensor:
 
 
 def layer_weights(
-    layer: LayerParts, dtype: torch.dtype, pool: BufferPool | None = None, *, merged: bool = False
-) -> LayerWeights:
-    """Return a layer's parameters, those of products in ``dtype``; gradients flow to the parameters.
+    layers: Sequence[LayerParts], dtype: torch.dtype, pool: BufferPool | None = None, *, merged: bool = False
+) -> list[LayerWeights]:
+    """Return the parameters of each layer, those of products in ``dtype``; gradients flow to the parameters.
 
     Args:
-        layer: the modules.
+        layers: the modules.
         dtype: of the products.
         pool: where copies of weights and the gradients that come of them stand, on a CPU; None for new memory.
         merged: LoRA is merged into the weight that it adapts; else it stands beside it.
     """
-
-    def cast(*linears: nn.Linear | LoraLinear) -> Affine:
-        parts = [_parameters(linear, dtype, merged=merged) for linear in linears]
-        return _side_by_side(parts, _copied([part.weight for part in parts], dtype, pool))
-
-    return LayerWeights(
-        cast(layer.query, layer.key, layer.value),
-        cast(layer.out_proj),
-        affine(layer.attention_norm),
-        cast(layer.up),
-        cast(layer.down),
-        affine(layer.output_norm),
-    )
+    products = [
+        [_parameters(linear, dtype, merged=merged) for linear in linears]
+        for layer in layers
+        for linears in ((layer.query, layer.key, layer.value), (layer.out_proj,), (layer.up,), (layer.down,))
+    ]
+    copied = _copied([[part.weight for part in parts] for parts in products], dtype, pool)
+    joined = iter([_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)])
+    return [
+        LayerWeights(
+            qkv=next(joined),
+            out_proj=next(joined),
+            attention_norm=affine(layer.attention_norm),
+            up=next(joined),
+            down=next(joined),
+            output_norm=affine(layer.output_norm),
+        )
+        for layer in layers
+    ]
 
 
 def affine(module: nn.Linear | LoraLinear | nn.LayerNorm) -> Affine:
@@ -237,41 +244,74 @@ def _side_by_side(linears: Sequence[Affine], weight: Tensor) -> Affine:
     return Affine(weight, bias, torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
 
 
-def _copied(weights: Sequence[Tensor], dtype: torch.dtype, pool: BufferPool | None) -> Tensor:
-    """Return matrices one below the other in ``dtype``; one alone that has it is no copy."""
-    if len(weights) == 1 and weights[0].dtype is dtype:
-        return weights[0]
+def _copied(
+    groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
+) -> Sequence[Tensor]:
+    """Return the matrices of each group one below the other in ``dtype``; one alone that has it is no copy."""
+    weights = [group[0] for group in groups]
+    needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
-        return torch.cat([weight.to(dtype) for weight in weights])
-    copied: Tensor = _Cast.apply(dtype, pool, *weights)  # type: ignore[no-untyped-call]
-    return copied
+        copies = [torch.cat([matrix.to(dtype) for matrix in groups[i]]) for i in needed]
+    else:
+        n_matrices = [len(groups[i]) for i in needed]
+        flat = [matrix for i in needed for matrix in groups[i]]
+        copies = _Cast.apply(dtype, pool, n_matrices, *flat) if flat else []  # type: ignore[no-untyped-call]
+    for i, copy in zip(needed, copies, strict=True):
+        weights[i] = copy
+    return weights
 
 
 class _Cast(torch.autograd.Function):
-    """Matrices one below the other in another type."""
+    """Groups of matrices in another type, those of a group one below the other, copied on all cores."""
 
     @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, pool: BufferPool, *matrices: Tensor) -> Tensor:
-        ctx.pool, ctx.dtype, ctx.n_rows = pool, matrices[0].dtype, [len(matrix) for matrix in matrices]
-        out = pool.tensor((sum(ctx.n_rows), matrices[0].shape[1]), dtype)
-        for part, matrix in zip(torch.split(out, ctx.n_rows), matrices, strict=True):
-            part.copy_(matrix)
+    def forward(
+        ctx: Any, dtype: torch.dtype, pool: BufferPool, n_matrices: Sequence[int], *matrices: Tensor
+    ) -> tuple[Tensor, ...]:
+        @torch.no_grad()
+        def copy(group: Sequence[Tensor]) -> Tensor:
+            n_rows = [len(matrix) for matrix in group]
+            out = pool.tensor((sum(n_rows), group[0].shape[1]), dtype)
+            for part, matrix in zip(torch.split(out, n_rows), group, strict=True):
+                part.copy_(matrix)
+            return out
+
+        ctx.pool, ctx.dtype = pool, matrices[0].dtype
+        rest = iter(matrices)
+        groups = [list(itertools.islice(rest, n)) for n in n_matrices]
+        ctx.n_rows = [[len(matrix) for matrix in group] for group in groups]
+        copies = list(map_on_cores(copy, groups))
+        ctx.mark_non_differentiable(
+            *(
+                out
+                for out, group in zip(copies, groups, strict=True)
+                if not any(m.requires_grad for m in group)
+            )
+        )
         ctx.set_materialize_grads(False)
-        return out
+        return tuple(copies)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        if d_out is None:
-            return (None,) * (2 + len(ctx.n_rows))
-        parts = torch.split(d_out, ctx.n_rows)
-        return None, None, *(ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part) for part in parts)
+    def backward(ctx: Any, *d_outs: Tensor | None) -> tuple[Tensor | None, ...]:
+        @torch.no_grad()
+        def copy(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
+            d_out, n_rows = group
+            if d_out is None:
+                return [None] * len(n_rows)
+            return [
+                ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part)
+                for part in torch.split(d_out, n_rows)
+            ]
+
+        groups = list(zip(d_outs, ctx.n_rows, strict=True))
+        return None, None, None, *itertools.chain.from_iterable(map_on_cores(copy, groups))
 
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[LayerWeights]]:
     """Return operators without gradient or dropout, and the weights that they take: copies in ``dtype``."""
-    weights = [layer_weights(layer, dtype, merged=True) for layer in parts.layers]
+    weights = layer_weights(parts.layers, dtype, merged=True)
     if not _can_prepack(parts.words.weight.device, dtype):
         return TorchOperators(dtype, parts.activation), weights
     packed = [LayerWeights(*_prepacked(layer, dtype)) for layer in weights]
