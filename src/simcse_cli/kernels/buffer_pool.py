@@ -4,7 +4,6 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ class _Lease(np.ndarray):
     home: deque[np.ndarray]
 
     def __del__(self) -> None:
-        self.home.append(cast(np.ndarray, self.base))
+        self.home.append(self.base)  # type: ignore[arg-type]  # and no other name: modules may be gone by now
 
 
 def _aligned(size: int) -> np.ndarray:
