@@ -99,13 +99,10 @@ def output_error(path: Path, error: OSError) -> OutputError:
 def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
     """Hold the lock of an output while the block writes it, and remove what killed writers of it left first.
 
-    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside it where the output is
-    a folder that exists. The operating system frees it when its holder ends, however it ends. On a file system
-    without locks the block goes on without one.
-
-    Args:
-        target: the output.
-        *beside: other files that only writers of ``target`` write.
+    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside it where the
+    output is a folder that exists. The operating system frees it when its holder ends, however it ends. On a
+    file system without locks the block goes on without one. ``beside`` are other files that only writers of
+    ``target`` write.
 
     Raises:
         OutputError: another process writes the output: says which, where and since when.

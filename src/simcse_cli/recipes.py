@@ -133,10 +133,8 @@ def resolve_config(
 ) -> TrainConfig:
     """Return the settings of a run, later sources winning over earlier ones.
 
-    Args:
-        recipe: YAML file or name of a shipped recipe.
-        flags: settings given on the command line; None means not given.
-        objective_defaults: what each objective changes of the dataclass defaults.
+    None among ``flags`` means not given; ``objective_defaults`` are what each objective changes of the
+    dataclass defaults.
 
     Raises:
         ConfigError: unknown keys, wrong types or impossible values.

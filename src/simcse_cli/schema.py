@@ -36,14 +36,9 @@ def parse_json(
 ) -> Any:
     """Return the JSON value of a text.
 
-    Numbers are finite; nesting is at most ``MAX_DEPTH`` levels deep.
-
-    Args:
-        text: the whole of it.
-        place: what messages call the file.
-        line: where in the file the text is, if it is one line of it.
-        lenient: read NaN and Infinity, which Python writes though JSON has no such values, as null.
-        hint: the fix that errors name.
+    Numbers are finite; nesting is at most ``MAX_DEPTH`` levels deep. ``line`` is where in the file the text
+    is, if it is one line of it; ``lenient`` reads NaN and Infinity, which Python writes though JSON has no
+    such values, as null.
 
     Raises:
         DataError: it is not JSON, or one of these limits is exceeded.
@@ -201,14 +196,9 @@ def foreign_format(
 ) -> Iterator[None]:
     """Turn whatever a library raises for a damaged file into one error that names the file.
 
-    Parsers of foreign formats raise dozens of types, and extensions in Rust raise panics that are no ``Exception``.
-    Put one call of the library inside, so that no mistake of our own hides.
-
-    Args:
-        place: the file.
-        what: what it should be, as in "a readable parquet file".
-        error: the class to raise.
-        hint: the fix.
+    Parsers of foreign formats raise dozens of types, and extensions in Rust raise panics that are no
+    ``Exception``. Put one call of the library inside, so that no mistake of our own hides. ``what`` is what
+    the file should be, as in "a readable parquet file".
     """
     try:
         yield

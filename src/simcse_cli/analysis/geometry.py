@@ -36,9 +36,7 @@ def alignment(left: Vectors, right: Vectors) -> float:
     Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
     ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
 
-    Args:
-        left: ``(N, D)``, any norm.
-        right: ``(N, D)``; row i is the positive of row i of ``left``.
+    Rows ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
 
     Raises:
         ValueError: shapes differ or there is no pair.

@@ -62,9 +62,8 @@ def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores
     rate@k is 1 when at least one is among them (image-caption papers call this one recall@k). The reciprocal
     rank is that of the first relevant row, 0 when none is in the ranking.
 
-    Args:
-        ranked: ``(M, depth)`` rows, best first; -1 where there are fewer.
-        relevant: for each query the rows that count; a query with none is left out.
+    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for each query
+    the rows that count, and a query with none is left out.
 
     Raises:
         ValueError: no query has a relevant row.

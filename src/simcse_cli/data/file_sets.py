@@ -24,10 +24,7 @@ _Item = TypeVar("_Item")
 class FileSet:
     """One input; its row i is row i of its files, read in the order of their names.
 
-    Attributes:
-        source: what the user gave.
-        files: paths or addresses; ``-`` and ``hf://`` stand for themselves.
-        column: which column of tables, or None for the usual one.
+    ``source`` is what the user gave; of ``files``, ``-`` and ``hf://`` stand for themselves.
     """
 
     source: str

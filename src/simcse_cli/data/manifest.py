@@ -30,14 +30,9 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    Args:
-        kind: the sub-command of ``simcse prepare``.
-        inputs: paths as the user gave them.
-        folder: where the manifest will lie; outputs are named relative to it.
-        outputs: each written file with its number of rows.
-        settings: the options that shaped the output.
-        seed: None where nothing is random.
-        **results: counts, lint findings and other results of the run.
+    ``outputs`` are the written files with their numbers of rows, named relative to ``folder``, where the
+    manifest will lie; ``seed`` is None where nothing is random; ``results`` are counts, findings and other
+    results.
     """
     return {
         "kind": kind,

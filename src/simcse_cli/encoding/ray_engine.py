@@ -41,11 +41,8 @@ _STORE_BYTES = 256 << 20
 class _Worker:
     """A process that loads the model with its first part and writes one part after another.
 
-    Args:
-        files: the input.
-        options: those of the command.
-        folder: where the command was given; relative paths mean that.
-        marker: a file that is there while the command runs, or None for outputs at addresses.
+    Relative paths mean ``folder``, where the command was given; ``marker`` is a file that is there while the
+    command runs, or None for outputs at addresses.
     """
 
     def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
@@ -89,12 +86,8 @@ def encode_on_ray(
 ) -> None:
     """Write parts on the workers of the cluster that ``RAY_ADDRESS`` names, else of one that starts here.
 
-    Args:
-        files: the input, which all workers can read.
-        outputs: where each part goes.
-        marker: a file beside the outputs that is there while this runs, or None for outputs at addresses.
-        options: those of the command.
-        progress: hears what is done and what is wrong.
+    All workers can read the input. ``marker`` is a file beside the outputs that is there while this runs, or
+    None for outputs at addresses.
 
     Raises:
         SimcseError: whatever a worker raised.

@@ -181,8 +181,7 @@ _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows")
 def merge_shards(output: Path, source: str | None, *, force: bool, progress: Progress) -> list[Path]:
     """Join the shards of an output, or the parts in a folder, to the file that one process would have written.
 
-    Returns:
-        The shards, which are left as they are.
+    Returned are the shards, which are left as they are.
 
     Raises:
         DataError: shards are missing, unfinished or damaged, or are of several models, settings or inputs.

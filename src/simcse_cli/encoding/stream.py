@@ -55,12 +55,7 @@ class Shard:
 class Part:
     """A share of the input: the windows that hold its rows ``start`` to ``stop``, counted from 0, of ``total`` rows.
 
-    Attributes:
-        number: which of them, counted from 1.
-        of: how many there are.
-        start: first row.
-        stop: one past the last row; a part can be empty.
-        total: rows of the whole input.
+    Parts are numbered from 1, and can be empty.
     """
 
     number: int
@@ -119,15 +114,13 @@ def encode_stream(
 ) -> int:
     """Write one vector a sentence; row i of the file is sentence i.
 
-    Sentences are read once, in order; nothing is created before the first of them have their vectors. ``resume``
-    continues an unfinished file if there is one, which needs the same ``settings`` (model digest, pooler, ...): what
-    disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a finished or unfinished one.
-    ``total`` is the number of sentences where it is known, for the time left; with 0 of them the file has no rows.
-    ``keep_texts`` gives them to ``beside`` in formats too that do not hold them; ``ids`` are read at the end, for
-    the formats that hold texts. ``window`` is ``WINDOW`` unless given.
-
-    Returns:
-        Number of rows in the file; 0 on all processes but the first.
+    Sentences are read once, in order; nothing is created before the first of them have their vectors.
+    ``resume`` continues an unfinished file if there is one, which needs the same ``settings`` (model digest,
+    pooler, ...): what disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a
+    finished or unfinished one. ``total`` is the number of sentences where it is known, for the time left;
+    with 0 of them the file has no rows. ``keep_texts`` gives them to ``beside`` in formats too that do not
+    hold them; ``ids`` are read at the end, for the formats that hold texts. ``window`` is ``WINDOW`` unless
+    given. Returned is the number of rows in the file; 0 on all processes but the first.
 
     Raises:
         OutputError: the output exists, an unfinished one exists, or the disk is full.

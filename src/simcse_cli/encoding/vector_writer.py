@@ -92,11 +92,7 @@ def encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[E
 class VectorWriter:
     """A loaded model that writes vectors of one input.
 
-    Args:
-        files: the input.
-        inputs: its files as they were before the first row was read.
-        options: the model, what is done to its vectors, and how they are written.
-        progress: hears what loading has to say.
+    ``inputs`` are its files as they were before the first row was read.
     """
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
@@ -128,15 +124,9 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences, and say so; whoever calls holds the lock of the output.
 
-        Args:
-            output: the file.
-            sentences: all of the input, or of ``part``.
-            progress: hears what is done and what is wrong.
-            part: which rows of the input they are, where it is not all.
-            shard: which windows of them this process takes, where several write the output together.
-
-        Returns:
-            The number of rows; 0 on all processes but the first.
+        ``part`` says which rows of the input the sentences are, where it is not all; ``shard``, which windows
+        of them this process takes, where several write the output together. Returned is the number of rows; 0
+        on all processes but the first.
         """
         options = self.options
         if may_replace(output, options) and not options.force and not is_unfinished(output):

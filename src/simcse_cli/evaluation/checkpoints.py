@@ -39,11 +39,8 @@ def evaluate_checkpoints(
 ) -> tuple[Report, dict[str, Any]]:
     """Return the table and the JSON object of every checkpoint that a run keeps, in step order.
 
-    Args:
-        options: name the run.
-        score: returns the result object of one checkpoint.
-        describe: says how to show the results, given one of them and the run.
-        progress: told about each of them.
+    ``score`` gives the result object of one checkpoint; ``describe`` says how to show the results, given one
+    of them and the run.
 
     Raises:
         CheckpointError: the run has no model yet, or a state cannot be read.

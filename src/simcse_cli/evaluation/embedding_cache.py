@@ -70,14 +70,10 @@ class _KeptResult:
 class EvaluationCache:
     """Vectors and results of one encoder.
 
-    An entry carries a checksum; one that cannot be read is computed again and replaced. A cache that cannot be
-    written is said once and gone without.
-
-    Args:
-        folder: the cache; None keeps nothing.
-        encoder_key: text that changes whenever the vectors of a sentence do.
-        keep_vectors: off where there are too many encoders to keep more than their results.
-        progress: gets a warning where nothing can be written.
+    An entry carries a checksum; one that cannot be read is computed again and replaced. A cache that cannot
+    be written is said once and gone without. A ``folder`` of None keeps nothing. ``encoder_key`` changes
+    whenever the vectors of a sentence do; ``keep_vectors`` is off where there are too many encoders to keep
+    more than their results.
     """
 
     def __init__(

@@ -36,11 +36,7 @@ class StsSetting:
     Two papers that report the same encoder can differ by ten points because one averages the subsets of a year
     and the other concatenates them.
 
-    Attributes:
-        metrics: the correlations the paper reports, the one taken as the score first.
-        aggregation: how the subsets of a year become one score.
-        regressor: whether one is trained on STS-B and SICK-R.
-        paper: the citation.
+    The first of ``metrics`` is taken as the score; ``paper`` is the citation.
     """
 
     metrics: tuple[Metric, ...]
@@ -264,18 +260,9 @@ def evaluate_sts(
 ) -> StsResult:
     """Score an encoder on the STS tasks.
 
-    Args:
-        encode: called once with all distinct sentences of all tasks.
-        data_dir: SentEval folder; None where all tasks are pair files.
-        tasks: in the order of the result.
-        metric: which correlation is the score.
-        aggregation: how the subsets of a year become one score.
-        split: ``test``; ``dev`` exists for STS-B and SICK-R only.
-        pair_tasks: those of the tasks that are pair files, by name.
-        progress: gets a warning for every missing task.
-
-    Returns:
-        Scores as fractions. An encoder that returns gold-ordered similarities scores 1.
+    ``encode`` is called once with all distinct sentences of all tasks. ``data_dir`` may be None where all
+    tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
+    similarities scores 1.
 
     Raises:
         DataError: no task can be read.

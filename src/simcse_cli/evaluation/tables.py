@@ -28,12 +28,8 @@ _SHORT_CATEGORIES = {
 class CheckpointView:
     """How the results of a suite are shown along a run.
 
-    Attributes:
-        by: key of the result whose highest value is the best.
-        title: of the table.
-        columns: between step and mark.
-        row: takes the cells of ``columns`` out of a result.
-        notes: under the table.
+    ``by`` is the key of the result whose highest value is the best; ``row`` takes the cells of ``columns``,
+    which stand between step and mark, out of a result.
     """
 
     by: str

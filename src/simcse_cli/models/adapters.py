@@ -36,13 +36,6 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revisio
     """Freeze a transformer and put LoRA into all linear layers: A drawn from the global generator, B zero.
 
     Source: Hu et al. 2022: ``W + alpha / rank * B A``, so at first the model is what it was.
-
-    Args:
-        backbone: from transformers.
-        rank: of every adapter.
-        alpha: numerator of the scale.
-        base: what adapter folders call the model without it.
-        revision: of the base on the Hub.
     """
     peft = _peft()
     unused = getattr(backbone, "pooler", None)  # of the architecture: no vector goes through it

@@ -61,12 +61,8 @@ def real_positions(rows: Rows) -> Tensor:
 def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = True) -> Iterator[list[int]]:
     """Yield row positions in batches of similar length that stay within ``batch_tokens``.
 
-    Longest first, so that memory peaks at once; a row longer than the budget gets a batch of its own.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: the budget.
-        padded: whether every row of a batch counts as long as its longest; otherwise each counts as it is.
+    Longest first, so that memory peaks at once; a row longer than the budget gets a batch of its own. With
+    ``padded`` every row of a batch counts as long as its longest.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))

@@ -57,11 +57,7 @@ class PrecomputedVectors:
     """Looks sentences up in a list that was encoded elsewhere.
 
     Sentences match when their white-space tokens are the same. Of a sentence that stands twice the first row
-    counts.
-
-    Args:
-        embeddings: ``.npy``, ``.npz`` or ``.safetensors`` with an array ``(N, D)``.
-        sentences: text file; line i belongs to row i.
+    counts. Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
 
     Raises:
         DataError: unreadable files, or another number of rows than of lines.

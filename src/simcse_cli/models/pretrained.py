@@ -70,9 +70,7 @@ def quiet_transformers() -> Iterator[None]:
 def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Module, set[str]]:
     """Return the transformer in float32 and the names of weights that its files lack.
 
-    Args:
-        folder: with config.json and weights.
-        dropout: probability for every dropout; default is the checkpoint's.
+    ``dropout`` is the probability for every dropout; default is the checkpoint's.
 
     Raises:
         CheckpointError: it cannot be loaded.

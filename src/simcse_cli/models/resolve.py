@@ -73,10 +73,8 @@ def bundled_minilm() -> Path | None:
 def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
     """Return the folder that holds a model's files.
 
-    Args:
-        name: a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias, the last two perhaps
-            with ``@REVISION``: a branch, a tag or a commit.
-        progress: told when files have to be fetched.
+    ``name`` is a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias, the last two
+    perhaps with ``@REVISION``: a branch, a tag or a commit.
 
     Raises:
         CheckpointError: nothing is there, or the Hub cannot be reached; the hint lists local options.

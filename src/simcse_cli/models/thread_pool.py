@@ -28,13 +28,8 @@ def map_on_cores(
     results do not depend on it but for rounding.
 
     The caller computes too, and worker threads are used again: new ones are often scheduled onto the caller's
-    core (up to 15 ms lost).
-
-    Args:
-        function: computes with PyTorch on the CPU; called from several threads at once, whose gradient and
-            inference modes are PyTorch's defaults.
-        items: taken in their order; one alone is computed with all threads.
-        at_once: most items at a time; each has its share of the threads.
+    core (up to 15 ms lost). ``function`` computes with PyTorch on the CPU, several calls at once, under the
+    default gradient and inference modes; one item alone is computed with all threads.
 
     Raises:
         Exception: of the function; items that nobody has taken by then are left.
@@ -109,10 +104,8 @@ if hasattr(os, "register_at_fork"):
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
     """Lend threads that wait for work; calls from inside others get threads of their own.
 
-    Args:
-        n_helpers: how many.
-        n_threads: that each, and meanwhile the caller, computes with.
-        n_threads_after: that the caller computes with afterwards.
+    Each of them, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has
+    ``n_threads_after``.
     """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)

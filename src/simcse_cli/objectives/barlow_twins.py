@@ -16,9 +16,6 @@ class BarlowTwins(ProjectedViews):
     """Equal views correlate in each dimension, different dimensions do not.
 
     Source: Zbontar et al. 2021.
-
-    Args:
-        redundancy_weight: of the off-diagonal terms; lambda in the paper.
     """
 
     name = ObjectiveName.BARLOW_TWINS

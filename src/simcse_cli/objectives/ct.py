@@ -38,10 +38,6 @@ class ContrastiveTension(TwoEncoders):
 
     Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp without clipping, a
     learning rate that falls in steps.
-
-    Args:
-        max_length: sub-words per sentence.
-        n_negatives: K, random pairs for each identical one.
     """
 
     name = ObjectiveName.CT

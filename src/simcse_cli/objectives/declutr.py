@@ -31,11 +31,8 @@ class Span:
 class SpanSampler:
     """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
 
-    Attributes:
-        n_anchors: of a document.
-        n_positives: of an anchor.
-        min_length: shortest span in tokens.
-        max_length: end of span lengths in tokens (exclusive), and length of the blocks that hold an anchor each.
+    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor
+    each.
     """
 
     n_anchors: int = 2
@@ -95,15 +92,8 @@ class SpanSampler:
 class Declutr(Objective):
     """Anchor spans against the mean of their positive spans, both ways, plus masked LM on the anchors.
 
-    Source: Giorgi et al. 2021, settings of their code.
-
-    Args:
-        n_anchors: of a document.
-        n_positives: of an anchor.
-        min_span: shortest span in sub-words.
-        max_span: end of span lengths in sub-words (exclusive); a document needs ``2 * n_anchors * max_span``.
-        mlm_weight: of the masked-LM term; 0 leaves it out.
-        mlm_probability: share of the anchors' tokens that are predicted.
+    Source: Giorgi et al. 2021, settings of their code. Spans are counted in sub-words, ``max_span``
+    exclusive; a document needs ``2 * n_anchors * max_span``.
     """
 
     name = ObjectiveName.DECLUTR

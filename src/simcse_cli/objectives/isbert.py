@@ -21,11 +21,7 @@ from simcse_cli.objectives.base import Batch, Losses, Objective
 class IsBert(Objective):
     """Convolutions over the last layer give token features; their mean is the sentence's vector, and is kept.
 
-    Source: Zhang et al. 2020, settings of their code.
-
-    Args:
-        max_length: sub-words per sentence.
-        n_channels: output channels of each of the three convolutions.
+    Source: Zhang et al. 2020, settings of their code. Each of the three convolutions has ``n_channels``.
     """
 
     name = ObjectiveName.IS_BERT

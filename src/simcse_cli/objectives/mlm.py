@@ -122,15 +122,8 @@ def mask_tokens(
     """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
 
     Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with ``probability``; of
-    the chosen, 80% become the mask token, 10% a random token and 10% stay as they are.
-
-    Args:
-        rows: token ids with special tokens.
-        probability: in (0, 1); 0.15 in all sources.
-        mask_id: id of the mask token.
-        special_ids: ids that are never chosen.
-        n_vocabulary: random tokens are drawn below this id.
-        generator: makes all draws.
+    the chosen, 80% become the mask token, 10% a random token and 10% stay as they are. Random tokens are
+    drawn below ``n_vocabulary``, special ones included.
     """
     lengths = np.array([len(row) for row in rows])
     ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])

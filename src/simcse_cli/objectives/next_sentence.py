@@ -16,10 +16,8 @@ from simcse_cli.objectives.simcse import SimcseUnsup
 class NextSentence(SimcseUnsup):
     """The positive is the following sentence, or one of the next few; the loss is that of SimCSE.
 
-    Source: Gao et al. 2021, Table 2; no code was released.
-
-    Args:
-        window: draw the positive evenly from so many following sentences, anew in each epoch.
+    Source: Gao et al. 2021, Table 2; no code was released. The positive is drawn evenly from the next
+    ``window`` sentences, anew in each epoch.
     """
 
     name = ObjectiveName.NEXT_SENTENCE
@@ -57,11 +55,8 @@ def sample_next(
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 
-    Args:
-        following: how many sentences of its document follow each sentence; those with 0 are no anchors. Near
-            the end of a document the draw is among the sentences that are left.
-        window: at least 1.
-        generator: draws the positives; the same state gives the same pairs.
+    ``following`` says how many sentences of its document follow each sentence; those with 0 are no anchors.
+    Near the end of a document the draw is among the sentences that are left.
     """
     anchors = np.flatnonzero(following > 0)
     return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)

@@ -22,9 +22,6 @@ class QuickThoughts(TwoEncoders):
     """Two encoders; each sentence of a batch in document order is to find its neighbours by dot product.
 
     Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
-
-    Args:
-        max_length: sub-words per sentence.
     """
 
     name = ObjectiveName.QUICK_THOUGHTS

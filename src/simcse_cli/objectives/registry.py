@@ -61,11 +61,7 @@ def build_objective(
 ) -> Objective:
     """Return the objective around an encoder.
 
-    Args:
-        name: of the objective.
-        encoder: to train.
-        settings: common settings; those that the objective does not know are left out.
-        options: settings meant for this objective alone, from ``--set``.
+    Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone (``--set``).
 
     Raises:
         ConfigError: an option that the objective does not have (names the nearest), that has a flag of its

@@ -23,9 +23,6 @@ class Sbert(Objective):
     """One encoder, a linear classifier over pair features, three NLI classes; the classifier is discarded.
 
     Source: Reimers and Gurevych 2019, section 3.
-
-    Args:
-        max_length: sub-words per sentence.
     """
 
     name = ObjectiveName.SBERT

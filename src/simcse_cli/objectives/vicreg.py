@@ -16,11 +16,6 @@ class Vicreg(ProjectedViews):
     """Three terms on two projected views.
 
     Source: Bardes et al. 2022.
-
-    Args:
-        invariance_weight: of the squared difference of the views.
-        variance_weight: of the hinge on each dimension's standard deviation.
-        covariance_weight: of the squared covariances.
     """
 
     name = ObjectiveName.VICREG

@@ -19,12 +19,9 @@ from simcse_cli.objectives.base import Batch, TwoEncoders
 class TextViews(TwoEncoders):
     """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
 
-    Args:
-        max_length: sub-words per text.
-        dropout_mode: ``fixed`` encodes once and uses the vector for both views.
-        augment: makes the positive's text, or reorders its sub-words; None leaves it as it is.
-        augment_both: augment the anchor too, with a draw of its own.
-        original_scaling: gradient of gathered vectors as in the original SimCSE code.
+    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views. ``augment`` makes the
+    positive's text, or reorders its sub-words; with ``augment_both`` the anchor's too, with a draw of its
+    own. ``original_scaling`` is the gradient of gathered vectors as in the original SimCSE code.
     """
 
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
@@ -117,10 +114,8 @@ class TextViews(TwoEncoders):
 class ProjectedViews(TextViews):
     """Two views of each sentence through encoder and projector: Barlow Twins and VICReg.
 
-    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs.
-
-    Args:
-        projector_dim: width of all three layers of the projector.
+    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs. All three
+    layers of the projector have ``projector_dim``.
     """
 
     projector_bias: ClassVar[bool]

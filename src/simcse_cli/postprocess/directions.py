@@ -91,9 +91,6 @@ class CommonComponentRemoval(_DirectionRemoval):
 
     Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits on the very
     sentences that are scored, which needs the whole test set at once: fit it on the target.
-
-    Args:
-        n_directions: 1 in the paper.
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF

@@ -116,14 +116,7 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError for an encoder of another dimension, weights or pooler than at the fit.
-
-    Args:
-        fitted: the post-processor.
-        dim: of the encoder's vectors.
-        digest: of the encoder's weights and pooler.
-        place: how the message calls the post-processor, for example its file.
-    """
+    """Raise CheckpointError for an encoder of another dimension, weights or pooler than at the fit."""
     record, needed = fitted.record, fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:
         return

@@ -24,12 +24,8 @@ _SKETCH_BATCH = 1024
 class TaskLeak:
     """What of one task occurs in the rows; sentences are distinct, up to case, spacing and punctuation.
 
-    Attributes:
-        task: name of the task.
-        n_sentences: its distinct sentences of at least ``MIN_WORDS`` words.
-        n_exact: those that occur in a row.
-        n_near: those that occur only nearly; None where near ones were not looked for.
-        n_rows: rows that hold one of them.
+    ``n_sentences`` have at least ``MIN_WORDS`` words; ``n_near`` are those that occur only nearly, None where
+    they were not looked for; ``n_rows`` hold one of them.
     """
 
     task: str
@@ -73,10 +69,8 @@ def _scored_sentences(root: Path, task: str) -> list[str]:
 class LeakFilter:
     """A ``RowFilter`` that finds evaluation sentences in the texts of rows.
 
-    Args:
-        sentences: evaluation sentences by task.
-        drop: drop the rows; otherwise they are only counted.
-        near: smallest Jaccard similarity at which a text counts as near; None looks for exact ones only.
+    ``sentences`` are evaluation sentences by task; rows are only counted unless ``drop``. ``near`` is the
+    smallest Jaccard similarity at which a text counts as near; None looks for exact ones only.
     """
 
     def __init__(

@@ -93,11 +93,8 @@ class Linter:
     """Counts the rows that each check finds.
 
     Checks of pairs remember 8-byte digests of the rows (about 170 bytes per pair); rows of one text are
-    checked in constant memory.
-
-    Args:
-        count_tokens: counts sub-words for the ``truncated`` check, which is left out without it.
-        max_length: most sub-words that training keeps, special tokens included.
+    checked in constant memory. Without ``count_tokens`` the check for truncated texts is left out; sub-words
+    include special tokens.
     """
 
     def __init__(self, count_tokens: CountTokens | None = None, max_length: int = 32) -> None:

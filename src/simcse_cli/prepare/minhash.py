@@ -51,9 +51,6 @@ class NearIndex:
 
     Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at 0.7, 0.64
     at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the threshold is returned.
-
-    Args:
-        threshold: smallest Jaccard similarity that counts as near, in (0, 1].
     """
 
     def __init__(self, threshold: float) -> None:

@@ -35,11 +35,8 @@ from simcse_cli.progress import Progress
 class PairLayout:
     """The columns of a corpus, and which of its rows are paraphrases.
 
-    Attributes:
-        anchor: column of the first text.
-        positive: column of the second.
-        label: columns of which one may hold the label; without a label every row counts.
-        accepted: labels of paraphrases, lower case.
+    One of the columns ``label`` may hold the label, in lower case among ``accepted`` for paraphrases; without
+    one every row counts.
     """
 
     anchor: str

@@ -68,17 +68,8 @@ def write_rows(
     Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for
     finding duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
 
-    Args:
-        kind: the sub-command.
-        rows: what the corpus holds.
-        columns: their names.
-        options: filters, checks and output.
-        inputs: as the user named them.
-        settings: options of this kind alone, for the manifest.
-        measure_overlap: report the lexical overlap of anchors and positives.
-        corpus: what was read.
-        count_tokens: for lint.
-        progress: receives the report.
+    ``kind`` is the sub-command, whose own options, for the manifest, are ``settings``; ``corpus`` says what
+    was read.
 
     Raises:
         DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.

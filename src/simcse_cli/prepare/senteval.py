@@ -42,12 +42,8 @@ class FileState(StrEnum):
 class ExpectedFile:
     """One file of the published folder.
 
-    Attributes:
-        path: below ``downstream``.
-        task: the task that reads it, or ``-`` where no evaluation does.
-        lines: number of lines, a header included.
-        columns: fewest tab-separated columns of every line.
-        sha256: digest of the lines, each without trailing white space and with a line feed.
+    ``task`` is ``-`` where no evaluation reads the file; ``columns`` is the fewest of every line, between
+    tabs; ``sha256`` is the digest of the lines, each without trailing white space and with a line feed.
     """
 
     path: str

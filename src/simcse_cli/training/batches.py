@@ -16,16 +16,7 @@ Indices = NDArray[np.int64]
 
 
 class BatchMaker:
-    """Makes the batches of a run on one process.
-
-    Args:
-        objective: turns data into examples and examples into batches.
-        data: as the objective reads it.
-        n_examples: of an epoch.
-        config: seed, batch size and bucketing.
-        rank: 0-based number of this process.
-        n_processes: how many share a batch.
-    """
+    """Makes the batches of a run on one process."""
 
     def __init__(
         self,
@@ -95,13 +86,10 @@ def n_taken(n_examples: int, weight: float) -> int:
 def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Generator) -> Indices:
     """Return the order of an epoch: each file shuffled, and the files mixed evenly.
 
-    A file is passed through as often as its weight says, every pass in an order of its own, the last one perhaps
-    in part; so two copies of an example stand about a pass apart and hardly ever meet in a batch. Files take turns
-    in proportion to what they give: files with 4 and 2 examples are mixed as a, b, a, a, b, a.
-
-    Args:
-        files: number of examples and weight of each, the examples numbered from one file to the next.
-        generator: of seed and epoch.
+    A file is passed through as often as its weight says, every pass in an order of its own, the last one
+    perhaps in part; so two copies of an example stand about a pass apart and hardly ever meet in a batch.
+    Files take turns in proportion to what they give: files with 4 and 2 examples are mixed as a, b, a, a, b,
+    a. ``files`` holds number of examples and weight of each; examples are numbered from one file to the next.
     """
     orders, places, first = [], [], 0
     for n_examples, weight in files:
@@ -127,13 +115,8 @@ def bucket_by_length(
 ) -> Indices:
     """Return the order with sentences of like length in one batch, and the batches shuffled.
 
-    Args:
-        order: of the examples in the epoch.
-        examples: texts, or tuples of them.
-        window: how many batches are sorted together. Larger ones pad less, but sentences of like length are
-            harder negatives of each other.
-        batch_size: of all processes together.
-        generator: shuffles the full batches; smaller ones come last.
+    So many batches as ``window`` says are sorted together: larger ones pad less, but sentences of like length
+    are harder negatives of each other. Batches that are not full come last.
     """
     lengths = np.asarray([sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples])
     batches: list[Indices] = []

@@ -26,14 +26,9 @@ def cached_backward(
     loss on all representations and its gradient towards them (and towards the parameters the loss uses
     itself); encode every chunk again from its random state, so with the same dropout masks, and send its rows
     of that gradient back. The result is the gradient of encoding the chunks one by one with all graphs kept;
-    memory is that of the largest chunk plus the representations.
-
-    Args:
-        chunks: parts of the batch, of any sizes.
-        encode: chunk to tensors whose rows follow the chunk's rows.
-        loss: all rows of each tensor, chunks in order, to a scalar.
-        device: where the encoder draws its dropout masks.
-        backward: starts the backward pass of the loss; a gradient scaler's goes here.
+    memory is that of the largest chunk plus the representations. Rows of what ``encode`` returns follow those
+    of the chunk. ``device`` is where the encoder draws its masks; a gradient scaler's ``backward`` starts the
+    pass.
     """
     states, parts = [], []
     with torch.no_grad():

@@ -35,8 +35,7 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 def forecast(trainer: Trainer) -> str:
     """Do one step unmeasured, ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
 
-    Returns:
-        The first batch and the forecast as people read them.
+    Returned are the first batch and the forecast as people read them.
     """
     batch = trainer.batches.make(0)
     loss = trainer.train_step(0, batch).loss

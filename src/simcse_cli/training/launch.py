@@ -40,12 +40,7 @@ SPLITTING = {
 
 
 class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
-    """Training ended early: it was asked to stop, or its processes have failed and said why.
-
-    Attributes:
-        message: what to tell the user.
-        exit_code: of the command.
-    """
+    """Training ended early: it was asked to stop, or its processes have failed and said why."""
 
     def __init__(self, message: str | None = None, *, exit_code: int = INTERRUPTED) -> None:
         super().__init__(message)
@@ -83,14 +78,8 @@ def launch(
     """Run the same command in several processes, none of which outlives another or this one.
 
     The first process shows what it does; what the others say is shown if only they fail. They hold the locks
-    that this process holds until the last of them is gone.
-
-    Args:
-        n_processes: how many.
-        arguments: of the command; ``--num-processes`` is left out.
-        progress: shows what the others say.
-        environment: variables of the processes.
-        shows_result: let the first process write to stdout.
+    that this process holds until the last of them is gone. ``arguments`` are those of the command;
+    ``--num-processes`` is left out.
 
     Raises:
         Stopped: with the exit code of the first process that fails.

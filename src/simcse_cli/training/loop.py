@@ -71,10 +71,7 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 class RunningStep:
     """A step that the device may still work on.
 
-    Attributes:
-        numbers: terms of the loss, metrics and the norm of the gradient, one after the other.
-        terms: names of the first of them.
-        metrics: names of those that follow.
+    ``numbers`` are the terms of the loss, the metrics and the norm of the gradient, one after the other.
     """
 
     step: int
@@ -89,12 +86,8 @@ class RunningStep:
 class Trainer:
     """One training run.
 
-    Args:
-        config: resolved settings.
-        parts: objective, data and dev set.
-        run_dir: its folder; only the first process writes there.
-        progress: shows the run.
-        should_stop: asked after every step; true saves the state and ends the run.
+    Only the first process writes to ``run_dir``. ``should_stop`` is asked after every step: true saves the
+    state and ends the run.
     """
 
     def __init__(

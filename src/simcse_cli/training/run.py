@@ -84,14 +84,8 @@ def train(
 ) -> Shown | str | None:
     """Do the runs that were asked for and return what to show: a result, or the text of a dry run.
 
-    Args:
-        flags: settings given on the command line.
-        options: which runs, and where.
-        arguments: of the whole command, for the processes it starts.
-        progress: shows the runs.
-
-    Returns:
-        None where another process shows the result.
+    ``arguments`` are those of the whole command, for the processes it starts. Returned is None where another
+    process shows the result.
 
     Raises:
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.

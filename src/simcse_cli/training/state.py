@@ -63,12 +63,7 @@ class Position:
 class States:
     """Saves and restores the state of a run, one folder a step.
 
-    Attributes:
-        folder: holds the folders.
-        objective: its weights are saved.
-        optimizer: of the weights.
-        scaler: of fp16, if there is one.
-        keep: how many states stay, the newest; 0 for all. Only the newest keeps what the optimizer needs.
+    ``keep`` says how many states stay, the newest; 0 for all. Only the newest keeps what the optimizer needs.
     """
 
     folder: Path

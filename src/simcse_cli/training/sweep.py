@@ -168,13 +168,7 @@ def run_sweep(
 ) -> list[Trial]:
     """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
 
-    Args:
-        proposed: the trials, without scores.
-        make_config: swept settings to the settings of a run.
-        folder: each trial gets a subfolder named after its settings.
-        run_one: trains.
-        seeds: of each trial; empty for the one of the settings.
-        progress: told about each trial.
+    Each trial gets a subfolder named after its settings; empty ``seeds`` stand for the one of the settings.
 
     Raises:
         OutputError, Stopped: as ``run_or_reuse``.

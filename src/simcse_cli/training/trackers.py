@@ -38,12 +38,8 @@ _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 class TrackedRun:
     """What a tracker is told of a run.
 
-    Attributes:
-        folder: of the run, for what the tracker writes there.
-        project, name, group: what the tracker calls it; no group for a single run.
-        key: the same in every call that works on the run, and in no other run.
-        settings: resolved, with plain values.
-        last_step: the step that a resumed run goes on from, None for a new one.
+    ``group`` is None for a single run; ``key`` is the same in every call that works on the run, and in no
+    other run; ``last_step`` is the step that a resumed run goes on from, None for a new one.
     """
 
     folder: Path
@@ -181,13 +177,7 @@ def _quiet() -> Iterator[None]:
 
 
 class RunLog:
-    """``metrics.jsonl`` of a run, and its tracker if it has one.
-
-    Args:
-        metrics: the file.
-        tracker: started, or None.
-        progress: told once when the tracker fails.
-    """
+    """``metrics.jsonl`` of a run, and its tracker if it has one."""
 
     def __init__(self, metrics: MetricsLog, tracker: GeneralTracker | None, progress: Progress) -> None:
         self._metrics, self._tracker, self._progress = metrics, tracker, progress
