@@ -24,14 +24,13 @@ from simcse_cli.encoding.stream import Part, count_windows
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, writing
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files import (
+    atomic_path,
     check_output,
     check_record,
     file_system,
     is_remote,
     open_input,
     output_error,
-    own_folder,
-    publish,
     read_json,
     sole_writer,
     write_json,
@@ -200,26 +199,21 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
                     yield from block[of] or ()
 
         shape, has_ids = (side["n_rows"], width), False
-        try:
-            with own_folder(output) as folder:
-                raw = folder / "rows"
-                with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
-                    stream.write(b"\0" * HEADER_BYTES)
-                    for piece in pieces:
-                        for rows, _, ids in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
-                            stream.write(np.ascontiguousarray(rows).data)
-                            has_ids = has_ids or ids is not None
-                            task.advance(len(rows))
-                complete = finish_file(
-                    raw, folder / output.name, dtype, shape, column(1), column(2) if has_ids else None
-                )
-                if complete != raw:
-                    raw.unlink()
-                write_json(folder / side_file(output).name, side)
-                check_output(output, force=force)
-                publish(complete, output, folder)
-        except OSError as error:
-            raise output_error(output, error) from error
+        with atomic_path(
+            output, force=force, beside=lambda path: write_json(side_file(path), side)
+        ) as complete:
+            raw = complete.with_name("rows")
+            with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
+                stream.write(b"\0" * HEADER_BYTES)
+                for piece in pieces:
+                    for rows, _, ids in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
+                        stream.write(np.ascontiguousarray(rows).data)
+                        has_ids = has_ids or ids is not None
+                        task.advance(len(rows))
+            if finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
+                raw.rename(complete)
+            else:
+                raw.unlink()
     progress.info(f"wrote {output}: {shape[0]:,} x {side['dim']} {kind} from {len(pieces)} shards")
     return [piece.path for piece in pieces]
 

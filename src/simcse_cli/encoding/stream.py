@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from simcse_cli.encoding.formats import (
 from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
 from simcse_cli.files import atomic_text, check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
+from simcse_cli.schema import checked
 
 _Item = TypeVar("_Item")
 WINDOW = 8192
@@ -169,11 +170,7 @@ def encode_stream(
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all this and what was written.
-
-    Raises:
-        TypeError: a value has another type, as in a damaged journal.
-    """
+    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all that was written."""
 
     rows: int
     row_bytes: int
@@ -181,19 +178,10 @@ class _Window:
     read: str
     written: str
 
-    def __post_init__(self) -> None:
-        if any(
-            type(value).__name__ != kind for value, kind in zip(astuple(self), _WINDOW_TYPES, strict=True)
-        ):
-            raise TypeError("a window of other types")
-
     def digest(self, rows: bytes, texts: bytes) -> str:
         """Return what ``written`` is if these were written."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
         return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
-
-
-_WINDOW_TYPES = ("int", "int", "int", "str", "str")
 
 
 class _Partial:
@@ -258,8 +246,8 @@ class _Partial:
                 if "finished" in facts:
                     self._finished = dict(facts["finished"])
                 else:
-                    self.windows.append(_Window(**facts))
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+                    self.windows.append(checked(facts, _Window, "a window"))
+        except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             if not self.settings:
                 raise DataError(
                     f"{self._journal} is damaged", hint="start again with --force, which drops it"
