@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from processes import run_on_processes
-from simcse_cli.models.heads import GlobalBatchNorm, MlpHead, PairClassifier, Projector, TokenCnn
+from simcse_cli.models.heads import GlobalBatchNorm, MlpHead, Projector, TokenCnn
 from simcse_cli.models.pretrained import MlmHead
 
 SIZES = {
@@ -81,10 +81,6 @@ def test_global_batch_norm_on_one_process_is_batch_norm(scale):
     torch.testing.assert_close(
         GlobalBatchNorm(4).double()(rows), nn.BatchNorm1d(4).double()(rows), rtol=0, atol=0
     )
-
-
-def test_pair_classifier_maps_three_vectors_to_classes():
-    assert PairClassifier(4)(torch.zeros(2, 12)).shape == (2, 3)
 
 
 class TestTokenCnn:

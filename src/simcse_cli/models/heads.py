@@ -1,4 +1,4 @@
-"""Small networks on top of an encoder: MLP, projector, pair classifier, CNN over tokens."""
+"""Small networks on top of an encoder: MLP, projector, CNN over tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -92,13 +92,6 @@ class Projector(nn.Sequential):
             nn.ReLU(),
             nn.Linear(width, width, bias=False),
         )
-
-
-class PairClassifier(nn.Linear):
-    """One linear layer over pair features, ``(B, 3D)`` to ``(B, K)``: the head of SBERT; K is 3 for NLI."""
-
-    def __init__(self, dim: int, n_classes: int = 3) -> None:
-        super().__init__(3 * dim, n_classes)
 
 
 class TokenCnn(nn.Module):

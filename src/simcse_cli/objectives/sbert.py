@@ -5,14 +5,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simcse_cli.choices import ObjectiveName
 from simcse_cli.devices import to_device
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.losses.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.heads import PairClassifier
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 
 CLASSES = ("contradiction", "entailment", "neutral")
@@ -39,7 +38,7 @@ class Sbert(Objective):
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:
         super().__init__(encoder)
         self.max_length = max_length
-        self.classifier = PairClassifier(encoder.hidden_size, len(CLASSES))
+        self.classifier = nn.Linear(3 * encoder.hidden_size, len(CLASSES))
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
         return data.rows  # type: ignore[no-any-return]
