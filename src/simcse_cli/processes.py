@@ -163,14 +163,3 @@ def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
     total = tensor.clone(memory_format=torch.contiguous_format)
     distributed.all_reduce(total)
     return total / n_processes
-
-
-def average_numbers(
-    *groups: dict[str, float], n_processes: int, device: torch.device
-) -> tuple[dict[str, float], ...]:
-    """Return numbers averaged over processes, all in one exchange; each process has the same names."""
-    if n_processes == 1:
-        return groups
-    numbers = torch.tensor([n for group in groups for n in group.values()], device=device)
-    means = iter(average_tensor(numbers, n_processes).tolist())
-    return tuple({name: next(means) for name in group} for group in groups)

@@ -30,7 +30,7 @@ from simcse_cli.devices import (
 from simcse_cli.errors import TrainingError
 from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
-from simcse_cli.processes import average_gradients, average_numbers, average_tensor
+from simcse_cli.processes import average_gradients, average_tensor
 from simcse_cli.progress import Progress
 from simcse_cli.runs import RunRecord
 from simcse_cli.training.batches import BatchMaker, prefetch
@@ -359,12 +359,9 @@ class Trainer:
         """Say whether patience has run out, or a stop was asked for, on any process: all do the same next."""
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
-        (flags,) = average_numbers(
-            {"patience": float(is_out), "stop": float(self.should_stop())},
-            n_processes=self.n_processes,
-            device=self.accelerator.device,
-        )
-        return flags["patience"] > 0, flags["stop"] > 0
+        own = torch.tensor([float(is_out), float(self.should_stop())], device=self.accelerator.device)
+        is_out_anywhere, is_told_to_stop = (average_tensor(own, self.n_processes) > 0).tolist()
+        return is_out_anywhere, is_told_to_stop
 
     def keep_best(self, score: DevScore | None) -> None:
         if score is not None and self.position.note_score(score.score):
