@@ -70,7 +70,7 @@ ROOMS = {
     "regex": {"augment", "data"},
     "rich": {"console"},
     "safetensors": {"encoding", "models", "postprocess", "training"},
-    "scipy": {"evaluation"},
+    "scipy": {"comparison", "evaluation"},
     "sentence_transformers": {"models"},
     "sklearn": {"evaluation"},
     "tokenizers": {"models"},

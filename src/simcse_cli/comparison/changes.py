@@ -6,6 +6,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from simcse_cli.predictions import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
 
@@ -103,15 +104,9 @@ def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
     The two orders reversed, ``[1, 2, 3]`` against ``[3, 2, 1]``, give ``[1, 0, 1]``.
     """
-    difference = np.abs(_mean_ranks(cosine) - _mean_ranks(gold))
+    difference = np.abs(rankdata(cosine) - rankdata(gold))
     errors: np.ndarray = difference / max(1, gold.size - 1)
     return errors
-
-
-def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-    return ranks
 
 
 def _pair_changes(
