@@ -180,16 +180,12 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
         kind=EntryKind.MEAN,
         source=", ".join(member.source for member in members),
         scores={measure: fmean(found) for measure, found in values.items()},
-        settings={
-            key: value
-            for key, value in first.settings.items()
-            if all(other.settings.get(key) == value for other in others)
-        },
+        settings=_shared([member.settings for member in members]),
         deviations={measure: stdev(found) for measure, found in values.items()},
-        data={
-            measure: what
-            for measure, what in first.data.items()
-            if all(other.data.get(measure) == what for other in others)
-        },
+        data=_shared([member.data for member in members]),
         members=tuple(member.label for member in members),
     )
+
+
+def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)}
