@@ -59,6 +59,11 @@ def in_order(measures: set[str]) -> list[str]:
     return known + others + [name for name in PLAIN_NUMBERS if name in measures]
 
 
+def listed(text: str | None) -> list[str]:
+    """Return the names of a comma-separated list."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
 def find_measure(name: str, available: Iterable[str]) -> str:
     """Return the measure of this name or heading; case and punctuation do not matter.
 
@@ -82,7 +87,7 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     """
     by_name = _by_name(known)
     chosen = []
-    for name in (part.strip() for part in text.split(",") if part.strip()):
+    for name in listed(text):
         if _squeeze(name) not in by_name:
             hint = _nearest(name, by_name) or f"known: {', '.join(known)}"
             raise ValueError(f"unknown task {name!r}; {hint}")

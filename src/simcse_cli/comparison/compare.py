@@ -23,7 +23,7 @@ from simcse_cli.comparison.tables import (
     tests_tables,
 )
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.metrics import find_measure
+from simcse_cli.metrics import find_measure, listed
 from simcse_cli.predictions import read_pair_scores, read_predictions
 from simcse_cli.progress import Progress
 from simcse_cli.report import Report
@@ -85,13 +85,9 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     return join(
         entries,
         reference=_reference(options.baseline, published, own),
-        measures=[find_measure(name, available) for name in _split(options.measures)],
-        pareto_measures=[find_measure(name, available) for name in _split(options.pareto)],
+        measures=[find_measure(name, available) for name in listed(options.measures)],
+        pareto_measures=[find_measure(name, available) for name in listed(options.pareto)],
     )
-
-
-def _split(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:

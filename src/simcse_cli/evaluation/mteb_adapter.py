@@ -39,6 +39,7 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files import default_cache_dir
+from simcse_cli.metrics import listed
 from simcse_cli.models.encoder import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
@@ -326,7 +327,7 @@ def eval_mteb(
     """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
     benchmark = options.benchmark or DEFAULT_BENCHMARK
     tasks = select_tasks(
-        benchmark=benchmark, tasks=_listed(options.tasks), categories=_listed(options.category)
+        benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
     folder = options.results_dir or default_cache_dir() / "mteb"
 
@@ -374,10 +375,6 @@ def _results_key(opened: OpenEncoder) -> str:
     own = f"{opened.digest}-{opened.precision}"
     prompts = {name: text for name, text in opened.prompts.items() if text}
     return f"{own}-{digest_of(prompts)}" if prompts else own
-
-
-def _listed(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _import_mteb() -> Any:
