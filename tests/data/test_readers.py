@@ -15,7 +15,7 @@ from simcse_cli.data.readers import (
     iter_records,
     iter_sentences,
     parse_hub_source,
-    read_rows,
+    resolve_columns,
 )
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
@@ -96,21 +96,16 @@ def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message
         ('a,"b\nb"\n\n"c,c",d\n', [("a", "b\nb"), ("c,c", "d")]),
     ],
 )
-def test_read_rows_accepts_headers_and_positional_columns(tmp_path, content, expected):
-    path = write(tmp_path / "a.csv", content)
+def test_columns_are_found_by_header_and_by_position(tmp_path, content, expected):
+    records = [record for _, record in iter_records(write(tmp_path / "a.csv", content))]
     columns = ("anchor", "positive", "hard_negative")[: len(expected[0])]
-    assert read_rows(path, columns) == expected
+    names = resolve_columns(records[0], columns, "a.csv")
+    assert [tuple(record[name] for name in names) for record in records] == expected
 
 
-def test_read_rows_says_which_column_is_missing(tmp_path):
-    path = write(tmp_path / "a.csv", "anchor,positive\na,b\n")
+def test_resolve_columns_says_which_column_is_missing():
     with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing is hard_negative"):
-        read_rows(path, ("anchor", "positive", "hard_negative"))
-
-
-def test_read_rows_refuses_a_header_alone(tmp_path):
-    with pytest.raises(DataError, match="has no rows"):
-        read_rows(write(tmp_path / "a.csv", "anchor,positive\n"))
+        resolve_columns({"anchor": "", "positive": ""}, ("anchor", "hard_negative"), "a.csv, line 2")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import gzip
 
 import pytest
 
-from simcse_cli.data.readers import read_rows
+from simcse_cli.data.readers import iter_records
 from simcse_cli.data.writers import open_rows
 from simcse_cli.errors import OutputError
 
@@ -16,7 +16,7 @@ def test_open_rows_writes_what_readers_read(tmp_path, name):
     with open_rows(tmp_path / name, COLUMNS) as write:
         for row in ROWS:
             write(row)
-    assert read_rows(tmp_path / name) == ROWS
+    assert [tuple(record.values()) for _, record in iter_records(tmp_path / name)] == ROWS
 
 
 def test_open_rows_writes_plain_lines(tmp_path):

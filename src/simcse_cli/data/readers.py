@@ -194,24 +194,15 @@ def first_read(rows: Iterator[str]) -> Iterator[str]:
 
 
 def iter_records(
-    source: InputPath,
-    *,
-    fmt: FileFormat | None = None,
-    encoding: str = "utf-8",
-    names: Sequence[str] | None = None,
-    header: bool | None = None,
+    source: InputPath, *, fmt: FileFormat | None = None, encoding: str = "utf-8", header: bool | None = None
 ) -> Iterator[tuple[int, Record]]:
     """Yield ``(line number, columns by name)`` for each row of a table, every value as a string.
 
     Numbers and lists keep their JSON spelling, a missing value is the empty string; otherwise as ``iter_values``.
     """
-    values = iter_values(source, fmt=fmt, encoding=encoding, names=names, header=header)
-    place = source_name(source)
-    for number, row in values:
-        yield (
-            number,
-            _Row(((name, _text_of(value)) for name, value in row.items()), f"{place}, line {number}"),
-        )
+    for number, row in iter_values(source, fmt=fmt, encoding=encoding, header=header):
+        place = f"{source_name(source)}, line {number}"
+        yield number, _Row(((name, _text_of(value)) for name, value in row.items()), place)
 
 
 class _Row(Record):
@@ -270,23 +261,6 @@ def iter_values(
         case FileFormat.TSV:
             separators = "\t"
     return _table_rows(source, encoding, separators, tuple(names or ()), header)
-
-
-def read_rows(source: InputPath, columns: Sequence[str] = POSITIONAL[:2]) -> list[tuple[str, ...]]:
-    """Return the named columns (or their aliases) of every row, in the order asked for.
-
-    Raises:
-        DataError: a column is missing, or there are no rows.
-    """
-    rows: list[tuple[str, ...]] = []
-    names: tuple[str, ...] = ()
-    for number, record in iter_records(source):
-        if not names or any(name not in record for name in names):
-            names = resolve_columns(record, columns, f"{source_name(source)}, line {number}")
-        rows.append(tuple(record[name] for name in names))
-    if not rows:
-        raise DataError(f"{source_name(source)} has no rows")
-    return rows
 
 
 def find_column(record: Mapping[str, Any], column: str) -> str | None:
