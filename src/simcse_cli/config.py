@@ -282,7 +282,6 @@ class TrainConfig:
 
     @property
     def pinned_model(self) -> str:
-        """The model to start from, with its revision."""
         return pinned(self.model, self.revision)
 
     @property

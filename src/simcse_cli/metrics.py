@@ -65,11 +65,7 @@ def listed(text: str | None) -> list[str]:
 
 
 def find_measure(name: str, available: Iterable[str]) -> str:
-    """Return the measure of this name or heading; case and punctuation do not matter.
-
-    Raises:
-        ConfigError: none of ``available`` is called so; names the nearest.
-    """
+    """Return the measure of this name or heading; case and punctuation do not matter."""
     by_name = _by_name(available)
     if _squeeze(name) not in by_name:
         raise ConfigError(

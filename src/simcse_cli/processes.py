@@ -157,7 +157,6 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
 
 
 def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
-    """Return the mean of a tensor over processes."""
     if n_processes == 1:
         return tensor
     total = tensor.clone(memory_format=torch.contiguous_format)

@@ -32,11 +32,7 @@ def shipped_recipes(kind: str = "recipes") -> list[str]:
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping of a YAML file, or of a shipped recipe (or one of the ``sweeps``) by its bare name.
-
-    Raises:
-        ConfigError: no such file or recipe, not YAML, or not a mapping; names the line.
-    """
+    """Return the mapping of a YAML file, or of a shipped recipe (or one of the ``sweeps``) by its bare name."""
     path = Path(name)
     if not path.is_file():
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
@@ -59,11 +55,7 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """Return the value of a YAML text: plain data, not nested in itself, no more of it than the text is long.
-
-    Raises:
-        ConfigError: it is not YAML; names the line.
-    """
+    """Return the value of a YAML text: plain data, not nested in itself, no more of it than the text is long."""
     try:
         value = yaml.safe_load(text)
         check_depth(value, place)
@@ -95,11 +87,7 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 
 def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, Any]:
-    """Return ``KEY=VALUE`` arguments of an option as a mapping; a value is read as in YAML.
-
-    Raises:
-        UsageError: an item has no ``=``.
-    """
+    """Return ``KEY=VALUE`` arguments of an option as a mapping; a value is read as in YAML."""
     values: dict[str, Any] = {}
     for item in items:
         key, equals, value = item.partition("=")

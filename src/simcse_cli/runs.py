@@ -165,11 +165,7 @@ def group_folder(run_dir: Path) -> Path | None:
 
 
 def read_metrics(path: Path) -> list[Measured]:
-    """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out.
-
-    Raises:
-        DataError: a line is none that training writes.
-    """
+    """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out."""
     try:
         *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
     except OSError as error:
@@ -211,9 +207,6 @@ def lock_run(path: Path) -> Iterator[None]:
     """Be the only training that writes a run folder; what a killed one left half-written in it is removed.
 
     The folder is made, and removed again if the block leaves nothing in it.
-
-    Raises:
-        OutputError: another training writes there, or the folder cannot be made.
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
@@ -233,11 +226,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 
 def open_run_dir(path: Path, *, force: bool) -> None:
-    """Make a locked run folder empty; with ``force`` the files of an earlier run in it are removed.
-
-    Raises:
-        OutputError: the folder is in use without ``force``, holds other things, or cannot be written.
-    """
+    """Make a locked run folder empty; with ``force`` the files of an earlier run in it are removed."""
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:

@@ -135,9 +135,6 @@ def describe_geometry(space: Space) -> dict[str, Any]:
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score strictly above
     4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default: the paper does not say.
-
-    Raises:
-        DataError: no pair is rated above 4.
     """
     positive = is_positive(space.data.pairs.gold)
     if not positive.any():

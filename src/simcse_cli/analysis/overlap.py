@@ -58,7 +58,6 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> Figure:
 def overlap_view(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
-    """Return the overlap of the pairs of each file."""
     columns, multiset = parse_columns(options.columns, PAIR), not options.distinct
     names = label_sources([str(path) for path in files], labels)
     overlaps = [

@@ -62,11 +62,7 @@ def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
 
 
 def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowSet]:
-    """Return, for each query, the corpus rows that are relevant to it; none where nothing is judged.
-
-    Raises:
-        DataError: an unreadable line, or no query has a relevant sentence in the corpus; names the file.
-    """
+    """Return, for each query, the corpus rows that are relevant to it; none where nothing is judged."""
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
         for line_no, line in enumerate(iter_lines(path), start=1)

@@ -66,9 +66,6 @@ def read_trace(run: Path | str, name: str) -> Trace:
 
     ``run`` is its folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those after its
     checkpoint) keeps its last measurement.
-
-    Raises:
-        DataError: the file is missing or damaged, or fewer than two steps have both measures.
     """
     path = Path(run)
     if path.is_dir():

@@ -40,7 +40,6 @@ class View:
     folded: str = ""
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
-        """Return the tables that a format gets."""
         return list(self.series if fmt is OutputFormat.CSV and self.series else self.tables)
 
 

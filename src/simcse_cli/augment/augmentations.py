@@ -67,11 +67,7 @@ def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
 
 
 def check_rate(method: Augmentation, rate: float | None) -> float | None:
-    """Return the rate to use: ``rate``, or the default of ``method`` when None.
-
-    Raises:
-        ConfigError: outside (0, 1], or given to a method that takes none.
-    """
+    """Return the rate to use: ``rate``, or the default of ``method`` when None."""
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method is Augmentation.DELETE_ONE:
@@ -119,9 +115,6 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
     ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle`` moves, or the WordNet
     folder of ``synonym`` and ``eda``. A single method may have its rate from ``options.rate`` instead.
-
-    Raises:
-        ConfigError: an unknown method, or a rate, a unit or a resource that a method does not take.
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):

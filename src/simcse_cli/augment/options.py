@@ -39,7 +39,6 @@ class AugmentOptions:
 
     @property
     def pinned_model(self) -> str | None:
-        """The model with its revision."""
         return None if self.model is None else pinned(self.model, self.revision)
 
     @property

@@ -196,9 +196,6 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
     ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
     the data folders of NLTK, and installed Python packages that carry the files. Nothing is downloaded.
-
-    Raises:
-        DataError: nothing found, or ``directory`` lacks a file; names it.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])

@@ -35,7 +35,6 @@ app = typer.Typer(
 
 
 def register(root: typer.Typer) -> None:
-    """Add `analyze` to the application."""
     root.add_typer(app, name="analyze")
 
 

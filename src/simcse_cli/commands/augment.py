@@ -12,7 +12,6 @@ from simcse_cli.files import STDIO
 
 
 def register(app: typer.Typer) -> None:
-    """Add `augment` to the application."""
     app.command("augment", no_args_is_help=True)(augment_command)
 
 

@@ -10,7 +10,6 @@ from simcse_cli.console import get_console
 
 
 def register(app: typer.Typer) -> None:
-    """Add `compare` to the application."""
     app.command("compare", no_args_is_help=True)(compare_command)
 
 

@@ -12,7 +12,6 @@ from simcse_cli.encoding.options import EncodeOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Add `encode` to the application."""
     app.command("encode")(encode_command)
 
 

@@ -24,7 +24,6 @@ app = typer.Typer(
 
 
 def register(root: typer.Typer) -> None:
-    """Add `eval` to the application."""
     root.add_typer(app, name="eval")
 
 

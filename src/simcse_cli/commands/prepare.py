@@ -38,7 +38,6 @@ InputsArgument = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add `prepare` to the application."""
     app.add_typer(prepare_app, name="prepare")
 
 

@@ -12,7 +12,6 @@ from simcse_cli.training.options import RunOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Add `train` to the application."""
     app.command("train")(train_command)
 
 

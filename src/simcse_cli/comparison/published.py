@@ -111,11 +111,7 @@ class PublishedTable:
         return [system for system in found if system.scores]
 
     def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
-        """Return the system of this name; upper case, spaces and punctuation do not matter.
-
-        Raises:
-            ConfigError: none or several match; names the nearest, or the groups to choose from.
-        """
+        """Return the system of this name; upper case, spaces and punctuation do not matter."""
         systems = self.all_systems()
         if group is not None:
             systems = [system for system in systems if _plain(system.group or "") == _plain(group)]
@@ -200,13 +196,11 @@ def load_table(name: str) -> PublishedTable:
 
 @cache
 def sources() -> Mapping[str, Source]:
-    """Return the documents by key."""
     return {key: Source(**value) for key, value in _shipped("_sources")["sources"].items()}
 
 
 @cache
 def origins() -> Mapping[str, str]:
-    """Return what the row origins mean."""
     return dict(_shipped("_sources")["origins"])
 
 

@@ -176,7 +176,6 @@ def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, flo
 
 
 def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
-    """Return how the dev scores were measured."""
     settings = {"chosen by": record.chosen_by}
     if record.data.get("dev_suite") == DevSuite.TRANSFER:
         settings["transfer protocol"] = "fast, probe senteval"

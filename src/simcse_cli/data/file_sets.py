@@ -37,9 +37,6 @@ class FileSet:
 
         Of a folder these are the files in it and below it whose ending is that of a format; names that start with
         ``.`` or ``_`` are passed over, as every reader of data sets does.
-
-        Raises:
-            DataError: there are none, or they are of several formats.
         """
         files = _listed(source)
         if files is None:
@@ -91,7 +88,6 @@ class FileSet:
         return state.hexdigest()
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        """Yield the sentences of these rows."""
         return self._rows(
             lambda file, skipped: iter_sentences(file, column=self.column, start=skipped), start, stop
         )

@@ -284,9 +284,6 @@ def parse_columns(text: str | None, roles: Sequence[str], option: str = "--colum
     """Return which column holds what, as ``anchor=Question,positive=Answer`` says; empty for None.
 
     Names without a role are those of the roles in order, so ``Question,Answer`` is the same for a pair.
-
-    Raises:
-        UsageError: an unknown role, a role without a column, or too many names.
     """
     parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
     if text is not None and not any("=" in part for part in parts) and 0 < len(parts) <= len(roles):
@@ -314,11 +311,7 @@ def resolve_columns(
     given: Mapping[str, str] | None = None,
     option: str = "--columns",
 ) -> tuple[str, ...]:
-    """Return the names under which a row holds ``columns``: those given, else their own or usual ones.
-
-    Raises:
-        DataError: one of them is missing; says which columns there are and which flag names them.
-    """
+    """Return the names under which a row holds ``columns``: those given, else their own or usual ones."""
     names = {column: (given or {}).get(column, column) for column in columns}
     found = {column: find_column(record, name) for column, name in names.items()}
     missing = [column for column, name in found.items() if name is None]

@@ -17,11 +17,7 @@ Row = tuple[str, ...]
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
-    """Return the format that the name of an output stands for; stdout is text for one column, else CSV.
-
-    Raises:
-        OutputError: the format cannot hold these columns or cannot be written.
-    """
+    """Return the format that the name of an output stands for; stdout is text for one column, else CSV."""
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)

@@ -154,7 +154,6 @@ def _encode_here(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Encode parts one after another in this process."""
     writer = VectorWriter(files, inputs, options, progress)
     n_rows = sum(part.stop - part.start for _, part in outputs)
     with (

@@ -214,11 +214,7 @@ Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
 
 
 def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
-    """Yield rows, texts and ids of a file that ``finish_file`` has written, None for what it does not hold.
-
-    Raises:
-        DataError: it is damaged, or holds anything else.
-    """
+    """Yield rows, texts and ids of a file that ``finish_file`` has written, None for what it does not hold."""
     form = vector_file(path)
     n_rows = 0
     with foreign_format(path, "a file of vectors that `simcse encode` has written"):

@@ -156,11 +156,7 @@ class SearchIndex:
         return cls(sentences, searcher, info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
-        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``.
-
-        Raises:
-            DataError: the queries are of another width.
-        """
+        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
             raise DataError(

@@ -45,11 +45,7 @@ _LEAST_PARTS = 32
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return I and N of ``I/N``.
-
-    Raises:
-        UsageError: anything else, or I is not one of 1 to N.
-    """
+    """Return I and N of ``I/N``."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     number, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= of:
@@ -254,11 +250,7 @@ def _find_pieces(output: Path, source: str | None) -> list[_Piece]:
 
 
 def _joined_side(pieces: list[_Piece]) -> dict[str, Any]:
-    """Return the side file of all pieces together.
-
-    Raises:
-        DataError: a piece is of another model, setting or input, or does not start where the one before ends.
-    """
+    """Return the side file of all pieces together."""
     first = pieces[0]
     again = "encode it again with the command of the others and --force"
     joined = {key: value for key, value in first.side.items() if key not in ("rows", "input_rows")}

@@ -260,11 +260,7 @@ class _Partial:
         return self._finished.get("rows")
 
     def resume(self, progress: Progress) -> None:
-        """Read the journal and keep the windows before the first that was damaged.
-
-        Raises:
-            DataError: it was made with other settings.
-        """
+        """Read the journal and keep the windows before the first that was damaged."""
         wanted, self.settings = self.settings, {}
         self.read_journal()
         for key, value in wanted.items():
@@ -399,11 +395,7 @@ class InsideTask(SilentProgress):
 def _open_windows(
     every: Iterable[list[str]], partial: _Partial, shard: Shard, task: ProgressTask, *, may_be_empty: bool
 ) -> Iterator[list[str]]:
-    """Yield the windows of this process that are not encoded yet, or were with other sentences.
-
-    Raises:
-        DataError: the input is empty.
-    """
+    """Yield the windows of this process that are not encoded yet, or were with other sentences."""
     number = -1
     for number, texts in enumerate(every):
         own_number, rank = divmod(number, shard.n_processes)

@@ -49,7 +49,6 @@ def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float 
 
 
 def correlate(metric: Metric, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
-    """Return the correlation that ``metric`` names."""
     return spearman(x, y) if metric is Metric.SPEARMAN else pearson(x, y)
 
 

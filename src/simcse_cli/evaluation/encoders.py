@@ -115,7 +115,6 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
 
 
 def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> OpenEncoder:
-    """Return a loaded model as the encoder that the options name."""
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
     is_plain = options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
     is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT

@@ -126,9 +126,6 @@ def run_mteb(
     Returns:
         Scores as fractions. STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2: 0.7237, 0.8060,
         0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
-
-    Raises:
-        DataError: no task could be run; says how to get the data.
     """
     mteb = _import_mteb()
     progress = progress or SilentProgress()

@@ -28,9 +28,6 @@ def evaluate_each_seed(
 
     The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers, and under
     ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its ending.
-
-    Raises:
-        UsageError: an option that is for one run.
     """
     runs = {} if encoder.vectors or encoder.embeddings else seed_runs(encoder.model)
     if not runs:

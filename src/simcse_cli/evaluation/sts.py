@@ -211,7 +211,6 @@ def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, Sts
 def read_task(
     data_dir: Path | str | None, name: str, split: Split, pair_tasks: Mapping[str, StsTask]
 ) -> StsTask:
-    """Return one of the pair files, or a task of the folder."""
     if name in pair_tasks or data_dir is None:
         return pair_tasks[name]
     return read_sts_task(data_dir, name, split=split)

@@ -140,7 +140,6 @@ def transfer_view(result: dict[str, Any], run: str) -> CheckpointView:
 
 
 def mteb_task_report(result: MtebResult, name: str) -> Report:
-    """Return one row a task."""
     rows = [
         {
             "task": task,

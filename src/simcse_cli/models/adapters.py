@@ -25,7 +25,6 @@ _PREFIX = "base_model.model."  # before names in adapter files, as PEFT and tran
 
 
 def _peft() -> ModuleType:
-    """Return PEFT; MissingExtraError where it is not installed."""
     require_extra("peft", "a LoRA adapter")
     import peft
 
@@ -89,9 +88,6 @@ def base_folder(folder: Path, progress: Progress | None = None) -> Path:
     """Return the folder of the model that an adapter folder changes; the folder itself if it is none.
 
     The base is a local folder, or a Hub name or alias, which is fetched like any other.
-
-    Raises:
-        CheckpointError: the base is not there, or is an adapter itself.
     """
     name = base_name(folder)
     if name is None:

@@ -46,7 +46,6 @@ class CardScore:
     revision: str | None = None
 
     def to_index(self) -> dict[str, Any]:
-        """Return one entry of ``model-index``."""
         data = {"name": self.data, "type": self.source, "split": self.split, "revision": self.revision}
         return {
             "task": {"type": _HUB_TASKS.get(self.suite, self.kind), "name": self.kind},

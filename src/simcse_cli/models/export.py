@@ -44,11 +44,7 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target``; put it in the target's place on success.
-
-    Raises:
-        OutputError: the target exists (without ``force``) or cannot be written.
-    """
+    """Yield a temporary folder beside ``target``; put it in the target's place on success."""
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
@@ -91,7 +87,6 @@ def _write_module(
     prefix: str = "",
     config_name: str = "config.json",
 ) -> None:
-    """Write a module of sentence-transformers: its configuration and its weights."""
     folder.mkdir()
     write_json(folder / config_name, config)
     tensors = {prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}

@@ -20,11 +20,7 @@ _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir D
 
 
 def read_matrix(path: Path | str) -> NDArray[Any]:
-    """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk.
-
-    Raises:
-        DataError: missing or damaged file, several arrays, or another shape or type.
-    """
+    """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk."""
     path = require_file(path)
     arrays = _read_arrays(path)
     if len(arrays) != 1:
@@ -84,11 +80,7 @@ class PrecomputedVectors:
         return sha256_file(self._files[0])
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
-        """Return the vectors of the sentences, ``(len(sentences), D)``.
-
-        Raises:
-            DataError: a sentence is not in the list, or its vector is not finite.
-        """
+        """Return the vectors of the sentences, ``(len(sentences), D)``."""
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:
             raise DataError(

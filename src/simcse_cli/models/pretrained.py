@@ -71,9 +71,6 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     """Return the transformer in float32 and the names of weights that its files lack.
 
     ``dropout`` is the probability for every dropout; default is the checkpoint's.
-
-    Raises:
-        CheckpointError: it cannot be loaded.
     """
     with _model_files(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(

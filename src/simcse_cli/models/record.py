@@ -63,9 +63,6 @@ def read_record(folder: Path, name: str) -> ModelRecord:
     """Return what the folder (or, for the authors' published checkpoints, the name) says of the pooler.
 
     For an adapter folder that says nothing, it is what its base model says.
-
-    Raises:
-        CheckpointError: the record is unreadable or names a module that this toolkit does not have.
     """
     try:
         if (folder / RECORD_FILE).is_file():
@@ -117,7 +114,6 @@ def _own_record(folder: Path) -> ModelRecord:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file."""
     values: dict[str, Any] = checked(read_json(path), dict[str, Any], str(path))
     return values
 

@@ -50,9 +50,6 @@ def bundled_minilm() -> Path | None:
     """Return the folder of the packaged MiniLM weights, or None where the package is not installed.
 
     Nothing of the package is executed; the weights must have the digest that the Hub publishes.
-
-    Raises:
-        CheckpointError: the digest differs.
     """
     spec = importlib.util.find_spec(_MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -75,9 +72,6 @@ def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
 
     ``name`` is a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias, the last two
     perhaps with ``@REVISION``: a branch, a tag or a commit.
-
-    Raises:
-        CheckpointError: nothing is there, or the Hub cannot be reached; the hint lists local options.
     """
     path = Path(name)
     if path.is_dir():

@@ -137,11 +137,7 @@ def _is_header(line: bytes) -> bool:
 
 
 def read_word_frequencies(path: Path | str) -> dict[str, float]:
-    """Return the share of each word in a corpus from a file of ``word count`` lines; shares add up to 1.
-
-    Raises:
-        DataError: missing or empty file, or a line that is not a word and a positive count.
-    """
+    """Return the share of each word in a corpus from a file of ``word count`` lines; shares add up to 1."""
     counts: dict[str, float] = {}
     for number, line in enumerate(iter_lines(path), start=1):
         fields = line.split()

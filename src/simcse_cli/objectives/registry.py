@@ -38,7 +38,6 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
 
 
 def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
-    """Return what each objective changes of the training defaults."""
     return {name: cls.defaults for name, cls in OBJECTIVES.items()}
 
 
@@ -62,10 +61,6 @@ def build_objective(
     """Return the objective around an encoder.
 
     Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone (``--set``).
-
-    Raises:
-        ConfigError: an option that the objective does not have (names the nearest), that has a flag of its
-            own, or that has a value of the wrong type.
     """
     cls = OBJECTIVES[name]
     accepted = accepted_settings(cls)
@@ -87,11 +82,7 @@ def build_objective(
 
 
 def coerce_option(name: str, value: Any, kind: Any) -> Any:
-    """Return an option in the type of its argument; YAML reads 1e-5 as text, and one width is no list.
-
-    Raises:
-        ConfigError: the value cannot be of that type.
-    """
+    """Return an option in the type of its argument; YAML reads 1e-5 as text, and one width is no list."""
     converters: dict[Any, tuple[Callable[[Any], Any], str]] = {
         bool: (_as_bool, "true or false"),
         int: (_as_int, "a whole number"),

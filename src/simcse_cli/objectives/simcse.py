@@ -165,11 +165,7 @@ def training_width(encoder: SentenceEncoder) -> int:
 
 
 def matryoshka_widths(dims: Sequence[int], width: int) -> list[int]:
-    """Return the distinct widths to train, the whole vector last.
-
-    Raises:
-        ConfigError: a width below 1 or above that of the vector.
-    """
+    """Return the distinct widths to train, the whole vector last."""
     for dim in dims:
         if not isinstance(dim, int) or not 1 <= dim <= width:
             raise ConfigError(

@@ -75,11 +75,6 @@ class FittedPostProcessor:
 
 
 def create(name: Postprocess, **settings: Any) -> PostProcessor:
-    """Return an unfitted post-processor.
-
-    Raises:
-        ConfigError: a setting that it does not have, or an impossible value.
-    """
     try:
         return CLASSES[name](**settings)
     except (TypeError, ValueError) as error:

@@ -154,7 +154,6 @@ def similarity(first: Scene, second: Scene) -> float:
 
 
 def draw_scene(rng: Random) -> Scene:
-    """Return a random scene with all five parts."""
     action = rng.choice(tuple(_ACTIONS))
     return Scene(
         agent=rng.choice(tuple(_AGENTS)),

@@ -48,7 +48,6 @@ def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def drop_empty(rows: Sequence[Row]) -> list[str | None]:
-    """Drop rows in which a text is empty."""
     return [None if all(row) else "empty" for row in rows]
 
 

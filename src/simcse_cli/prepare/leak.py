@@ -40,9 +40,6 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
 
     Those are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts), and of the
     transfer tasks those that are scored: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
-
-    Raises:
-        DataError: there is no task, or a file is malformed.
     """
     root = resolve_senteval_dir(data_dir)
     found = {task: _sts_sentences(root, task) for task in STS_TASKS if sts_folder(root, task).is_dir()}

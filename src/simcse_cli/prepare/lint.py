@@ -110,7 +110,6 @@ class Linter:
         self._pending: list[Row] = []
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows unchanged and check each."""
         for row in rows:
             self.check(row)
             yield row
@@ -219,11 +218,7 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
-    """Return a linter that has seen the rows of all files, which are taken as one training set.
-
-    Raises:
-        DataError: there are no rows.
-    """
+    """Return a linter that has seen the rows of all files, which are taken as one training set."""
     linter = Linter(count_tokens, max_length)
     with progress.task("rows checked") as task:
         for row in training_rows(sources, encoding=encoding):

@@ -163,11 +163,7 @@ def _layout_of(record: Mapping[str, Any]) -> PairLayout | None:
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield line i of one text file with line i of the other, as WikiAuto's ``train.src`` and ``train.dst``.
-
-    Raises:
-        DataError: one file has more lines than the other.
-    """
+    """Yield line i of one text file with line i of the other, as WikiAuto's ``train.src`` and ``train.dst``."""
     left, right = iter_lines(first, encoding=encoding), iter_lines(second, encoding=encoding)
     for n_before, (text, other) in enumerate(zip_longest(left, right)):
         if text is None or other is None:

@@ -118,11 +118,6 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
 
 
 def check_task_names(tasks: str) -> list[str]:
-    """Return the tasks of a comma-separated list.
-
-    Raises:
-        ConfigError: no file belongs to one of them.
-    """
     names = [name.strip() for name in tasks.split(",")]
     known = {file.task for file in expected_files()} - {_UNUSED}
     for name in names:
@@ -146,7 +141,6 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
 
 
 def senteval_payload(data_dir: Path, checks: Sequence[FileCheck]) -> dict[str, Any]:
-    """Return the JSON object of a check."""
     return {"data_dir": str(data_dir), "ok": not _not_ok(checks), "files": list(map(_file_record, checks))}
 
 

@@ -35,7 +35,6 @@ class BatchMaker:
         self._epoch: tuple[int, Sequence[Any], Indices] | None = None
 
     def make(self, step: int) -> Batch:
-        """Return this process's batch of a 0-based step."""
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size

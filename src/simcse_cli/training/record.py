@@ -64,7 +64,6 @@ class Session:
 
 
 def earlier_session(run_dir: Path) -> Session:
-    """Return the session of a run that goes on."""
     if not (run_dir / "run.json").is_file():
         return Session()
     before = read_run_record(run_dir)

@@ -232,11 +232,7 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
-    """Return the settings that --mode, --mlm-weight, --dual-encoder and --set stand for.
-
-    Raises:
-        UsageError: --mode is unknown or contradicts --objective, or --set is not KEY=VALUE.
-    """
+    """Return the settings that --mode, --mlm-weight, --dual-encoder and --set stand for."""
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -252,11 +248,7 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 
 
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None = None) -> TrainConfig:
-    """Return the settings; a resumed run keeps its own.
-
-    Raises:
-        ConfigError: a setting is wrong, or a flag or variable differs from the resumed run.
-    """
+    """Return the settings; a resumed run keeps its own."""
     if resumed is None or not (resumed / "config.yaml").exists():
         return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
     recorded = str(resumed / "config.yaml")

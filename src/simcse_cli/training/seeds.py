@@ -22,11 +22,7 @@ Shown = tuple[Report, dict[str, Any]]
 
 
 def parse_seeds(text: str | None) -> list[int]:
-    """Return the seeds of ``1,2,3``; none for None.
-
-    Raises:
-        UsageError: not whole numbers, or one of them twice.
-    """
+    """Return the seeds of ``1,2,3``; none for None."""
     if text is None:
         return []
     try:
@@ -39,11 +35,6 @@ def parse_seeds(text: str | None) -> list[int]:
 
 
 def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
-    """Make the locked folder of several runs ready.
-
-    Raises:
-        OutputError: it holds runs already, and neither ``--resume`` nor ``--force`` was given; or it is a run itself.
-    """
     if (folder / "run.json").is_file():
         raise OutputError(
             f"{folder} is a run, need a folder for several", hint="choose another folder with -o"

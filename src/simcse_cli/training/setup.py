@@ -117,11 +117,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
 
 def put_lora(encoder: SentenceEncoder, config: TrainConfig, rank: int, progress: Progress) -> None:
-    """Freeze the transformer and put LoRA into it, as the settings say.
-
-    Raises:
-        ConfigError: the rank is no low one, or the adapter is to be kept of a model that nobody can name.
-    """
+    """Freeze the transformer and put LoRA into it, as the settings say."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -289,11 +285,7 @@ def _check_random_state(config: TrainConfig, device: torch.device) -> None:
 
 
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
-    """Prepare the transformers for the padded pass as the settings say.
-
-    Raises:
-        ConfigError: a setting of the padded pass where rows are packed, or one that the transformer cannot do.
-    """
+    """Prepare the transformers for the padded pass as the settings say."""
     for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
         if config.gradient_checkpointing:
             encoder.checkpoint_layers()

@@ -110,11 +110,7 @@ class States:
         write_json(folder / STATE_FILE, facts)
 
     def restore(self) -> Position | None:
-        """Restore weights and moments from the newest state; return its position, None without a state.
-
-        Raises:
-            CheckpointError: the state is corrupt or belongs to another model.
-        """
+        """Restore weights and moments from the newest state; return its position, None without a state."""
         states = kept_states(self.folder)
         if not states:
             return None

@@ -66,16 +66,11 @@ class Trial:
         return mean_score(self.scores)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the trial as plain values."""
         return asdict(self) | {"score": self.score, "deviation": score_deviation(self.scores)}
 
 
 def read_plan(name: str) -> SweepPlan:
-    """Return the plan of a sweep file, or of a shipped sweep called by its bare name.
-
-    Raises:
-        ConfigError: unknown keys, neither or both of grid and search, or a range that is none.
-    """
+    """Return the plan of a sweep file, or of a shipped sweep called by its bare name."""
     values = check_keys(read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name)
     plan = SweepPlan(**{key: value for key, value in values.items() if value is not None})
     if bool(plan.grid) == bool(plan.search):
@@ -270,7 +265,6 @@ def train_sweep(
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
-    """Return the trials of a sweep, best first."""
     columns = [
         *(Column(setting) for setting in swept),
         Column("score", "dev best", "score"),
@@ -290,11 +284,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Return flags and the settings of a trial in one mapping.
-
-    Raises:
-        ConfigError: a flag fixes what the sweep varies.
-    """
+    """Return flags and the settings of a trial in one mapping."""
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
         raise ConfigError(

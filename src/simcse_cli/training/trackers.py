@@ -210,11 +210,7 @@ class RunLog:
 
 
 def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
-    """Return the tracker that the settings of a run name, started; None without one.
-
-    Raises:
-        ConfigError: it does not start.
-    """
+    """Return the tracker that the settings of a run name, started; None without one."""
     if record.config["track"] is None:
         return None
     tracker = Tracker(record.config["track"])
