@@ -1,7 +1,11 @@
 """Builders used in several test files: tiny models, tiny evaluation data, and a slow reference encoder."""
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,3 +188,50 @@ def write_transfer_folder(folder: Path, *, n_good: int = 60, n_bad: int = 50) ->
                     lines = good if role == "pos" else bad
             path.write_text("\n".join(lines) + "\n")
     return folder
+
+
+def small_run(model: Path, folder: Path, sts_folder: Path, **settings: Any) -> Any:
+    """Return the settings of a run on the CPU over ``SENTENCES``, which are written, with a dev set at each step."""
+    from simcse_cli.config import TrainConfig
+
+    (folder / "train.txt").write_text("\n".join(SENTENCES) + "\n")
+    dev_file = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    files = {"train_file": str(folder / "train.txt"), "dev_file": str(dev_file)}
+    return TrainConfig(model=str(model), **files, eval_every=1, device="cpu", **settings)
+
+
+def train_until(config: Any, run_dir: Path, stop_after: int | None = None) -> Any:
+    """Train and return the record; interrupted after so many steps, if that is given."""
+    from simcse_cli.progress import SilentProgress
+    from simcse_cli.training.loop import Trainer
+    from simcse_cli.training.setup import build_parts
+
+    run_dir.mkdir(exist_ok=True)
+    asked: list[int] = []
+
+    def should_stop() -> bool:
+        asked.append(1)
+        return stop_after is not None and len(asked) >= stop_after
+
+    parts = build_parts(config, SilentProgress())
+    return Trainer(config, parts, run_dir, SilentProgress(), should_stop).run()
+
+
+@contextmanager
+def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
+    """Let `encode` get SIGTERM when it comes to its second window."""
+    from simcse_cli.models.encoder import SentenceEncoder
+
+    real, calls = SentenceEncoder.encode, []
+
+    def encode_and_end(self: Any, sentences: Sequence[str], **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, sentences, **options)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", encode_and_end)
+        yield
+    signal.signal(signal.SIGTERM, before)

@@ -39,18 +39,8 @@ def write_run(folder, n_points=12):
 
 
 def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_encoder, sts_folder):
-    result = invoke(
-        "analyze",
-        "geometry",
-        "--model",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        "--data-dir",
-        sts_folder,
-        "-f",
-        "json",
-    )
+    options = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder)
+    result = invoke("analyze", "geometry", *options, "-f", "json")
     assert result.exit_code == 0, result.stderr
     payload = json.loads(result.stdout)
     (found,) = payload["models"]
@@ -355,16 +345,7 @@ def test_geometry_takes_post_processors_as_eval_does_and_colours_by_average_scor
     ],
 )
 def test_wrong_post_processing_of_spaces_is_refused(invoke, tiny_model_dir, sts_folder, arguments, message):
-    result = invoke(
-        "analyze",
-        "density",
-        "--model",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        "--data-dir",
-        sts_folder,
-        *arguments,
-    )
+    options = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder)
+    result = invoke("analyze", "density", *options, *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, plain_vectors
+from helpers import SENTENCES, plain_vectors, sigterm_in_second_window
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.files import sole_writer
@@ -247,20 +247,9 @@ def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
 
 
 def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path, monkeypatch):
-    real, calls = SentenceEncoder.encode, []
-
-    def encode_and_end(self, sentences, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, sentences, **options)
-
     monkeypatch.setattr(stream, "WINDOW", 8)
-    before = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", encode_and_end)
+    with sigterm_in_second_window(monkeypatch):
         outcome = encode()
-    signal.signal(signal.SIGTERM, before)
     assert outcome.exit_code == 128 + signal.SIGTERM
     assert names(tmp_path) == ["v.npy.part", "v.npy.part.json", "v.npy.part.txt"]
     assert encode("--resume").exit_code == 0

@@ -1,14 +1,12 @@
 import json
-import os
 import signal
 
 import numpy as np
 import pytest
 from pyarrow import dataset, parquet
 
-from helpers import SENTENCES, build_tiny_model
+from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
 from simcse_cli.encoding import stream
-from simcse_cli.models.encoder import SentenceEncoder
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
 LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
@@ -73,26 +71,14 @@ def test_more_shards_than_windows_leave_empty_ones(encode, invoke, tmp_path, end
 
 
 def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
-    real, calls = SentenceEncoder.encode, []
-
-    def encode_and_end(self, sentences, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, sentences, **options)
-
     encode("one.npy")
-    before = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", encode_and_end)
+    with sigterm_in_second_window(monkeypatch):
         assert encode("v.npy", "--shard", "1/2").exit_code == 128 + signal.SIGTERM
-    signal.signal(signal.SIGTERM, before)
     assert encode("v.npy", "--shard", "2/2").exit_code == 0
     refused = invoke("encode", "--merge", "v.npy")
     assert refused.exit_code == 1
     assert "of 2 shards 1 are missing: 1" in refused.stderr
     assert "--shard 1/2 --resume" in refused.stderr
-    calls.clear()
     assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert "is finished already" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0

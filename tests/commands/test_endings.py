@@ -54,19 +54,8 @@ def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
     pytest.importorskip("mteb")
     monkeypatch.setattr(SentenceEncoder, "encode", interrupt)
     stopped = invoke(
-        *(
-            "eval",
-            "mteb",
-            "-m",
-            tiny_model_dir,
-            "--pooler",
-            "avg",
-            "--tasks",
-            "STS12",
-            "--data-dir",
-            sts_folder,
-        ),
-        *("--results-dir", tmp_path / "results"),
+        *("eval", "mteb", "-m", tiny_model_dir, "--pooler", "avg", "--tasks", "STS12"),
+        *("--data-dir", sts_folder, "--results-dir", tmp_path / "results"),
     )
     assert stopped.exit_code == 130
     said = f"finished tasks are kept in {tmp_path / 'results'}; the same command goes on"
@@ -111,18 +100,8 @@ def test_encode_with_an_index_names_its_search(invoke, corpus, tiny_model_dir, t
 
 
 def test_eval_names_compare_and_it_works(invoke, tiny_model_dir, sts_folder, tmp_path):
-    call = (
-        "eval",
-        "sts",
-        "-m",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        "--data-dir",
-        sts_folder,
-        "--tasks",
-        "STS12,STS13",
-    )
+    call = ("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder)
+    call += ("--tasks", "STS12,STS13")
     assert "-o FILE.json" in invoke(*call).stderr
     (command,) = next_commands(invoke(*call, "-o", tmp_path / "r.json").stderr)
     assert invoke(*shlex.split(command)[1:]).exit_code == 0

@@ -175,18 +175,8 @@ def test_encode_can_scale_processed_vectors(sts, invoke, tiny_model_dir, tmp_pat
 def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny_model_dir, tmp_path):
     text, saved = tmp_path / "fit.txt", tmp_path / "w.safetensors"
     text.write_text("\n".join(SENTENCES) + "\n")
-    sts(
-        "--model",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        "--postprocess",
-        "sif",
-        "--fit",
-        text,
-        "--save-postprocess",
-        saved,
-    )
+    options = ("--model", tiny_model_dir, "--pooler", "avg", "--postprocess", "sif", "--fit", text)
+    sts(*options, "--save-postprocess", saved)
     other = build_tiny_model(tmp_path / "other", seed=1)
     code, said = failing("--model", other, "--pooler", "avg", "--postprocess", saved)
     assert code == 1
@@ -245,15 +235,7 @@ def test_nli_files_below_the_data_folder_are_used(sts, sts_folder, tiny_model_di
 
 
 def test_fit_sample_draws_pairs(sts, tiny_model_dir, tmp_path):
-    (tmp_path / "fit.txt").write_text("\n".join(SENTENCES) + "\n")
-    options = (
-        "--model",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        "--postprocess",
-        "sif",
-        "--fit",
-        tmp_path / "fit.txt",
-    )
+    text = tmp_path / "fit.txt"
+    text.write_text("\n".join(SENTENCES) + "\n")
+    options = ("--model", tiny_model_dir, "--pooler", "avg", "--postprocess", "sif", "--fit", text)
     assert sts(*options, "--fit-sample", 10)["postprocess"]["fit"]["n_vectors"] == 10

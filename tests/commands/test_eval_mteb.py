@@ -83,19 +83,8 @@ def test_what_cannot_be_run_is_explained(arguments, said, invoke, sts_folder, ti
 
 def test_fit_target_is_refused(invoke, sts_folder, tiny_model_dir, tmp_path):
     outcome = invoke(
-        *(
-            "eval",
-            "mteb",
-            "-m",
-            tiny_model_dir,
-            "--pooler",
-            "avg",
-            "--tasks",
-            "STS12",
-            "--data-dir",
-            sts_folder,
-        ),
-        *("--postprocess", "sif", "--fit", "target", "--results-dir", tmp_path),
+        *("eval", "mteb", "-m", tiny_model_dir, "--pooler", "avg", "--tasks", "STS12"),
+        *("--data-dir", sts_folder, "--postprocess", "sif", "--fit", "target", "--results-dir", tmp_path),
     )
     assert outcome.exit_code == 2
 

@@ -55,19 +55,8 @@ def test_one_pair_file_has_the_same_score_everywhere(invoke, tiny_model_dir, pai
 def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(
     invoke, tiny_model_dir, pair_file, sts_folder
 ):
-    command = (
-        "eval",
-        "sts",
-        "-m",
-        tiny_model_dir,
-        "--pooler",
-        "avg",
-        *COLUMNS,
-        "--data-dir",
-        sts_folder,
-        "-f",
-        "json",
-    )
+    command = ("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "-f", "json")
+    command += COLUMNS
     out = invoke(*command, "--pair-file", pair_file, "--tasks", "STS12")
     assert list(json.loads(out.stdout)["tasks"]) == ["STS12", "mine"]
     for name, flags, message in (

@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from helpers import SENTENCES
+from helpers import SENTENCES, small_run, train_until
 from simcse_cli.choices import DevSuite, DropoutMode, HeadUse, ObjectiveName, Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files import read_json
 from simcse_cli.models.checkpoint import load_encoder
@@ -25,30 +24,7 @@ from simcse_cli.training.setup import build_parts
 
 @pytest.fixture
 def settings(tiny_model_dir, tmp_path, sts_folder):
-    (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
-    return TrainConfig(
-        model=str(tiny_model_dir),
-        train_file=str(tmp_path / "train.txt"),
-        dev_file=str(sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"),
-        batch_size=6,
-        max_steps=5,
-        lr=1e-3,
-        eval_every=1,
-        device="cpu",
-    )
-
-
-def train(config, run_dir, stop_after=None):
-    run_dir.mkdir(exist_ok=True)
-    calls = []
-
-    def should_stop():
-        calls.append(1)
-        return stop_after is not None and len(calls) >= stop_after
-
-    return Trainer(
-        config, build_parts(config, SilentProgress()), run_dir, SilentProgress(), should_stop
-    ).run()
+    return small_run(tiny_model_dir, tmp_path, sts_folder, batch_size=6, max_steps=5, lr=1e-3)
 
 
 def steps_in(run_dir):
@@ -59,7 +35,7 @@ def steps_in(run_dir):
     ("keep", "expected"), [(1, [5]), (3, [3, 4, 5]), (0, [0, 1, 2, 3, 4, 5]), (9, [0, 1, 2, 3, 4, 5])]
 )
 def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_path, keep, expected):
-    train(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
+    train_until(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
     folders = kept_states(tmp_path / "run" / "checkpoint")
     assert [step_of(folder) for folder in folders] == expected
     assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (
@@ -68,9 +44,9 @@ def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_pa
 
 
 def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path):
-    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "all")
+    train_until(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "all")
     for step in (1, 3):
-        train(settings, tmp_path / f"until-{step}", stop_after=step)
+        train_until(settings, tmp_path / f"until-{step}", stop_after=step)
         kept, stopped = (
             load_file(tmp_path / run / "checkpoint" / f"step-{step:08d}" / WEIGHTS_FILE)
             for run in ("all", f"until-{step}")
@@ -80,10 +56,10 @@ def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path)
 
 
 def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings, tmp_path):
-    train(settings, tmp_path / "one")
+    train_until(settings, tmp_path / "one")
     keeping = dataclasses.replace(settings, keep_checkpoints=2)
-    assert train(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
-    train(keeping, tmp_path / "two")
+    assert train_until(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
+    train_until(keeping, tmp_path / "two")
     for name in (WEIGHTS_FILE, states.OPTIMIZER_FILE):
         one, two = (
             load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two")
@@ -94,7 +70,7 @@ def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings,
 
 def test_a_write_that_fails_leaves_the_earlier_states(settings, tmp_path, monkeypatch):
     keeping = dataclasses.replace(settings, keep_checkpoints=2)
-    train(keeping, tmp_path / "run", stop_after=3)
+    train_until(keeping, tmp_path / "run", stop_after=3)
     before = steps_in(tmp_path / "run")
 
     def fail(*arguments):
@@ -102,7 +78,7 @@ def test_a_write_that_fails_leaves_the_earlier_states(settings, tmp_path, monkey
 
     monkeypatch.setattr(states, "write_json", fail)
     with pytest.raises(Exception, match="No space left"):
-        train(keeping, tmp_path / "run")
+        train_until(keeping, tmp_path / "run")
     assert steps_in(tmp_path / "run") == before == [2, 3]
     assert (tmp_path / "run" / "checkpoint" / "step-00000003" / states.OPTIMIZER_FILE).exists()
     assert not list((tmp_path / "run" / "checkpoint").glob(".*"))
@@ -111,7 +87,7 @@ def test_a_write_that_fails_leaves_the_earlier_states(settings, tmp_path, monkey
 def test_model_and_states_have_the_mode_of_the_umask(settings, tmp_path):
     before = os.umask(0o027)
     try:
-        train(dataclasses.replace(settings, max_steps=1), tmp_path / "run")
+        train_until(dataclasses.replace(settings, max_steps=1), tmp_path / "run")
     finally:
         os.umask(before)
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
@@ -120,7 +96,7 @@ def test_model_and_states_have_the_mode_of_the_umask(settings, tmp_path):
 
 
 def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):
-    record = train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    record = train_until(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
     kept = kept_checkpoints(tmp_path / "run")
     assert [each.step for each in kept] == [0, 1, 2, 3, 4, 5]
     assert [each.step for each in kept if each.is_model] == [record.best_step]
@@ -130,7 +106,7 @@ def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):
 
 
 def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
-    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    train_until(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
     config = dataclasses.replace(settings, max_steps=2, dev_file=None)
     trainer = Trainer(config, build_parts(config, SilentProgress()), tmp_path, SilentProgress())
     trainer.total_steps = settings.max_steps  # the learning rate falls as in the whole run
@@ -153,7 +129,7 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
         options={"serve_encoder": served, "n_negatives": 1},
         keep_checkpoints=0,
     )
-    record = train(config, tmp_path / "run")
+    record = train_until(config, tmp_path / "run")
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
     assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
@@ -162,13 +138,15 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
 
 
 def test_run_without_dev_data_has_its_last_step_as_model(settings, tmp_path):
-    train(dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run")
+    train_until(
+        dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run"
+    )
     kept = kept_checkpoints(tmp_path / "run")
     assert [(each.step, each.is_model) for each in kept] == [(0, False), (2, False), (4, False), (5, True)]
 
 
 def test_damaged_state_is_explained(settings, tmp_path):
-    train(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
+    train_until(dataclasses.replace(settings, keep_checkpoints=0), tmp_path / "run")
     state = tmp_path / "run" / "checkpoint" / "step-00000001"
     encoder = load_encoder(tmp_path / "run", device="cpu")
     (state / WEIGHTS_FILE).write_bytes(b"broken")
@@ -183,18 +161,18 @@ def test_damaged_state_is_explained(settings, tmp_path):
 def test_resume_refuses_changed_data(settings, tmp_path, changed):
     from pathlib import Path
 
-    train(settings, tmp_path / "run", stop_after=2)
+    train_until(settings, tmp_path / "run", stop_after=2)
     given = getattr(settings, changed)
     path = Path(given[0] if isinstance(given, list) else given)
     path.write_text(path.read_text().replace("guitar", "violin"))
     with pytest.raises(DataError, match="has changed since the run"):
-        train(settings, tmp_path / "run")
+        train_until(settings, tmp_path / "run")
 
 
 def test_resume_refuses_changed_data_of_a_suite(settings, sts_folder, tmp_path):
     config = dataclasses.replace(settings, dev_file=None, dev_suite=DevSuite.STS, data_dir=str(sts_folder))
-    train(config, tmp_path / "run", stop_after=2)
+    train_until(config, tmp_path / "run", stop_after=2)
     sick = sts_folder / "downstream" / "SICK" / "SICK_trial.txt"
     sick.write_text(sick.read_text() + "9\tA cat.\tA dog.\t2.0\tNEUTRAL\n")
     with pytest.raises(DataError, match=r"SICK/SICK_trial\.txt has changed"):
-        train(config, tmp_path / "run")
+        train_until(config, tmp_path / "run")

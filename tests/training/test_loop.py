@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from helpers import SENTENCES
+from helpers import SENTENCES, train_until
 from processes import run_on_processes
 from simcse_cli.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.config import TrainConfig
@@ -44,18 +44,6 @@ def settings(tiny_model_dir, files):
     )
 
 
-def train(config, run_dir, stop_after=None):
-    run_dir.mkdir(exist_ok=True)
-    calls = []
-
-    def should_stop():
-        calls.append(1)
-        return stop_after is not None and len(calls) >= stop_after
-
-    parts = build_parts(config, SilentProgress())
-    return Trainer(config, parts, run_dir, SilentProgress(), should_stop).run()
-
-
 def final_tensors(run_dir):
     (state,) = (run_dir / "checkpoint").glob("step-*")
     return load_file(state / "state.safetensors") | load_file(state / "optimizer.safetensors")
@@ -79,27 +67,27 @@ def without_times(line):
 
 @pytest.mark.parametrize("stops", [[1], [3], [4, 5], [2, 1, 1, 7]])
 def test_interrupted_run_continues_to_the_last_bit(settings, tmp_path, stops):
-    train(settings, tmp_path / "whole")
+    train_until(settings, tmp_path / "whole")
     for stop in stops:
-        assert train(settings, tmp_path / "parts", stop_after=stop).status == "interrupted"
-    assert train(settings, tmp_path / "parts").status == "finished"
+        assert train_until(settings, tmp_path / "parts", stop_after=stop).status == "interrupted"
+    assert train_until(settings, tmp_path / "parts").status == "finished"
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_same_seed_same_run_other_seed_other_run(settings, tmp_path):
     import dataclasses
 
-    train(settings, tmp_path / "a")
-    train(settings, tmp_path / "b")
+    train_until(settings, tmp_path / "a")
+    train_until(settings, tmp_path / "b")
     assert_same_run(tmp_path / "a", tmp_path / "b")
-    train(dataclasses.replace(settings, seed=1), tmp_path / "c")
+    train_until(dataclasses.replace(settings, seed=1), tmp_path / "c")
     a, c = final_tensors(tmp_path / "a"), final_tensors(tmp_path / "c")
     name = "module.encoder.backbone.encoder.layer.0.output.dense.weight"
     assert not torch.equal(a[name], c[name])
 
 
 def test_run_folder_holds_what_is_promised(settings, tmp_path):
-    record = train(settings, tmp_path / "run")
+    record = train_until(settings, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"run.json", "metrics.jsonl", "model", "checkpoint", "README.md"} <= names
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -182,24 +170,24 @@ def test_nan_loss_stops_the_run_and_keeps_the_state(settings, tmp_path):
 
     config = dataclasses.replace(settings, lr=1e30, max_grad_norm=1e30)
     with pytest.raises(TrainingError, match="loss of step") as caught:
-        train(config, tmp_path / "run")
+        train_until(config, tmp_path / "run")
     assert "--lr" in caught.value.hint
     assert list((tmp_path / "run" / "checkpoint").glob("step-*"))
 
 
 def test_corrupt_state_is_explained(settings, tmp_path):
-    train(settings, tmp_path / "run", stop_after=4)
+    train_until(settings, tmp_path / "run", stop_after=4)
     (state,) = (tmp_path / "run" / "checkpoint").glob("step-*")
     (state / "state.safetensors").write_bytes(b"broken")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        train(settings, tmp_path / "run")
+        train_until(settings, tmp_path / "run")
 
 
 def test_patience_stops_early(settings, tmp_path):
     import dataclasses
 
     config = dataclasses.replace(settings, patience=1, eval_every=1, lr=1e-12, epochs=5.0)
-    record = train(config, tmp_path / "run")
+    record = train_until(config, tmp_path / "run")
     assert record.status == "stopped-early"
     assert record.step < record.total_steps
 

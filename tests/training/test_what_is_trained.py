@@ -6,9 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from helpers import SENTENCES
+from helpers import SENTENCES, small_run
 from simcse_cli.choices import HeadUse, ObjectiveName, Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead
@@ -21,16 +20,7 @@ from simcse_cli.training.state import Position
 
 @pytest.fixture
 def settings(tiny_model_dir, tmp_path, sts_folder):
-    (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
-    return TrainConfig(
-        model=str(tiny_model_dir),
-        train_file=str(tmp_path / "train.txt"),
-        dev_file=str(sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"),
-        batch_size=8,
-        max_steps=2,
-        eval_every=1,
-        device="cpu",
-    )
+    return small_run(tiny_model_dir, tmp_path, sts_folder, batch_size=8, max_steps=2)
 
 
 @pytest.fixture
