@@ -19,6 +19,7 @@ from simcse_cli.prepare.options import (
     NeighbourOptions,
     NliOptions,
     PairOptions,
+    RowOptions,
     SentenceOptions,
 )
 
@@ -52,8 +53,7 @@ def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     """
     from simcse_cli.prepare.sentences import prepare_sentences
 
-    count_tokens = _token_counter(options.tokenizer)
-    prepare_sentences(inputs, options, count_tokens=count_tokens, progress=get_console())
+    _write(prepare_sentences, inputs, options)
 
 
 @prepare_app.command("nli")
@@ -69,8 +69,7 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     """
     from simcse_cli.prepare.nli import prepare_nli
 
-    count_tokens = _token_counter(options.tokenizer)
-    prepare_nli(inputs, options, count_tokens=count_tokens, progress=get_console())
+    _write(prepare_nli, inputs, options)
 
 
 @prepare_app.command("pairs")
@@ -87,15 +86,12 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
 
     simcse prepare pairs sentences.txt --paraphrases --model minilm -o paraphrases.csv
     """
-    count_tokens = _token_counter(options.tokenizer)
     if options.paraphrases:
-        from simcse_cli.prepare.mining import prepare_paraphrases
+        from simcse_cli.prepare.mining import prepare_paraphrases as prepare
+    else:
+        from simcse_cli.prepare.pairs import prepare_pairs as prepare
 
-        prepare_paraphrases(inputs, options, count_tokens=count_tokens, progress=get_console())
-        return
-    from simcse_cli.prepare.pairs import prepare_pairs
-
-    prepare_pairs(inputs, options, count_tokens=count_tokens, progress=get_console())
+    _write(prepare, inputs, options)
 
 
 @prepare_app.command("hard-negatives")
@@ -110,8 +106,7 @@ def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions)
     """
     from simcse_cli.prepare.mining import prepare_hard_negatives
 
-    count_tokens = _token_counter(options.tokenizer)
-    prepare_hard_negatives(inputs, options, count_tokens=count_tokens, progress=get_console())
+    _write(prepare_hard_negatives, inputs, options)
 
 
 @prepare_app.command("neighbours")
@@ -126,8 +121,11 @@ def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> Non
     """
     from simcse_cli.prepare.neighbours import prepare_neighbours
 
-    count_tokens = _token_counter(options.tokenizer)
-    prepare_neighbours(inputs, options, count_tokens=count_tokens, progress=get_console())
+    _write(prepare_neighbours, inputs, options)
+
+
+def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOptions) -> None:
+    prepare(inputs, options, count_tokens=_token_counter(options.tokenizer), progress=get_console())
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
@@ -209,13 +207,7 @@ def lint_command(
     from simcse_cli.prepare.lint import lint_files, lint_report, list_findings
 
     console = get_console()
-    linter = lint_files(
-        inputs,
-        encoding=options.encoding,
-        max_length=options.max_length,
-        count_tokens=_token_counter(options.tokenizer),
-        progress=console,
-    )
+    linter = lint_files(inputs, options, count_tokens=_token_counter(options.tokenizer), progress=console)
     findings = linter.findings()
     payload = {
         "inputs": list(inputs),

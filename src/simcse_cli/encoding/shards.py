@@ -144,11 +144,9 @@ def encode_part(
 
 
 def _exists(address: str) -> bool:
-    from pyarrow import fs  # see file_system
-
     system, path = file_system(address)
     with foreign_format(address, "a place that can be reached", error=OutputError):
-        return bool(system.get_file_info(path).type is fs.FileType.File)
+        return bool(system.get_file_info(path).is_file)
 
 
 def _upload(local: Path, address: str) -> None:

@@ -25,6 +25,7 @@ from simcse_cli.data.text import has_control_characters, match_key, words
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.filters import digest_keys
+from simcse_cli.prepare.options import LintOptions
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 
@@ -212,16 +213,15 @@ def _script(letter: str) -> str:
 
 def lint_files(
     sources: Sequence[InputPath],
+    options: LintOptions,
     *,
-    encoding: str,
-    max_length: int,
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
     """Return a linter that has seen the rows of all files, which are taken as one training set."""
-    linter = Linter(count_tokens, max_length)
+    linter = Linter(count_tokens, options.max_length)
     with progress.task("rows checked") as task:
-        for row in training_rows(sources, encoding=encoding):
+        for row in training_rows(sources, encoding=options.encoding):
             linter.check(row)
             task.advance()
     if not linter.n_rows:

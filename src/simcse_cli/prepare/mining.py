@@ -57,7 +57,7 @@ def prepare_hard_negatives(
     inputs: Sequence[str],
     options: HardNegativeOptions,
     *,
-    count_tokens: CountTokens | None = None,
+    count_tokens: CountTokens | None,
     progress: Progress,
 ) -> None:
     """Write each pair of the inputs with the hard negatives of its anchor, a row each.
@@ -66,7 +66,7 @@ def prepare_hard_negatives(
         UsageError: an impossible ``--range``, or stdin, which cannot be read twice.
         DataError: the index was made by another model; an interrupted search had other settings.
     """
-    limits, columns = _Limits.of(options), parse_columns(options.columns, POSITIONAL[:2])
+    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
@@ -94,11 +94,7 @@ def prepare_hard_negatives(
 
 
 def prepare_paraphrases(
-    inputs: Sequence[str],
-    options: PairOptions,
-    *,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
+    inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
     """Write the pairs of texts of one corpus that are nearest to each other, nearest first.
 
@@ -161,7 +157,6 @@ class ParaphraseCounts:
         return f"{found}; cosines from {self.highest_cosine:.3f} down to {self.lowest_cosine:.3f}"
 
 
-@dataclass(frozen=True)
 class _Limits:
     """Which of the texts near an anchor may be its negatives.
 
@@ -170,15 +165,7 @@ class _Limits:
     nearest of the rest are skipped. With several positives the farthest one counts.
     """
 
-    first: int
-    last: int
-    margin: float | None
-    ratio: float | None
-    min_score: float | None
-    max_score: float | None
-
-    @classmethod
-    def of(cls, options: HardNegativeOptions) -> "_Limits":
+    def __init__(self, options: HardNegativeOptions) -> None:
         try:
             first, last = (int(part) for part in options.ranks.split(":"))
         except ValueError:
@@ -188,20 +175,20 @@ class _Limits:
                 f"{options.ranks}: need 0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between",
                 option="--range",
             )
-        margin = DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
-        return cls(first, last, margin, options.ratio, options.min_score, options.max_score)
+        self.first, self.last, self.options = first, last, options
+        self.margin = DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
 
     def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
         """Return which cosines a negative may have where the farthest positive has ``positive``."""
         allowed = np.isfinite(scores)
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
-        if self.ratio is not None:
-            allowed &= scores <= positive - abs(positive) * (1 - self.ratio)
-        if self.max_score is not None:
-            allowed &= scores <= self.max_score
-        if self.min_score is not None:
-            allowed &= scores >= self.min_score
+        if self.options.ratio is not None:
+            allowed &= scores <= positive - abs(positive) * (1 - self.options.ratio)
+        if self.options.max_score is not None:
+            allowed &= scores <= self.options.max_score
+        if self.options.min_score is not None:
+            allowed &= scores >= self.options.min_score
         return allowed
 
 

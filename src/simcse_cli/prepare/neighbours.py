@@ -16,11 +16,7 @@ from simcse_cli.progress import Progress
 
 
 def prepare_neighbours(
-    inputs: Sequence[str],
-    options: NeighbourOptions,
-    *,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
+    inputs: Sequence[str], options: NeighbourOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
     """Write the neighbours in the documents of the inputs; warns if there seem to be no documents."""
     column, split = options.column, options.split_sentences

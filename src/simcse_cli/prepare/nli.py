@@ -19,11 +19,7 @@ from simcse_cli.progress import Progress
 
 
 def prepare_nli(
-    inputs: Sequence[str],
-    options: NliOptions,
-    *,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
+    inputs: Sequence[str], options: NliOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
     """Write the triplets or pairs of labelled corpora."""
     sources = [*inputs, *(options.anli or [])]

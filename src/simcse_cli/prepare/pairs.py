@@ -64,11 +64,7 @@ _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 
 
 def prepare_pairs(
-    inputs: Sequence[str],
-    options: PairOptions,
-    *,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
+    inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
     """Write the pairs of the inputs.
 

@@ -22,11 +22,7 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(
-    inputs: Sequence[str],
-    options: SentenceOptions,
-    *,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
+    inputs: Sequence[str], options: SentenceOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
     column, split = options.column, options.split_sentences
     write_rows(
