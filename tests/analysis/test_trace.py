@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from simcse_cli.analysis.trace import Trace, is_pareto_optimal, read_trace, trace_figure
+from simcse_cli.analysis.trace import Trace, read_trace, trace_figure
 from simcse_cli.errors import DataError
 
 
@@ -67,19 +67,6 @@ def test_read_trace_names_a_bad_line(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         read_trace(path, "mine")
-
-
-def test_pareto_optimal_points_of_known_points():
-    points = np.array([[0, 3], [1, 1], [3, 0], [2, 2], [1, 1], [0, 4]], dtype=float)
-    assert is_pareto_optimal(points).tolist() == [True, True, True, False, True, False]
-
-
-def test_pareto_optimal_points_equal_the_double_loop():
-    points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
-    oracle = [
-        not any((other <= point).all() and (other < point).any() for other in points) for point in points
-    ]
-    assert is_pareto_optimal(points).tolist() == oracle
 
 
 def trace(name: str, n_steps: int, *, dev: bool = True) -> Trace:

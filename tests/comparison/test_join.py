@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from comparison.cases import entry, published, write_run
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.comparison.entries import add_means
-from simcse_cli.comparison.join import front_labels, join, setting_mismatches
+from simcse_cli.comparison.join import front_labels, is_pareto_optimal, join, setting_mismatches
 from simcse_cli.comparison.sources import load_entries
 from simcse_cli.comparison.tables import comparison_tables
 from simcse_cli.errors import ConfigError
@@ -112,3 +113,16 @@ def test_check_judges_means_and_single_entries_both_ways() -> None:
     assert [one.label for one in comparison.checked()] == ["ours (mean of 2)", "low"]
     assert [found.label for found in comparison.check(0.005).outside] == ["low"]
     assert comparison.check(0.006).outside == []
+
+
+def test_pareto_optimal_points_of_known_points():
+    points = np.array([[0, 3], [1, 1], [3, 0], [2, 2], [1, 1], [0, 4]], dtype=float)
+    assert is_pareto_optimal(points).tolist() == [True, True, True, False, True, False]
+
+
+def test_pareto_optimal_points_equal_the_double_loop():
+    points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
+    oracle = [
+        not any((other <= point).all() and (other < point).any() for other in points) for point in points
+    ]
+    assert is_pareto_optimal(points).tolist() == oracle

@@ -1,7 +1,7 @@
 """`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from simcse_cli.analysis.plots import (
     marker,
     new_figure,
 )
-from simcse_cli.analysis.views import View, name_sources, with_seed_means
+from simcse_cli.analysis.views import View, name_sources
+from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.report import Column, Report
 from simcse_cli.runs import read_metrics
@@ -85,17 +86,6 @@ def read_trace(run: Path | str, name: str) -> Trace:
     steps = np.array(sorted(by_step), dtype=np.int64)
     columns = np.array([by_step[step] for step in steps.tolist()]).T
     return Trace(name, steps, columns[0], columns[1], columns[2])
-
-
-def is_pareto_optimal(points: Floats) -> NDArray[np.bool_]:
-    """Return which of the points ``(N, 2)`` no other dominates, where lower is better in both columns.
-
-    A point is dominated by one that is at most as high in both columns and lower in one; equal points do not
-    dominate each other.
-    """
-    at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
-    lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
-    return np.asarray(~np.any(at_most & lower, axis=1))
 
 
 @house_style()
@@ -255,7 +245,7 @@ def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str]
     named = name_sources(folders, labels)
     view = trace_view([read_trace(source.path, source.label) for source in named], options.first)
     groups = {source.label: source.group for source in named}
-    return replace(view, tables=[with_seed_means(table, groups) for table in view.tables])
+    return view.with_means(groups)
 
 
 def trace_models(models: Sequence[tuple[str, str]]) -> list[View]:

@@ -1,7 +1,7 @@
 """What an analysis found and how it is shown: tables, JSON, CSV, figure, plot in the terminal, HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ class View:
     series: Sequence[Report] = ()
     page: "Page | None" = None
     folded: str = ""
+
+    def with_means(self, groups: Mapping[str, str | None]) -> "View":
+        return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
         return list(self.series if fmt is OutputFormat.CSV and self.series else self.tables)

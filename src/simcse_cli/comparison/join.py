@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.comparison.entries import Entry, EntryKind
@@ -236,21 +240,21 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     Only entries with all the measures take part, means in place of their members. Alignment, uniformity and
     times count as better when lower.
     """
-    points = {
-        entry.label: [
-            -entry.scores[name] if lower_is_better(name) else entry.scores[name] for name in measures
-        ]
-        for entry in without_members(entries)
-        if all(name in entry.scores for name in measures)
-    }
-    return frozenset(
-        name
-        for name, point in points.items()
-        if not any(
-            other != point and all(x >= y for x, y in zip(other, point, strict=True))
-            for other in points.values()
-        )
-    )
+    judged = [entry for entry in without_members(entries) if all(name in entry.scores for name in measures)]
+    signs = [1 if lower_is_better(name) else -1 for name in measures]
+    points = np.array([[entry.scores[name] for name in measures] for entry in judged]).reshape(-1, len(signs))
+    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points * signs)))
+
+
+def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which of the points ``(N, M)`` no other dominates, where lower is better in all columns.
+
+    A point is dominated by one that is at most as high in all columns and lower in one; equal points do not
+    dominate each other.
+    """
+    at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
+    lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
+    return np.asarray(~np.any(at_most & lower, axis=1))
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
