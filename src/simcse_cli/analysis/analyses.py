@@ -22,15 +22,20 @@ SPACE_ANALYSES: dict[str, Callable[[Sequence[Space]], View]] = {
 }
 
 
+def space_view(name: str, spaces: Sequence[Space]) -> View:
+    """Return one analysis, with means over the spaces that are seeds of one setting."""
+    return SPACE_ANALYSES[name](spaces).with_means({space.label: space.encoder.group for space in spaces})
+
+
 def analyze_spaces(
     name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> View:
     """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs."""
     spaces = encode_pairs(options, labels, progress)
-    view = SPACE_ANALYSES[name](spaces)
+    view = space_view(name, spaces)
 
     def page_views() -> list[View]:
-        views = [view if each == name else make(spaces) for each, make in SPACE_ANALYSES.items()]
+        views = [view if each == name else space_view(each, spaces) for each in SPACE_ANALYSES]
         return views + trace_models([(space.encoder.source, space.label) for space in spaces])
 
     return replace(view, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_views))

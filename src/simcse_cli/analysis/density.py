@@ -20,8 +20,8 @@ from simcse_cli.analysis.plots import (
     new_figure,
     shades,
 )
-from simcse_cli.analysis.spaces import Space, seed_groups, spaces_payload
-from simcse_cli.analysis.views import View, with_seed_means
+from simcse_cli.analysis.spaces import Space, spaces_payload
+from simcse_cli.analysis.views import View
 from simcse_cli.report import Column, Report
 
 RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
@@ -175,11 +175,7 @@ def density_view(spaces: Sequence[Space]) -> View:
         "better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the group. "
         f"Data: {data.name}.",
-        tables=[
-            with_seed_means(
-                Report(f"Cosine similarity by gold rating on {data.name}", columns, rows), seed_groups(spaces)
-            )
-        ],
+        tables=[Report(f"Cosine similarity by gold rating on {data.name}", columns, rows)],
         payload=spaces_payload(
             "density",
             spaces,

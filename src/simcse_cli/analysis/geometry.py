@@ -20,9 +20,9 @@ from simcse_cli.analysis.plots import (
     new_figure,
     place_labels,
 )
-from simcse_cli.analysis.spaces import Space, Vectors, seed_groups, spaces_payload
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
-from simcse_cli.analysis.views import View, with_seed_means
+from simcse_cli.analysis.views import View
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
@@ -208,16 +208,13 @@ def geometry_view(spaces: Sequence[Space]) -> View:
         "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[
-            with_seed_means(
-                Report(
-                    f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-                    columns,
-                    models,
-                    [
-                        "Lower alignment and uniformity are better; compare effective rank only between equal widths."
-                    ],
-                ),
-                seed_groups(spaces),
+            Report(
+                f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
+                columns,
+                models,
+                [
+                    "Lower alignment and uniformity are better; compare effective rank only between equal widths."
+                ],
             )
         ],
         payload=payload,

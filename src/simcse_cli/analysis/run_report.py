@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.analysis.analyses import SPACE_ANALYSES
+from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_view
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
 from simcse_cli.analysis.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
 from simcse_cli.analysis.qrels import Texts, sample_texts
@@ -180,7 +180,7 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
         progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
         before = []
     spaces = [*before, *encode_pairs(own, [name], progress)]
-    views = [replace(make(spaces), page=None) for make in SPACE_ANALYSES.values()]
+    views = [space_view(name, spaces) for name in SPACE_ANALYSES]
     if len(spaces) > 1:
         views += _changes(spaces)
     return views + ([_neighbours(spaces, options)] if options.queries else [])

@@ -213,11 +213,6 @@ def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
     return None
 
 
-def seed_groups(spaces: Sequence[Space]) -> dict[str, str | None]:
-    """Return which spaces are seeds of one setting: the name of the setting by label."""
-    return {space.label: space.encoder.group for space in spaces}
-
-
 def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON object of an analysis with the numbers of each space."""
     data = spaces[0].data

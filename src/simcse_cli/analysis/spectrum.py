@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.analysis.spaces import Space, Vectors, seed_groups, spaces_payload
-from simcse_cli.analysis.views import View, with_seed_means
+from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
+from simcse_cli.analysis.views import View
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
 from simcse_cli.report import Column, Report
@@ -237,16 +237,8 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
         "the more directions the model uses.",
         caption=f"One curve a model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
-            with_seed_means(
-                Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries),
-                seed_groups(spaces),
-            ),
-            with_seed_means(
-                Report(
-                    "Negatives of the loss (Eqs. 6 and 7)", bound_columns, payload["models"], [BOUND_NOTE]
-                ),
-                seed_groups(spaces),
-            ),
+            Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries),
+            Report("Negatives of the loss (Eqs. 6 and 7)", bound_columns, payload["models"], [BOUND_NOTE]),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
