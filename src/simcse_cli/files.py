@@ -376,9 +376,9 @@ def standard_output() -> Iterator[TextIO]:
         raise output_error(Path("standard output"), error) from error
 
 
-def write_json(target: Path | str, value: Any, *, force: bool = True) -> None:
+def write_json(target: Path | str, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN is refused (a missing score is null)."""
-    with atomic_text(target, force=force) as stream:
+    with atomic_text(target, force=True) as stream:
         json.dump(value, stream, indent=2, ensure_ascii=False, allow_nan=False)
         stream.write("\n")
 

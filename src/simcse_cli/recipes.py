@@ -86,14 +86,14 @@ def _size(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
-def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, Any]:
-    """Return ``KEY=VALUE`` arguments of an option as a mapping; a value is read as in YAML."""
+def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
+    """Return the ``KEY=VALUE`` of ``--set`` as a mapping; a value is read as in YAML."""
     values: dict[str, Any] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
-            raise UsageError(f"{item!r}; need KEY=VALUE", option=option)
-        values[key.strip().replace("-", "_")] = parse_yaml(value, f"{option} {item}")
+            raise UsageError(f"{item!r}; need KEY=VALUE", option="--set")
+        values[key.strip().replace("-", "_")] = parse_yaml(value, f"--set {item}")
     return values
 
 

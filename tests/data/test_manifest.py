@@ -1,7 +1,8 @@
 import hashlib
 import json
 
-from simcse_cli.data.manifest import build_manifest, describe_file, write_manifest
+from simcse_cli.data.manifest import build_manifest, describe_file, manifest_path
+from simcse_cli.files import write_json
 
 
 def test_describe_file_gives_size_and_digest(tmp_path):
@@ -29,7 +30,8 @@ def test_manifest_is_the_same_wherever_the_output_lies(tmp_path):
         manifest = build_manifest(
             "sentences", inputs=["-"], folder=folder, outputs=[(output, 1)], settings={}, seed=1, counts={}
         )
-        written.append(write_manifest(output, manifest))
+        write_json(manifest_path(output), manifest)
+        written.append(manifest_path(output))
     assert written[0].name == "out.txt.manifest.json"
     assert written[0].read_bytes() == written[1].read_bytes()
     assert json.loads(written[0].read_text())["outputs"][0]["path"] == "out.txt"

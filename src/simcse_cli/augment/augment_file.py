@@ -17,12 +17,12 @@ from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
 from simcse_cli.choices import Augmentation, Sides, TextUnit
-from simcse_cli.data.manifest import build_manifest, manifest_path, write_manifest
+from simcse_cli.data.manifest import build_manifest, manifest_path
 from simcse_cli.data.readers import iter_sentences, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, output_format
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer
+from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer, write_json
 from simcse_cli.progress import Progress
 from simcse_cli.report import DiffRow
 
@@ -106,7 +106,7 @@ def _write_augmented(
             counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
         )
         read.require_unchanged()
-        write_manifest(complete, manifest)
+        write_json(manifest_path(complete), manifest)
 
     with open_rows(output, COLUMNS, force=options.force, beside=write_beside) as write:
         counts = write_pairs(sentences, write, job, workers=workers, progress=progress)

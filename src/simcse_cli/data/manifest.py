@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli import __version__
-from simcse_cli.files import STDIO, sha256_file, write_json
+from simcse_cli.files import STDIO, sha256_file
 
 
 def describe_file(path: Path | str) -> dict[str, Any]:
@@ -50,10 +50,3 @@ def build_manifest(
 
 def manifest_path(output: Path | str) -> Path:
     return Path(f"{output}.manifest.json")
-
-
-def write_manifest(output: Path | str, manifest: dict[str, Any]) -> Path:
-    """Write the manifest beside ``output`` and return its path."""
-    path = manifest_path(output)
-    write_json(path, manifest)
-    return path

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simcse_cli.choices import Dedup
-from simcse_cli.data.manifest import build_manifest, manifest_path, write_manifest
+from simcse_cli.data.manifest import build_manifest, manifest_path
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, open_rows
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, check_record, sole_writer
+from simcse_cli.files import STDIO, Inputs, check_record, sole_writer, write_json
 from simcse_cli.prepare.filters import (
     RowCounts,
     RowFilter,
@@ -91,7 +91,7 @@ def write_rows(
         if corpus is not None:
             facts["corpus"] = vars(corpus)
         read.require_unchanged()
-        write_manifest(complete, facts)
+        write_json(manifest_path(complete), facts)
 
     with (
         sole_writer(options.output, manifest),

@@ -243,7 +243,7 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     own: Settings = {} if options.mlm_weight is None else {"mlm_weight": options.mlm_weight}
     if options.dual_encoder:
         own["dual_encoder"] = True
-    own |= parse_pairs(options.set_ or (), option="--set")
+    own |= parse_pairs(options.set_ or ())
     return found | ({"options": own} if own else {})
 
 
