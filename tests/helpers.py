@@ -40,6 +40,21 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
 _POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")
 
 
+class CountingProgress:
+    """Counts how much work its latest task expects, and how much was done."""
+
+    n_expected: float | None = None
+    n_done = 0.0
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator["CountingProgress"]:
+        self.n_expected, self.n_done = total, 0
+        yield self
+
+    def advance(self, amount: float = 1) -> None:
+        self.n_done += amount
+
+
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:
     """Write a random two-layer encoder of the given architecture with a WordPiece tokenizer of characters."""
     import torch

@@ -60,6 +60,21 @@ def test_iter_nli_counts_the_lines_of_the_three_files(tmp_path):
         [list(pairs) for pairs in iter_nli(tmp_path)]
 
 
+def test_iter_nli_takes_the_files_of_senteval_only_where_there_are_labels(tmp_path):
+    write_senteval(tmp_path)
+    (tmp_path / "s1.jsonl").write_text(SNLI)
+    (tmp_path / "pairs.dev").write_text(TSV)
+    for name in ("s1.jsonl", "pairs.dev"):
+        assert [list(pairs) for pairs in iter_nli(tmp_path / name)] == [EXPECTED]
+
+
+def test_iter_nli_names_the_line_of_a_label_file(tmp_path):
+    write_senteval(tmp_path)
+    (tmp_path / "labels.dev").write_text("entailment\nmaybe\n")
+    with pytest.raises(DataError, match=r"labels\.dev, line 2: label 'maybe'"):
+        [list(pairs) for pairs in iter_nli(tmp_path / "labels.dev")]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -32,6 +32,12 @@ def as_jsonl(*names):
         ("a.jsonl", as_jsonl("sentence1", "sentence2", "label"), None),
         ("a.jsonl", as_jsonl(), None),
         ("a.jsonl", as_jsonl("q1", "q2", "how"), "left=q1,right=q2,score=how"),
+        ("a.csv", 'topic,left,right,score\nx,"A man, alone.",Someone; here,0.8\ny,"He said ""no"".",No.,0.25\n', None),
+        ("a.csv", 'label,left,right,score\n1,"A man, alone.",Someone; here,0.8\n0,"He said ""no"".",No.,0.25\n', None),
+        ("a.jsonl", '{"left": "A man, alone.", "right": "Someone; here", "score": 0.8}\n'
+         '{"left": "He said \\"no\\".", "sentence2": "No.", "score": 0.25}\n', None),
+        ("a.jsonl", '{"left": "A man, alone.", "right": "Someone; here", "score": 0.8}\n'
+         '{"sentence1": "He said \\"no\\".", "sentence2": "No.", "rating": 0.25}\n', None),
         ("sts-dev.csv", 'g\tf\t2017\t1\t0.8\tA man, alone.\tSomeone; here\tCC\n'
          'g\tf\t2017\t2\t0.25\tHe said "no".\tNo.\n', None),
     ],
@@ -62,6 +68,7 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
         ("A;B;C\nOne text.;Another text here.;1\nA third one.;A fourth one here.;2\n",
          "columns are A, B, C; missing is left, right, score", "--columns left=A,right=B,score=C"),
         ("sentence1,sentence2\na,b\n", "missing is score", "score=NAME"),
+        ("One text.,5,1\nA third one.,6,2\n", "columns are anchor, positive, hard_negative; missing", "score=hard"),
         ("sentence1,sentence2,score\na,b,nan\n", "line 2: score 'nan' is not a finite number", "--columns"),
         ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),
         ("sentence1,sentence2,score\na,b,\n", "holds no pair with a score", None),

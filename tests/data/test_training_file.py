@@ -5,6 +5,7 @@ import pytest
 from simcse_cli.data.readers import POSITIONAL, parse_columns
 from simcse_cli.data.training_file import (
     StoredRows,
+    iter_training_rows,
     join_rows,
     read_labelled_rows,
     read_training_documents,
@@ -99,19 +100,36 @@ TRIPLET, PAIR = ("anchor", "positive", "hard_negative"), ("anchor", "positive")
         ("a.jsonl", '{"set": ["a", "b", "c"]}', PAIR, [("a", "b"), ("a", "c"), ("b", "c")]),
         ("a.jsonl", '["a", "b"]\n["c", "d"]', PAIR, [("a", "b"), ("c", "d")]),
         ("a.jsonl", '{"anchor": "a", "positive": "b", "negative": "c"}', TRIPLET, [("a", "b", "c")]),
+        ("a.jsonl", '{"texts": ["a", "b"]}', PAIR, [("a", "b")]),
+        ("a.jsonl", '{"pos": ["p", "r"], "query": "q"}', PAIR, [("q", "p"), ("q", "r")]),
         ("a.csv", "query,response\nq,r\n", PAIR, [("q", "r")]),
         ("a.csv", "anchor,positive,negative_1,negative_2\na,b,c,d\n", TRIPLET, [("a", "b", "c"), ("a", "b", "d")]),
         ("a.csv", "anchor;positive\nOne, two;Three\n", PAIR, [("One, two", "Three")]),
         ("a.csv", "one; two\nthree; four\n", PAIR, [("one", "two"), ("three", "four")]),
         # labels say which rows are pairs
         ("a.csv", "sentence1,sentence2,label\na,b,1\nc,d,0\n", PAIR, [("a", "b")]),
+        ("a.csv", "anchor,positive,score\na,b,0.5\n", PAIR, [("a", "b")]),
         ("a.csv", "premise,hypothesis,label\na,b,0\nc,d,1\ne,f,2\n", PAIR, [("a", "b")]),
+        ("a.csv", "premise,hypothesis,label\na,b,n\nc,d,e\ne,f,c\ng,h,-1\n", PAIR, [("c", "d")]),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "gold_label": "entailment"}\n'
          '{"sentence1": "c", "sentence2": "d", "gold_label": "contradiction"}', PAIR, [("a", "b")]),
     ],
 )  # fmt: skip
 def test_layouts_of_other_tools_become_rows(tmp_path, name, text, columns, rows):
     assert rows_of(tmp_path / name, text) == (columns, rows)
+
+
+def test_nothing_in_a_cell_is_no_text():
+    record = {"anchor": ["a", None, float("nan"), " "], "positive": "b"}
+    assert list(iter_training_rows([(1, record)], "t")) == [(PAIR, ("a", "b"))]
+
+
+@pytest.mark.parametrize("given", ["positive=B", "anchor=A,hard_negative=B"])
+def test_columns_that_make_no_row_are_refused(tmp_path, given):
+    (tmp_path / "a.csv").write_text("A,B,C\na,b,c\n")
+    with pytest.raises(DataError, match=r"line 2: --columns names .*; need anchor, or") as caught:
+        read_training_rows(tmp_path / "a.csv", parse_columns(given, POSITIONAL))
+    assert "--columns anchor=A,positive=B (" in caught.value.hint
 
 
 QUESTIONS = (
@@ -167,9 +185,10 @@ def test_stored_rows_are_a_sequence_of_what_went_in():
     rows = [("a", "ü"), ("", "\ud800 b"), ("ccc", "d")]
     stored = StoredRows(iter(rows))
     assert (list(stored), len(stored), stored[-1], stored[1:]) == (rows, 3, rows[2], rows[1:])
-    assert list(StoredRows([])) == []
-    with pytest.raises(IndexError):
-        stored[3]
+    assert (stored[-3], list(StoredRows([]))) == (rows[0], [])
+    for index in (3, -4):
+        with pytest.raises(IndexError):
+            stored[index]
 
 
 def test_rows_of_a_large_table_do_not_stay_in_memory(tmp_path):

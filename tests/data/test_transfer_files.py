@@ -4,6 +4,7 @@ import pytest
 from simcse_cli.data.transfer_files import (
     TRANSFER_ROWS,
     missing_transfer_files,
+    read_task_file,
     read_transfer_task,
     transfer_files,
 )
@@ -74,9 +75,11 @@ def test_mrpc_reads_pairs_after_the_header_and_sorts_by_both_lengths(tmp_path):
 @pytest.mark.parametrize(
     ("task", "broken", "needs"),
     [
-        ("TREC", b"How far ?\n", "class 'How far ?', need one of ABBR"),
+        ("TREC", b"HUM:x Who ?\nHow far ?\n", "line 2: class 'How far ?', need one of ABBR"),
         ("SST2", b"fine\t1\nno label\n", "line 2: need a sentence, a tab and the label 0 or 1"),
+        ("SST2", b"fine\t2\n", "line 1: need a sentence, a tab and the label 0 or 1"),
         ("MRPC", b"header\n1\t2\t3\n", "line 2: 3 columns, need 5"),
+        ("MRPC", b"header\n2\t1\t2\ta\tb\n", "line 2: 5 columns, need 5 (label 0 or 1"),
     ],
 )
 def test_malformed_line_is_named(tmp_path, task, broken, needs):
@@ -130,3 +133,52 @@ def test_published_files_have_the_published_sizes(shared_data, name):
     for part in task.parts:
         lengths = [len(task.left[row].split()) for row in task.rows(part)]
         assert lengths == sorted(lengths)
+
+
+def task_of(path, text, columns=None):
+    path.write_text(text)
+    task = read_task_file(path, columns or {})
+    rows = list(zip(task.left, task.right or [""] * len(task.left), task.labels.tolist(), strict=True))
+    return task.name, rows, task.parts, (task.n_classes, task.classes)
+
+
+PAIRS = "A\tB\tlabel\tsplit\n" + "".join(
+    f"{row}\n"
+    for row in (
+        *("one  two\tx\t10\tTrain ", "one\tx y\t9\ttrain", "one\tx\tno\ttrain"),
+        *("t\tu\t9\tTEST", "v\tw\t10\tValidation", "w\tw w\t9\tDev", "w w\tw\t9\tVALID"),
+    )
+)
+
+
+def test_task_file_has_numbered_classes_first_and_parts_in_order(tmp_path):
+    texts = "text,label\na b,no\na,yes\n"
+    rows = [("a", "", 1), ("a b", "", 0)]
+    expected = (rows, {"all": range(2)}, (2, ("no", "yes")))
+    for name in ("own.csv", "own.txt"):
+        assert task_of(tmp_path / name, texts) == ("own", *expected)
+    rows = [("one", "x", 2), ("one", "x y", 0), ("one two", "x", 1)]
+    rows += [("v", "w", 1), ("w", "w w", 0), ("w w", "w", 0), ("t", "u", 0)]
+    expected = (rows, {"train": range(3), "dev": range(3, 6), "test": range(6, 7)}, (3, ("9", "10", "no")))
+    assert task_of(tmp_path / "a.tsv", PAIRS, {"left": "A", "right": "B"}) == ("a", *expected)
+    usual = PAIRS.replace("A\tB", "sentence1\tsentence2")
+    assert task_of(tmp_path / "a.tsv", usual) == ("a", *expected)
+    left_only = [("one", "", 0), ("one", "", 2), ("one two", "", 1)]
+    assert task_of(tmp_path / "a.tsv", usual, {"text": "sentence1"})[1][:3] == left_only
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("text,label\na,1\nb,\n", "line 3: the label is missing"),
+        ("text,label\n ,1\n", "line 2: a text is missing"),
+        ("left,right,label\na,,1\n", "line 2: a text is missing"),
+        ("text,label\na,1\nb,1\n", "every label is 1, need two or more"),
+        ("text,label,split\na,1,train\nb,0,other\n", "the parts are train, other; need train and test"),
+        ("text,label\n", "the parts are none"),
+    ],
+)
+def test_task_file_that_is_no_task_is_refused(tmp_path, text, message):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_task_file(tmp_path / "a.csv", {})

@@ -1,18 +1,27 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.choices import Postprocess, Precision
+from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
+from simcse_cli.evaluation.encoders import OpenEncoder
 from simcse_cli.evaluation.fitting import (
+    PostprocessPlan,
     file_examples,
     fit_postprocessor,
     nli_examples,
+    per_task_name,
+    per_task_postprocess,
+    plan_postprocess,
     sample_examples,
     target_examples,
+    with_postprocess,
 )
+from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.progress import SilentProgress
@@ -107,13 +116,20 @@ def test_file_of_pairs_gives_both_sides(header, tmp_path):
     assert file_examples(tmp_path / "p.csv") == [("a", "b"), ("d", "e")]
 
 
+@pytest.mark.parametrize(("name", "text"), [("s.txt", "\n \n"), ("p.csv", "anchor,positive\n")])
+def test_file_without_a_sentence_is_refused(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name} holds no sentence"):
+        file_examples(tmp_path / name)
+
+
 def test_sample_is_drawn_without_replacement_and_kept_in_order():
     examples = [(str(i),) for i in range(100)]
-    drawn = sample_examples(examples, 10, seed=1)
-    assert len(set(drawn)) == 10
+    drawn = sample_examples(examples, 90, seed=1)
+    assert len(set(drawn)) == 90
     assert drawn == sorted(drawn, key=lambda example: int(example[0]))
-    assert drawn == sample_examples(examples, 10, seed=1)
-    assert drawn != sample_examples(examples, 10, seed=2)
+    assert drawn == sample_examples(examples, 90, seed=1)
+    assert drawn != sample_examples(examples, 90, seed=2)
     assert sample_examples(examples, None, seed=1) == examples
 
 
@@ -143,3 +159,141 @@ def test_vectors_that_do_not_suffice_are_explained():
     ) as caught:
         fit_postprocessor(Whitening(), encode, [("a",)], encoder="e", encoder_digest="x", source="nli")
     assert "--fit" in (caught.value.hint or "")
+
+
+def plan(postprocess: str | None, *, force: bool = False, **options: object) -> PostprocessPlan | None:
+    return plan_postprocess(EncoderOptions(postprocess=postprocess, **options), force=force)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        ("whitening:4", {"k": 4}),
+        ("flow:3", {"seed": 7, "epochs": 3}),
+        ("all-but-the-top:2", {"n_directions": 2}),
+        ("sif:1", {"n_directions": 1}),
+        ("whitening", {}),
+        ("flow", {"seed": 7}),
+    ],
+)
+def test_number_after_a_name_is_the_setting_of_its_post_processor(asked, settings, tmp_path):
+    (tmp_path / "fit.txt").write_text("a\n")
+    source, saved = str(tmp_path / "fit.txt"), tmp_path / "new.safetensors"
+    found = plan(asked, fit=source, fit_sample=9, fit_seed=7, save_postprocess=saved)
+    assert found == PostprocessPlan(
+        f"{asked} (fit.txt)",
+        name=Postprocess(asked.partition(":")[0]),
+        settings=settings,
+        source=source,
+        sample=9,
+        seed=7,
+        save_to=saved,
+    )
+
+
+def test_no_post_processor_is_planned_without_a_name():
+    assert plan(None) is None
+    for option in ("fit", "save_postprocess"):
+        with pytest.raises(UsageError, match="needs --postprocess") as caught:
+            plan(None, **{option: "x"})
+        assert caught.value.option == f"--{option.replace('_', '-')}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "message"),
+    [
+        ("whitening", {}, "whitening needs --fit nli, --fit target or --fit FILE"),
+        ("whitening:many", {"fit": "nli"}, "'many' is not a whole number"),
+        ("whitenning", {}, "neither a file nor one of whitening, flow, all-but-the-top, sif"),
+        ("w.safetensors", {"fit": "nli"}, "is fitted already; leave out --fit and --save-postprocess"),
+        ("w.safetensors", {"save_postprocess": "x"}, "is fitted already"),
+    ],
+)
+def test_contradictory_plans_are_refused(asked, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("w.safetensors").touch()
+    with pytest.raises(UsageError, match=message) as caught:
+        plan(asked, **options)
+    assert caught.value.option == "--postprocess"
+
+
+def test_files_of_a_plan_are_looked_at_first(tmp_path):
+    saved = tmp_path / "w.safetensors"
+    assert plan("sif", fit="nli", save_postprocess=saved).save_to == saved
+    with pytest.raises(DataError, match=r"nowhere\.txt does not exist"):
+        plan("sif", fit=str(tmp_path / "nowhere.txt"))
+    saved.touch()
+    assert plan(str(saved)) == PostprocessPlan("w.safetensors", saved)
+    with pytest.raises(OutputError, match="exists"):
+        plan("sif", fit="nli", save_postprocess=saved)
+    assert plan("sif", fit="target", save_postprocess=saved, force=True).is_per_task
+    assert not plan("sif", fit="nli").is_per_task
+
+
+ENCODER = OpenEncoder("e", "avg", "digest", 8, Precision.FP32, encode)
+WHITENING = PostprocessPlan("whitening:2 (x)", settings={"k": 2}, source="nli")
+
+
+def assert_whitened(encoder: OpenEncoder, sentences: Sequence[str]) -> None:
+    """Assert that the encoder whitens, fitted on the vectors of these sentences."""
+    expected = Whitening(2).fit(encode(sentences)).transform(encode(["z", "y"]))
+    np.testing.assert_allclose(encoder.encode(["z", "y"]), expected)
+    assert encoder.postprocess["fit"]["n_vectors"] == len(sentences)
+
+
+def test_one_post_processor_serves_all_tasks_and_is_kept(tmp_path):
+    saved = tmp_path / "w.safetensors"
+    (tmp_path / "fit.csv").write_text("anchor,positive\na,b\nc,d\ne,f\n")
+    write_nli(tmp_path, "snli_train.jsonl", 3)
+    nli = [side for i in range(3) for side in (f"premise snli_train.jsonl {i}", f"hypothesis {i}")]
+    pairs, progress = [("l", "r"), ("m", "s")], SilentProgress()
+    for fit_on, target, sentences in (
+        ("nli", None, nli),
+        (str(tmp_path / "fit.csv"), pairs, list("abcdef")),
+        ("target", pairs, list("lrms")),
+    ):
+        chosen = replace(WHITENING, source=fit_on, save_to=saved)
+        found = with_postprocess(ENCODER, chosen, tmp_path, progress, target=target, force=True)
+        assert found.name == "e + whitening:2 (x)"
+        assert_whitened(found, sentences)
+        loaded = with_postprocess(ENCODER, PostprocessPlan("w", saved), None, progress)
+        assert_whitened(loaded, sentences)
+    drawn = replace(WHITENING, source=fit_on, sample=2, seed=3)
+    several = [(name,) for name in "abcdefgh"]
+    left = [name for (name,) in sample_examples(several, 2, seed=3)]
+    assert_whitened(with_postprocess(ENCODER, drawn, None, progress, target=several), left)
+    with pytest.raises(OutputError, match="exists"):
+        with_postprocess(ENCODER, replace(WHITENING, save_to=saved), tmp_path, progress)
+    assert with_postprocess(ENCODER, None, None, progress) is ENCODER
+
+
+def test_sources_that_a_command_has_not_are_refused():
+    for source, message in (("target", "target is for `simcse eval sts`"), ("nli", "nli needs --data-dir")):
+        with pytest.raises(UsageError, match=message) as caught:
+            with_postprocess(ENCODER, replace(WHITENING, source=source), None, SilentProgress())
+        assert caught.value.option == "--fit"
+
+
+def test_each_task_is_fitted_on_its_own_pairs_and_each_sentence_encoded_once(sts_folder, tmp_path):
+    asked = []
+
+    def counted(sentences: Sequence[str]) -> np.ndarray:
+        asked.extend(sentences)
+        return encode(sentences)
+
+    chosen, progress = replace(WHITENING, source="target"), SilentProgress()
+    for_task = per_task_postprocess(replace(ENCODER, encode=counted), chosen, sts_folder, progress, {})
+    for task in ("STS12", "STSBenchmark"):
+        sentences = [side for pair in target_examples(sts_folder, task) for side in pair]
+        expected = Whitening(2).fit(encode(sentences)).transform(encode(["z"]))
+        np.testing.assert_allclose(for_task(task)(["z"]), expected)
+    assert len(set(asked)) == len(asked)
+    with pytest.raises(UsageError, match="none to save") as caught:
+        per_task_postprocess(ENCODER, replace(chosen, save_to=tmp_path / "w"), sts_folder, progress, {})
+    assert caught.value.option == "--save-postprocess"
+
+
+def test_results_name_a_post_processor_of_each_task():
+    named = per_task_name(ENCODER, replace(WHITENING, source="target"))
+    assert named.name == "e + whitening:2 (x)"
+    assert named.postprocess == {"name": "whitening", "settings": {"k": 2}, "fit": {"source": "target"}}

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.folds import FitRows
+from simcse_cli.evaluation import linear
+from simcse_cli.evaluation.folds import FitRows, epoch_orders
 from simcse_cli.evaluation.linear import (
     OPTIMIZERS,
     FitSettings,
@@ -13,6 +14,7 @@ from simcse_cli.evaluation.linear import (
     initial_weights,
     predict,
     require_finite,
+    require_finite_weights,
     with_constant,
 )
 from simcse_cli.progress import SilentProgress
@@ -37,20 +39,21 @@ def test_initial_weights_are_those_of_a_seeded_linear_layer_and_leave_the_global
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-8])  # next to gradients as small as epsilon, epsilon counts
 @pytest.mark.parametrize(
     ("name", "reference"), [("adam", torch.optim.Adam), ("rmsprop", torch.optim.RMSprop)]
 )
-def test_optimizers_equal_those_of_torch(name, reference):
+def test_optimizers_equal_those_of_torch(name, reference, scale):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 3, 4, generator=generator)
     parameter = torch.nn.Parameter(start.clone())
-    theirs, weights = reference([parameter], weight_decay=0.01), start.clone()
+    theirs, weights = reference([parameter], weight_decay=0.01 * scale), start.clone()
     ours = OPTIMIZERS[name](weights)
     for _ in range(20):
-        gradient = torch.randn(2, 3, 4, generator=generator)
+        gradient = scale * torch.randn(2, 3, 4, generator=generator)
         parameter.grad = gradient.clone()
         theirs.step()
-        ours.step(weights, gradient + 0.01 * weights)
+        ours.step(weights, gradient + 0.01 * scale * weights)
     torch.testing.assert_close(weights, parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
@@ -84,35 +87,42 @@ def test_splits_of_different_sizes_train_as_if_each_were_alone():
         FitRows(np.arange(50, 251), np.arange(50)),
         FitRows(np.arange(100, 300), np.arange(100)),
     ]
-    fits = fit(with_constant(features), torch.from_numpy(labels), splits, [plain_loop.PENALTIES] * 3)
+    penalties, config = [1e-5, 0.1, 1.0, 10.0], plain_loop.CONFIGS["fast"] | {"tenacity": 1, "epoch_size": 1}
+    settings = FitSettings("rmsprop", batch_size=128, tenacity=1, epoch_size=1)
+    fits = fit(with_constant(features), torch.from_numpy(labels), splits, [penalties] * 3, settings)
     x, y = torch.from_numpy(features), torch.from_numpy(labels)
     for i, split in enumerate(splits):
-        for j, penalty in enumerate(plain_loop.PENALTIES):
-            model = plain_loop.PlainModel(6, 2, penalty, plain_loop.CONFIGS["fast"])
+        for j, penalty in enumerate(penalties):
+            model = plain_loop.PlainModel(6, 2, penalty, config)
             best = model.fit(x[split.train], y[split.train], x[split.dev], y[split.dev])
             assert fits.dev_accuracy[i, j] == pytest.approx(best, abs=1e-12)
             torch.testing.assert_close(fits.weights[i, j, :, :-1], model.layer.weight, rtol=1e-3, atol=1e-4)
             torch.testing.assert_close(fits.weights[i, j, :, -1], model.layer.bias, rtol=1e-3, atol=1e-4)
 
 
-def test_every_model_is_counted_as_done_once():
-    features = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    labels = torch.tensor([0, 1] * 20)
-    done = []
+@pytest.mark.parametrize(
+    ("limits", "n_passes"),
+    [({"tenacity": 3}, 2 * (1 + 4)), ({"tenacity": 99, "max_epoch": 4}, 2 * 3)],  # after 0, 2 and 4 passes
+)
+def test_training_ends_at_its_limits_and_every_model_is_counted_once(limits, n_passes, monkeypatch):
+    orders, done = [], []
+
+    def watched(stream, *, seed):
+        for order in epoch_orders(stream, seed=seed):
+            orders.append(order)
+            yield order
 
     class Counter:
         def advance(self, amount=1):
             done.append(amount)
 
-        def update(self, **fields):
-            pass
-
-    splits = [FitRows(np.arange(30), np.arange(30, 40)), FitRows(np.arange(10, 40), np.arange(10))]
-    settings = FitSettings("adam", batch_size=8, tenacity=1, epoch_size=1, max_epoch=4)
-    fit_linear(
-        with_constant(features), labels, splits, np.full((2, 3), 0.01), settings, n_classes=2, task=Counter()
-    )
-    assert sum(done) == 6
+    monkeypatch.setattr(linear, "epoch_orders", watched)
+    design, labels = torch.zeros(8, 2), torch.tensor([0, 1] * 4)  # half of the dev rows are right, always
+    splits = [FitRows(np.arange(6), np.arange(6, 8)), FitRows(np.arange(2, 8), np.arange(2))]
+    settings = FitSettings("adam", batch_size=8, epoch_size=2, **limits)
+    fits = fit_linear(design, labels, splits, np.full((2, 3), 0.01), settings, n_classes=2, task=Counter())
+    assert (len(orders), sum(done)) == (n_passes, 6)
+    assert (fits.dev_accuracy == 0.5).all()
 
 
 def test_diverging_weights_are_reported():
@@ -120,6 +130,9 @@ def test_diverging_weights_are_reported():
     labels = torch.tensor([0, 1] * 4)
     with pytest.raises(TrainingError, match="weights are not finite"):
         fit(design, labels, [FitRows(np.arange(6), np.arange(6, 8))], [[1e-3]])
+    require_finite_weights(torch.tensor([1.0, 2.0]), "it")
+    with pytest.raises(TrainingError, match="it diverged"):
+        require_finite_weights(torch.tensor([1.0, np.inf]), "it")
 
 
 def test_pair_features_are_the_absolute_difference_and_the_product():

@@ -4,6 +4,7 @@ import numpy as np
 import plain_loop
 import pytest
 
+from helpers import CountingProgress
 from simcse_cli.choices import TransferProtocol
 from simcse_cli.evaluation.folds import Fold, stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, choose_penalties, collect_result, run_probe
@@ -76,8 +77,8 @@ def test_protocol_settings_are_those_of_the_published_configurations():
 
 
 def test_choose_penalties_takes_the_first_of_those_equal_after_rounding():
-    accuracies = np.array([[0.80001, 0.80004, 0.7], [0.5, 0.5001, 0.4]])
-    assert choose_penalties(accuracies).tolist() == [0, 1]
+    accuracies = np.array([[0.80001, 0.80004, 0.7], [0.5, 0.5001, 0.4], [0.1234, 0.123449, 0.1]])
+    assert choose_penalties(accuracies).tolist() == [0, 1, 0]
 
 
 def test_collect_result_orders_predictions_by_row_and_averages_over_splits():
@@ -95,3 +96,13 @@ def test_vectors_that_are_the_labels_score_one():
     features = np.eye(2, dtype=np.float32)[labels]
     result = run(features, labels, stratified_folds(labels, 5, seed=1111), settings_of("fast"))
     assert (result.dev_accuracy, result.accuracy) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("n_outer", "dev_rows", "n_models"), [(3, None, 3 * (5 * 4 + 1)), (1, [0, 1], 4)])
+def test_progress_expects_every_model_that_is_trained(n_outer, dev_rows, n_models):
+    features, labels = make_task(90, 3, 2, noise=0.3)
+    progress = CountingProgress()
+    outer = stratified_folds(labels, 3, seed=1111)[:n_outer]
+    dev_rows = None if dev_rows is None else np.array(dev_rows)
+    run_probe(features, labels, outer, settings_of("fast"), dev_rows=dev_rows, progress=progress)
+    assert (progress.n_expected, progress.n_done) == (n_models, n_models)

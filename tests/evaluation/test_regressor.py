@@ -1,12 +1,15 @@
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import pearsonr
 
+from helpers import CountingProgress
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import DataError
+from simcse_cli.evaluation import regressor
 from simcse_cli.evaluation.regressor import (
     PairVectors,
     fit_regressor,
@@ -72,14 +75,28 @@ def plain_regressor(train, dev, test):
     return expected(kept, features(test)), best
 
 
-def test_regressor_equals_the_plain_loop():
-    train, dev, test = (rated(n, 6, seed) for seed, n in enumerate((150, 60, 70)))
-    predicted, best = plain_regressor(train, dev, test)
-    fit = fit_regressor(train, dev, test)
-    assert fit.dev_pearson == pytest.approx(best, abs=1e-5)
-    np.testing.assert_allclose(fit.predicted, predicted, atol=2e-3)
-    assert fit.predicted.min() >= 1
-    assert fit.predicted.max() <= 5
+def test_gradient_of_a_batch_is_that_of_the_mean_squared_error():
+    generator = torch.Generator().manual_seed(0)
+    design = torch.randn(70, 4, generator=generator)
+    weights, targets = torch.randn(5, 4, generator=generator), torch.rand(70, 5, generator=generator)
+    order, found = torch.randperm(70, generator=generator), []
+    optimizer = SimpleNamespace(step=lambda weights, gradient: found.append(gradient))
+    regressor._pass(weights, optimizer, design, targets, order)
+    leaf = weights.clone().requires_grad_()
+    for gradient, rows in zip(found, (order[:64], order[64:]), strict=True):
+        loss = torch.nn.functional.mse_loss((design[rows] @ leaf.T).softmax(dim=1), targets[rows])
+        torch.testing.assert_close(gradient, torch.autograd.grad(loss, leaf)[0])
+
+
+def test_training_ends_at_the_fourth_failure_or_after_a_thousand_passes(monkeypatch):
+    train, dev = rated(4, 1, 0), rated(6, 1, 1)
+    constant = PairVectors(dev.left, dev.right, np.ones(6))  # has no correlation, which counts as 0
+    progress = CountingProgress()
+    assert fit_regressor(train, constant, dev, progress=progress).dev_pearson == 0
+    assert (progress.n_done, progress.n_expected) == (50 * (1 + 4), 1050)
+    monkeypatch.setattr(regressor, "TENACITY", 99)
+    fit_regressor(train, constant, dev, progress=progress)
+    assert progress.n_done == 1050
 
 
 @pytest.mark.parametrize(
@@ -109,6 +126,16 @@ def test_vectors_that_are_not_finite_are_reported():
     huge = PairVectors(train.left * 1e25, train.right * 1e25, train.gold)
     with pytest.raises(DataError, match="SICK: the vectors of 20 of 20 examples are not finite"):
         fit_regressor(huge, train, train, name="SICK")
+
+
+def test_regressor_equals_the_plain_loop():
+    train, dev, test = (rated(n, 6, seed) for seed, n in enumerate((150, 60, 70)))
+    predicted, best = plain_regressor(train, dev, test)
+    fit = fit_regressor(train, dev, test)
+    assert fit.dev_pearson == pytest.approx(best, abs=1e-5)
+    np.testing.assert_allclose(fit.predicted, predicted, atol=2e-3)
+    assert fit.predicted.min() >= 1
+    assert fit.predicted.max() <= 5
 
 
 def write_sick(root, sizes):
@@ -144,9 +171,10 @@ def test_regress_task_returns_predictions_in_file_order(tmp_path):
 
 def test_with_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
-    result = evaluate_sts(letter_counts, tmp_path, tasks=("STS13", "SICKRelatedness"))
+    tasks = ("STS13", "STSBenchmark", "SICKRelatedness")
+    result = evaluate_sts(letter_counts, tmp_path, tasks=tasks)
     regressed = with_regressor(result, letter_counts, tmp_path)
-    assert regressed.tasks["STS13"] is None
+    assert [name for name, score in regressed.tasks.items() if score is None] == ["STS13", "STSBenchmark"]
     cosine = result.tasks["SICKRelatedness"].subsets["test"].predicted
     grades = regressed.tasks["SICKRelatedness"].subsets["test"].predicted
     assert cosine.max() <= 1 < grades.max()

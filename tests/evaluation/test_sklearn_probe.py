@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import Fold, stratified_folds
-from simcse_cli.evaluation.sklearn_probe import INVERSE_PENALTIES, run_sklearn_probe
+from simcse_cli.evaluation.sklearn_probe import INVERSE_PENALTIES, MAX_ITERATIONS, run_sklearn_probe
 from simcse_cli.progress import SilentProgress
 
 
@@ -20,28 +21,53 @@ def run(features, labels, outer, **options):
     return run_sklearn_probe(features, labels, outer, progress=SilentProgress(), **options)
 
 
-def test_test_accuracy_is_that_of_the_chosen_regression_on_standardised_features():
-    features, labels = make_task(240, 5)
-    outer = stratified_folds(labels, 4, seed=1111)
-    result = run(features, labels, outer)
-    accuracies = []
-    for fold, strength in zip(outer, result.penalties, strict=True):
-        scaler = StandardScaler().fit(features[fold.train])
-        model = LogisticRegression(C=strength, max_iter=1000).fit(
-            scaler.transform(features[fold.train]), labels[fold.train]
+def regression(features, labels, rows, strength):
+    """Return the accuracy on other rows of a regression on standardised features."""
+    scaler = StandardScaler().fit(features[rows])
+    model = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(features[rows]), labels[rows])
+    return lambda others: model.score(scaler.transform(features[others]), labels[others])
+
+
+def plain_choice(features, labels, scaled_on, splits):
+    """Return the best mean accuracy over (train, dev) rows, and the first strength that has it."""
+    scaled = StandardScaler().fit(features[scaled_on]).transform(features)
+    means = []
+    for strength in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
+        models = [LogisticRegression(C=strength, max_iter=1000).fit(scaled[a], labels[a]) for a, _ in splits]
+        means.append(
+            np.mean([m.score(scaled[b], labels[b]) for m, (_, b) in zip(models, splits, strict=True)])
         )
-        accuracies.append(model.score(scaler.transform(features[fold.test]), labels[fold.test]))
-    assert set(result.penalties) <= set(INVERSE_PENALTIES)
-    assert result.accuracy == pytest.approx(np.mean(accuracies), abs=0.01)
-    assert 0.5 < result.dev_accuracy <= 1
+    return max(means), (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)[int(np.argmax(means))]
 
 
-def test_given_dev_rows_choose_the_penalty():
+def test_penalty_and_accuracy_are_those_of_a_plain_search():
+    features, labels = make_task(160, 5)
+    outer = stratified_folds(labels, 2, seed=1111)
+    result = run(features, labels, outer)
+    accuracies, chosen = [], []
+    for fold in outer:
+        inner = StratifiedKFold(5, shuffle=True, random_state=1111).split(fold.train, labels[fold.train])
+        splits = [(fold.train[a], fold.train[b]) for a, b in inner]
+        chosen.append(plain_choice(features, labels, fold.train, splits))
+        accuracies.append(regression(features, labels, fold.train, chosen[-1][1])(fold.test))
+    assert result.penalties == tuple(strength for _, strength in chosen)
+    assert result.dev_accuracy == pytest.approx(np.mean([accuracy for accuracy, _ in chosen]))
+    assert result.accuracy == pytest.approx(np.mean(accuracies))
+
+
+def test_given_dev_rows_choose_the_penalty_and_train_the_last_fit():
     features, labels = make_task(300, 4, n_classes=3)
-    outer = [Fold(np.arange(200), np.arange(250, 300))]
-    result = run(features, labels, outer, dev_rows=np.arange(200, 250))
-    assert np.array_equal(result.test_rows, np.arange(250, 300))
-    assert result.dev_accuracy * 50 == pytest.approx(round(result.dev_accuracy * 50))
+    train, dev, test = np.arange(200), np.arange(200, 250), np.arange(250, 300)
+    result = run(features, labels, [Fold(train, test)], dev_rows=dev)
+    accuracy, strength = plain_choice(features, labels, np.arange(250), [(train, dev)])
+    assert (result.dev_accuracy, result.penalties) == (pytest.approx(accuracy), (strength,))
+    assert result.accuracy == pytest.approx(regression(features, labels, np.arange(250), strength)(test))
+    assert np.array_equal(result.test_rows, test)
+
+
+def test_documented_grid_and_limit():
+    assert INVERSE_PENALTIES == (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+    assert MAX_ITERATIONS == 1000
 
 
 def test_probe_that_does_not_converge_is_an_error():

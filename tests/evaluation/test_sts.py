@@ -171,51 +171,6 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     assert sts_key(None, ["own"], "test", setting, own)["files"] == {}
 
 
-def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):
-    folder = sts_folder / "downstream" / "STS" / "STS16-en-test"
-    (folder / "STS.gs.headlines.txt").write_text("3\n\n1.5\n")
-    (folder / "STS.input.headlines.txt").write_text("a  b\tc\nx\ty\nd\u00a0e\t f \n")
-    subset = read_sts_task(sts_folder, "STS16").subsets["headlines"]
-    assert (subset.left, subset.right, subset.gold.tolist()) == (["a b", "d e"], ["c", "f"], [3.0, 1.5])
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("STS.gs.headlines.txt", "3\n", "lines but"),
-        ("STS.gs.headlines.txt", "x\n" * 6, "line 1: gold score 'x' is not a finite number"),
-        ("STS.input.headlines.txt", "only one column\n" * 6, "line 1: 1 column"),
-    ],
-)
-def test_malformed_years_name_file_and_line(sts_folder, name, text, message):
-    (sts_folder / "downstream" / "STS" / "STS16-en-test" / name).write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_sts_task(sts_folder, "STS16")
-
-
-def test_all_splits_joined(sts_folder):
-    parts = [read_sts_task(sts_folder, "STSBenchmark", split=s).n_pairs for s in ("train", "dev", "test")]
-    assert read_sts_task(sts_folder, "STSBenchmark", split="all").n_pairs == sum(parts)
-
-
-def test_a_year_has_a_test_split_only(sts_folder):
-    with pytest.raises(ValueError, match="test set only"):
-        read_sts_task(sts_folder, "STS12", split="dev")
-
-
-def test_pairs_of_the_years_add_up_to_the_published_numbers():
-    totals = {year: sum(subsets.values()) for year, subsets in STS_SUBSETS.items()}
-    assert totals == {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186}
-
-
-def test_real_files_have_the_documented_sizes(shared_data):
-    sizes = {task: read_sts_task(shared_data, task).n_pairs for task in STS_TASKS}
-    assert list(sizes.values()) == [3108, 1500, 3750, 3000, 1186, 1379, 4927]
-    for task, subsets in STS_SUBSETS.items():
-        found = read_sts_task(shared_data, task).subsets
-        assert {name: subset.n_pairs for name, subset in found.items()} == subsets
-
-
 PUBLISHED = {"STS12": 72.37, "STS13": 80.60, "STS16": 78.99, "STSBenchmark": 82.03}
 
 

@@ -145,11 +145,22 @@ def n_exchanges(rows: Rows) -> int:
     return len(calls)
 
 
+def without_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return value and gradient where the group cannot sum and share out at once."""
+    scatters = gather._scatters
+    gather._scatters = lambda: False
+    try:
+        return value_and_gradient(info_nce_case, rows)
+    finally:
+        gather._scatters = scatters
+
+
 def everything_on_two(rank: int) -> dict[str, object]:
     rows = slice(0, SPLIT) if rank == 0 else slice(SPLIT, N_ROWS)
     results: dict[str, object] = {name: value_and_gradient(loss, rows) for name, loss in CASES.items()}
     results["original scaling"] = value_and_gradient(scaled_gather_case, rows)
     results["rows"] = gather_with_grad(INPUTS[0][rows])
+    results["without scatter"] = without_scatter(rows)
     results["half"] = half_gradient(INPUTS[0][rows])
     results["exchanges"] = n_exchanges(rows)
     results["counts"] = row_counts(INPUTS[0][rows])
@@ -176,6 +187,22 @@ def test_gather_with_original_scaling_halves_the_gradient_on_two_processes(on_tw
     for results in on_two:
         torch.testing.assert_close(results["original scaling"][0], value)
         torch.testing.assert_close(results["original scaling"][1], gradient / 2)
+
+
+def test_gradients_without_scatter_are_the_same(on_two):
+    expected = value_and_gradient(info_nce_case, slice(0, N_ROWS))
+    for results in on_two:
+        torch.testing.assert_close(results["without scatter"], expected)
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "scatters"),
+    [("gloo", "2.7.1", False), ("gloo", "2.8", True), ("gloo", "2.10", True), ("nccl", "2.7.1", True)],
+)
+def test_gloo_sums_and_shares_out_since_torch_2_8(backend, version, scatters, monkeypatch):
+    monkeypatch.setattr(distributed, "get_backend", lambda: backend)
+    monkeypatch.setattr(torch, "__version__", version)
+    assert gather._scatters() is scatters
 
 
 def test_halves_are_summed_in_float32(on_two):

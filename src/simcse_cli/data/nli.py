@@ -118,7 +118,7 @@ def _senteval_labels(source: InputPath) -> list[Path]:
 
 
 def _iter_senteval(labels: Path) -> Iterator[NliPair]:
-    sides = [labels.with_name(labels.name.replace("labels", side, 1)) for side in ("s1", "s2")]
+    sides = [labels.with_name(side + labels.name.removeprefix("labels")) for side in ("s1", "s2")]
     files = (*sides, labels)
     lines = [list(iter_lines(path)) for path in files]
     if len({len(column) for column in lines}) > 1:

@@ -24,7 +24,6 @@ from simcse_cli.data.readers import (
 )
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO
 
 SCORED_PAIR = ("left", "right", "score")
 PAIR = SCORED_PAIR[:2]
@@ -86,7 +85,7 @@ def _iter_rows(
     names: tuple[str, ...] = ()
     records = iter_records(
         source,
-        fmt=FileFormat.CSV if fmt is FileFormat.TEXT or str(source) == STDIO else fmt,
+        fmt=FileFormat.CSV if fmt is FileFormat.TEXT else fmt,
         header=has_header(given.values()),
     )
     for number, record in records:

@@ -213,8 +213,7 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
 
 def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
     """Return the columns such as ``negative_1`` and ``neg2`` in their order."""
-    names = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
-    known = {name for name in names if not name[-1].isdigit()}
+    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
     return [
         name for name in record if _NUMBERED.search(name) and _NUMBERED.sub("", name.strip().lower()) in known
     ]

@@ -28,6 +28,7 @@ from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, crea
 from simcse_cli.progress import Progress
 
 NLI, TARGET = "nli", "target"
+_FILE_HINT = "--fit takes nli, target or a file of sentences or pairs"
 
 _NUMBER_SETS = {
     Postprocess.WHITENING: "k",
@@ -100,8 +101,11 @@ def file_examples(path: Path | str) -> list[Example]:
         left, right = find_column(record, "anchor"), find_column(record, "positive")
         if left is None or right is None:
             sentences = iter_sentences(path, hint=take_out_hint(path, "--fit"))
-            return [(sentence,) for sentence in sentences if sentence.strip()]
-        examples.append((record[left], record[right]) if right != left else (record[left],))
+            examples = [(sentence,) for sentence in sentences if sentence.strip()]
+            break
+        examples.append((record[left], record[right]))
+    if not examples:
+        raise DataError(f"{path} holds no sentence", hint=_FILE_HINT)
     return examples
 
 
@@ -130,10 +134,9 @@ def fit_postprocessor(
     Raises:
         ConfigError: the vectors do not suffice, or their dimension does not suit the processor.
     """
-    n_sides = len(examples[0]) if examples else 1
     vectors = encode([sentence for example in examples for sentence in example])
     try:
-        processor.fit(vectors.reshape(len(examples), n_sides, -1), progress=progress)
+        processor.fit(vectors.reshape(len(examples), len(examples[0]), -1), progress=progress)
     except ValueError as error:
         raise ConfigError(
             f"cannot fit {processor.name} on {len(vectors):,} vectors of {source}: {error}",
@@ -205,7 +208,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     if options.save_postprocess is not None:
         check_output(options.save_postprocess, force=force)
     if options.fit not in (NLI, TARGET):
-        require_file(options.fit, hint="--fit takes nli, target or a file of sentences or pairs")
+        require_file(options.fit, hint=_FILE_HINT)
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
     if number:
         if not number.isdecimal():

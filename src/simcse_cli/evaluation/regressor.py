@@ -103,7 +103,7 @@ def fit_regressor(
     optimizer = Adam(weights)
     orders = epoch_orders((len(design), 0), seed=SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
-    with (progress or SilentProgress()).task(name, total=MAX_EPOCH) as task:
+    with (progress or SilentProgress()).task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
         while failures <= TENACITY and epoch <= MAX_EPOCH:
             for _ in range(EPOCHS_PER_ROUND):
                 _pass(weights, optimizer, design, targets, torch.from_numpy(next(orders)))
