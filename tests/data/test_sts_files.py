@@ -42,9 +42,14 @@ def test_columns_of_sick_after_the_score_may_be_missing(sts_folder):
     assert (subset.left, subset.right, subset.gold.tolist()) == (["a b"], ["c"], [2.5])
 
 
-def test_all_splits_joined(sts_folder):
-    parts = [read_sts_task(sts_folder, "STSBenchmark", split=s).n_pairs for s in ("train", "dev", "test")]
-    assert read_sts_task(sts_folder, "STSBenchmark", split="all").n_pairs == sum(parts)
+@pytest.mark.parametrize("task", ["STSBenchmark", "SICKRelatedness"])
+def test_all_splits_joined(sts_folder, task):
+    parts = [
+        read_sts_task(sts_folder, task, split=split).subsets[split] for split in ("train", "dev", "test")
+    ]
+    joined = read_sts_task(sts_folder, task, split="all").subsets["all"]
+    for side in ("left", "right", "gold"):
+        assert list(getattr(joined, side)) == [value for part in parts for value in getattr(part, side)]
 
 
 def test_a_year_has_a_test_split_only(sts_folder):

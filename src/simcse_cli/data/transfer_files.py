@@ -182,7 +182,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
                 f"{place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
             )
         part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
-        rows.setdefault(part, []).append((texts[0], texts[-1] if len(texts) > 1 else "", label))
+        rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
         found = ", ".join(rows) or "none"
         raise DataError(
