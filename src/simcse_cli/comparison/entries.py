@@ -34,7 +34,6 @@ class Entry:
     """One line of a comparison.
 
     Attributes:
-        label: name in the table.
         source: path or table id.
         scores: measure -> score as a fraction (plain numbers as they are).
         settings: how the scores were measured: metric, aggregation, split, pooler, protocol, ...

@@ -123,13 +123,10 @@ def iter_sentences(
 ) -> Iterator[str]:
     """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
-    Args:
-        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        column: which column of a table, by name, or by number where there is no header; by default its only
-            column, or the one called ``text``, ``anchor`` or one of their aliases.
-        encoding: of text, JSON Lines, CSV and TSV.
-        hint: what to do where the column is not clear; ``COLUMN`` stands for the name of one.
-        start: how many to leave out; in parquet files whole row groups are passed over unread.
+    ``column`` is which column of a table, by name, or by number where there is no header; by default its only
+    column, or the one called ``text``, ``anchor`` or one of their aliases. ``hint`` says what to do where the
+    column is not clear, ``COLUMN`` standing for the name of one. ``start`` is how many to leave out; in
+    parquet files whole row groups are passed over unread.
 
     Raises:
         DataError: unreadable or empty input, or a table in which the column is missing or not clear.
@@ -233,13 +230,9 @@ def iter_values(
     parquet and Hub datasets. Rows of a text file have the one column ``anchor``, those of SentEval's STS-B files
     ``STSB_COLUMNS``.
 
-    Args:
-        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        fmt: overrides the format that the name stands for.
-        encoding: of text, JSON Lines, CSV and TSV.
-        names: columns of a CSV or TSV file that has no header.
-        header: whether such a file has one; by default a first row with a usual column name is one, and one
-            that looks like names beside the rows under it. Without one columns have numbers, counted from 1.
+    ``header`` says whether a CSV or TSV file has one; by default a first row with a usual column name is one,
+    and one that looks like names beside the rows under it. Without one columns have ``names``, or numbers,
+    counted from 1.
 
     Raises:
         DataError: a row that cannot be parsed or has another number of columns; names file and line.

@@ -70,11 +70,9 @@ def select_tasks(
 ) -> list[Any]:
     """Return mteb task objects.
 
-    Args:
-        benchmark: an mteb benchmark or one of its aliases. Its tasks bring their splits and subsets: in the
-            default one STS17 is en-en only, STS22 en only, AmazonCounterfactual en only.
-        tasks: names; those of the benchmark are taken from it, others from all of mteb, English subsets only.
-        categories: keep the tasks of these types.
+    A benchmark, or an alias of one, brings splits and subsets: in the default one STS17 is en-en only, STS22
+    en only, AmazonCounterfactual en only. ``tasks`` of the benchmark are taken from it, others from all of
+    mteb, English subsets only. ``categories`` keeps the tasks of these types.
 
     Raises:
         MissingExtraError: mteb is not installed.
@@ -114,18 +112,10 @@ def run_mteb(
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    Args:
-        model: the encoder.
-        tasks: from ``select_tasks``.
-        results_dir: mteb results folder; any number of models share one.
-        data_dir: looked through first. A dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
-            as on the Hub; SentEval files serve the seven STS tasks of the papers.
-        rerun: run again what is stored.
-        progress: told about each task; gets a warning for every task that cannot be run.
-
-    Returns:
-        Scores as fractions. STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2: 0.7237, 0.8060,
-        0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
+    ``data_dir`` is looked through first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
+    as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to
+    STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203,
+    0.7758.
     """
     mteb = _import_mteb()
     progress = progress or SilentProgress()

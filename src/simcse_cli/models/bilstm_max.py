@@ -43,7 +43,6 @@ class BiLstmMax:
 
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
-        vectors: the word vectors that it was trained on.
         version: 1 or 2; None takes 2 if the vectors have that version's markers and else 1.
 
     Raises:

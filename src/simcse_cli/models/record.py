@@ -25,7 +25,6 @@ class ModelRecord:
         head_use: what becomes of the head's weights, if the folder has some.
         head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
         head_tanh: whether tanh follows the head.
-        normalize: whether vectors are scaled to norm 1.
         max_length: most sub-words a sentence; None for the transformer's limit.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         include_prompt: whether pooling counts the tokens of a prompt.

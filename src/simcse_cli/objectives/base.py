@@ -141,7 +141,6 @@ class TwoEncoders(Objective):
     Args:
         encoder: of the first view; of all views without ``dual_encoder``.
         dual_encoder: train a second encoder, at first an exact copy.
-        serve_encoder: which of the two is evaluated and saved.
     """
 
     always_two: ClassVar[bool] = False

@@ -27,9 +27,6 @@ class MlmTerm(nn.Module):
     Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al. 2021.
 
     Args:
-        encoder: gives tokenizer, input embedding and the checkpoint of the head.
-        weight: of the term in the sum of losses.
-        probability: share of the non-special tokens that are predicted.
         tied: whether the input embedding is the matrix of the output layer too.
 
     Attributes:

@@ -23,8 +23,6 @@ class SimcseUnsup(TextViews):
     Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
 
     Args:
-        temperature: divides the similarities.
-        similarity: cosine or dot product.
         symmetric: classify positives among anchors as well, and average.
         matryoshka_dims: widths of leading parts of the vector that are trained too; the loss is the mean over
             them and the whole vector. Source: Kusupati et al. 2022.

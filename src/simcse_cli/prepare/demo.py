@@ -70,7 +70,6 @@ class DemoCorpus:
     """The generated rows.
 
     Attributes:
-        sentences: unlabelled sentences.
         inference: ``(premise, entailed, neutral, contradicted)``.
         documents: short stories, their sentences in order.
         graded: STS-B split to ``(score, sentence, sentence)`` with a score in [0, 5].

@@ -38,7 +38,6 @@ class SweepPlan:
         settings: of every trial, as in a recipe.
         grid: the values of each swept setting; every combination is a trial, the last setting varies fastest.
         search: for each searched setting ``low`` and ``high`` (and ``log``), or ``choices``.
-        n_trials: of a search.
     """
 
     settings: Settings = field(default_factory=dict)
