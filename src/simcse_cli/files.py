@@ -19,7 +19,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -111,27 +111,22 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
         yield
         return
     _make_folder_of(target)
-    try:
-        path = _lock_path(target)
-        lock = _lock(path, target)
+    with ExitStack() as stack:
         try:
+            path = _lock_path(target)
+            lock = _lock(path, target)
+            stack.callback(_unlock, path, lock)
             if path.parent == target:
                 remove_leftovers(target)
             else:
                 for parent in {target.parent, *(other.parent for other in beside)}:
                     names = {other.name for other in (target, *beside) if other.parent == parent}
                     remove_leftovers(parent, names)
-        except BaseException:
-            _unlock(path, lock)
-            raise
-    except OSError as error:
-        raise output_error(target, error) from error
-    _held.append(lock)
-    try:
+        except OSError as error:
+            raise output_error(target, error) from error
+        _held.append(lock)
+        stack.callback(_held.remove, lock)
         yield
-    finally:
-        _held.remove(lock)
-        _unlock(path, lock)
 
 
 def _lock_path(target: Path) -> Path:
@@ -168,26 +163,20 @@ def _lock(path: Path, target: Path) -> int:
             if error.errno == errno.ELOOP:
                 raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
             raise
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(os.close, lock)
             _take(lock, target)
             holder = os.pread(lock, 1000, 0)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
-            is_there = os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))
-        except BaseException:
-            os.close(lock)
-            raise
-        if not is_there:  # its holder has removed it in between
-            os.close(lock)
-            continue
-        try:
+            if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
+                continue  # its holder has removed it in between
+            on_failure.callback(path.unlink, missing_ok=True)
             facts = {"pid": os.getpid(), "host": socket.gethostname()}
             facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
             os.ftruncate(lock, 0)
             os.pwrite(lock, json.dumps(facts).encode(), 0)
-        except BaseException:
-            _unlock(path, lock)
-            raise
+            on_failure.pop_all()
         return lock
 
 
