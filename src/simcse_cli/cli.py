@@ -207,11 +207,7 @@ def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
         hidden = [p for p in params if shown and name != EVERYWHERE and p.name not in shown]
         rows = [(_option_names(p), _option_help(p)) for p in params if p not in hidden]
         if params:
-            yield HelpSection(name, rows, [_longest(p) for p in hidden])
-
-
-def _longest(param: Any) -> str:
-    return str(max(param.opts, key=len))
+            yield HelpSection(name, rows, [max(p.opts, key=len) for p in hidden])
 
 
 def _option_names(param: Any) -> str:

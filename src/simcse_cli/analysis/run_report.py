@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
     steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
     panels[0].plot(steps, losses, color=SOFT, alpha=0.4, linewidth=0.8)
-    panels[0].plot(steps, _running_mean(losses), **curve_style(0))
+    running = accumulate(losses.tolist(), lambda mean, loss: mean + SMOOTHING * (loss - mean))
+    panels[0].plot(steps, list(running), **curve_style(0))
     panels[0].set_ylabel("loss")
     if scored:
         panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **curve_style(0))
@@ -146,13 +148,6 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
     for axes in panels:
         axes.set_xlabel("step")
     return figure
-
-
-def _running_mean(values: np.ndarray) -> list[float]:
-    means: list[float] = []
-    for value in values.tolist():
-        means.append(value if not means else means[-1] + SMOOTHING * (value - means[-1]))
-    return means
 
 
 def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[View]:

@@ -131,7 +131,9 @@ class WordNet:
                 hint=INSTALL_HINT,
             )
         words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
-        return tuple(_without_marker(word).replace("_", " ") for word in words)
+        # Adjectives may have a marker of their position: galore(ip).
+        plain = (word.partition("(")[0] if word.endswith(")") else word for word in words)
+        return tuple(word.replace("_", " ") for word in plain)
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
@@ -183,11 +185,6 @@ class WordNet:
         path = self.directory / name
         if path.exists():
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
-
-
-def _without_marker(word: str) -> str:
-    """Return an adjective without the marker of its position: ``galore(ip)`` is galore."""
-    return word.partition("(")[0] if word.endswith(")") else word
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:

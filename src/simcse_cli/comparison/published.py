@@ -183,7 +183,8 @@ def table_ids() -> list[str]:
 def load_table(name: str) -> PublishedTable:
     """Return a shipped table by id, or a user's own by the path of its YAML file."""
     if name.endswith((".yaml", ".yml")):
-        return _read_own(Path(name))
+        place = str(Path(name))
+        return _build(parse_yaml(read_text(place, hint=_FORMAT_HINT), place), place)
     by_plain_name = {key.lower(): key for key in table_ids()}
     if name.lower() not in by_plain_name:
         near = get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
@@ -206,10 +207,6 @@ def origins() -> Mapping[str, str]:
 
 def _shipped(name: str) -> Any:
     return parse_yaml((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), name)
-
-
-def _read_own(path: Path) -> PublishedTable:
-    return _build(parse_yaml(read_text(path, hint=_FORMAT_HINT), str(path)), str(path))
 
 
 def _build(content: Any, place: str) -> PublishedTable:

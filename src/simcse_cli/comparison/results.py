@@ -156,16 +156,11 @@ def _mteb_scores(result: Result) -> Scores:
     yield MTEB_PREFIX + AVERAGE, result["average"] if result["n_scored"] == result["n_tasks"] else None
 
 
-def _geometry_scores(result: Result) -> Scores:
-    for name in ("alignment", "uniformity"):
-        yield name, result[name]
-
-
 _READERS: dict[Any, Callable[[Result], Scores]] = {
     "sts": _sts_scores,
     "transfer": _transfer_scores,
     "mteb": _mteb_scores,
-    "geometry": _geometry_scores,
+    "geometry": lambda result: ((name, result[name]) for name in ("alignment", "uniformity")),
 }
 
 

@@ -9,22 +9,11 @@ from simcse_cli.losses.gather import n_processes, sum_over_processes
 INITIALIZER_RANGE = 0.02
 
 
-def _initialise(linear: nn.Linear, std: float = INITIALIZER_RANGE) -> nn.Linear:
-    """Draw weights from N(0, std^2) and zero the bias, as BERT does for every layer it adds."""
-    nn.init.normal_(linear.weight, std=std)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)
-    return linear
-
-
 class MlpHead(nn.Module):
     """One linear layer and tanh: the head of SimCSE, the shape of BERT's own pooler, and a Dense module.
 
     Args:
-        dim: width of the encoder.
-        std: standard deviation of the initial weights; the encoder's ``initializer_range``.
-        out_dim: width of the result; default ``dim``.
-        bias: whether the layer has a bias.
+        std: of the initial weights, the encoder's ``initializer_range``; the bias starts at 0, as in BERT.
         tanh: whether tanh follows; off for a plain linear Dense module of sentence-transformers.
     """
 
@@ -38,7 +27,10 @@ class MlpHead(nn.Module):
         tanh: bool = True,
     ) -> None:
         super().__init__()
-        self.dense = _initialise(nn.Linear(dim, out_dim or dim, bias=bias), std)
+        self.dense = nn.Linear(dim, out_dim or dim, bias=bias)
+        nn.init.normal_(self.dense.weight, std=std)
+        if bias:
+            nn.init.zeros_(self.dense.bias)
         self.tanh = tanh
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -73,13 +73,12 @@ def iter_documents(
     for source in sources:
         texts = iter_sentences(source, column=column, encoding=encoding)
         is_text = guess_format(source) is FileFormat.TEXT
-        for lines in _between_blanks(texts) if is_text else (text.split("\n") for text in texts):
+        paragraphs = (
+            block for has_text, block in groupby(texts, lambda line: bool(line.strip())) if has_text
+        )
+        for lines in paragraphs if is_text else (text.split("\n") for text in texts):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)
-
-
-def _between_blanks(lines: Iterator[str]) -> Iterator[Iterator[str]]:
-    return (block for has_text, block in groupby(lines, lambda line: bool(line.strip())) if has_text)
 
 
 def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, groupby, zip_longest
 from operator import itemgetter
-from typing import Any
 
 from simcse_cli.data.readers import (
     POSITIONAL,
@@ -128,7 +127,8 @@ def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: st
     if first is None:
         raise DataError(f"{source_name(source)} has no rows")
     records = chain([first], records)
-    layout = None if columns else _layout_of(first[1])
+    known = (each for each in LAYOUTS if each.anchor in first[1] and each.positive in first[1])
+    layout = None if columns else next(known, None)
     if layout is None:
         for found, row in iter_training_rows(records, source_name(source), columns):
             if len(found) < 2:
@@ -152,10 +152,6 @@ def _delimited_layout(source: InputPath, encoding: str) -> tuple[FileFormat | No
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
     is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1
     return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
-
-
-def _layout_of(record: Mapping[str, Any]) -> PairLayout | None:
-    return next((each for each in LAYOUTS if each.anchor in record and each.positive in record), None)
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:

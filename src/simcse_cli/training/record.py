@@ -120,7 +120,8 @@ def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, be
             align=_short(score.alignment),
             uniform=_short(score.uniformity),
         )
-    task.update(loss=f"{result.loss:.4f}", rate=f"{_digits(result.rate)} sentences/s")
+    rate = f"{result.rate:.0f}" if result.rate >= 10 else f"{result.rate:.2g}"
+    task.update(loss=f"{result.loss:.4f}", rate=f"{rate} sentences/s")
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
@@ -204,11 +205,6 @@ def percent(score: float | None) -> str:
 
 def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-def _digits(value: float) -> str:
-    """Return a positive number with two digits at least."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _finite(value: float | None) -> float | None:
