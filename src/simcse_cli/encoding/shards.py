@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -160,13 +159,8 @@ def _upload(local: Path, address: str) -> None:
             raise
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A finished shard or part with its side file."""
-
-    path: Path
-    side: dict[str, Any]
-
+Pieces = dict[Path, dict[str, Any]]
+"""Finished shards or parts in their order, each with its side file."""
 
 _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows")
 
@@ -188,8 +182,8 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
         dtype, width = STORED[kind], stored_width(kind, side["dim"])
 
         def column(of: int) -> Iterator[Any]:
-            for piece in pieces:
-                for block in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
+            for path, own in pieces.items():
+                for block in read_blocks(path, dtype, (own["n_rows"], width)):
                     yield from block[of] or ()
 
         shape, has_ids = (side["n_rows"], width), False
@@ -199,8 +193,8 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
             raw = complete.with_name("rows")
             with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
                 stream.write(b"\0" * HEADER_BYTES)
-                for piece in pieces:
-                    for rows, _, ids in read_blocks(piece.path, dtype, (piece.side["n_rows"], width)):
+                for path, own in pieces.items():
+                    for rows, _, ids in read_blocks(path, dtype, (own["n_rows"], width)):
                         stream.write(np.ascontiguousarray(rows).data)
                         has_ids = has_ids or ids is not None
                         task.advance(len(rows))
@@ -209,10 +203,10 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
             else:
                 raw.unlink()
     progress.info(f"wrote {output}: {shape[0]:,} x {side['dim']} {kind} from {len(pieces)} shards")
-    return [piece.path for piece in pieces]
+    return list(pieces)
 
 
-def _find_pieces(output: Path, source: str | None) -> list[_Piece]:
+def _find_pieces(output: Path, source: str | None) -> Pieces:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
     found: dict[int, dict[int, Path]] = {}
@@ -244,31 +238,31 @@ def _find_pieces(output: Path, source: str | None) -> list[_Piece]:
             f"{folder}: of {of} shards {len(missing)} are missing: {some}",
             hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
         )
-    return [_Piece(files[number], read_json(side_file(files[number]))) for number in sorted(files)]
+    return {files[number]: read_json(side_file(files[number])) for number in sorted(files)}
 
 
-def _joined_side(pieces: list[_Piece]) -> dict[str, Any]:
+def _joined_side(pieces: Pieces) -> dict[str, Any]:
     """Return the side file of all pieces together."""
-    first = pieces[0]
+    (first, shared), *_ = pieces.items()
     again = "encode it again with the command of the others and --force"
-    joined = {key: value for key, value in first.side.items() if key not in ("rows", "input_rows")}
+    joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}
     files: dict[str, int] = {}
     end = 0
-    for piece in pieces:
-        for key in [*first.side, *piece.side]:
-            ours, theirs = piece.side.get(key), first.side.get(key)
-            if key not in _OWN_FACTS and ours != theirs:
-                raise DataError(f"{piece.path} has {key} {ours!r}, {first.path} has {theirs!r}", hint=again)
-        with foreign_format(side_file(piece.path), "the side file of a shard"):
-            start, stop = map(int, piece.side["rows"])
-            n_rows, n_all = int(piece.side["n_rows"]), int(piece.side["input_rows"])
-            for file, n_of_file in piece.side.get("files", {}).items():
+    for path, side in pieces.items():
+        for key in [*shared, *side]:
+            if key not in _OWN_FACTS and side.get(key) != shared.get(key):
+                found = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
+                raise DataError(found, hint=again)
+        with foreign_format(side_file(path), "the side file of a shard"):
+            start, stop = map(int, side["rows"])
+            n_rows, n_all = int(side["n_rows"]), int(side["input_rows"])
+            for file, n_of_file in side.get("files", {}).items():
                 files[file] = files.get(file, 0) + n_of_file
         if start != end or n_rows != stop - start:
             raise DataError(
-                f"{piece.path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again
+                f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again
             )
         end = stop
     if end != n_all:
-        raise DataError(f"{piece.path} ends at row {end:,} of {n_all:,}", hint=again)
+        raise DataError(f"{path} ends at row {end:,} of {n_all:,}", hint=again)
     return joined | ({"files": files} if files else {}) | {"n_rows": end}
