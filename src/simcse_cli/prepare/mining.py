@@ -60,12 +60,7 @@ def prepare_hard_negatives(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> None:
-    """Write each pair of the inputs with the hard negatives of its anchor, a row each.
-
-    Raises:
-        UsageError: an impossible ``--range``, or stdin, which cannot be read twice.
-        DataError: the index was made by another model; an interrupted search had other settings.
-    """
+    """Write each pair of the inputs with the hard negatives of its anchor, a row each."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
@@ -82,26 +77,17 @@ def prepare_hard_negatives(
         "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
-    counts = NegativeCounts()
 
-    def mine(encoder: SentenceEncoder, work: Path) -> Iterator[Row]:
-        return _negative_rows(inputs, columns, options, limits, encoder, work, counts, progress)
+    def mine(encoder: SentenceEncoder, work: Path) -> Mined:
+        return _negative_rows(inputs, columns, options, limits, encoder, work, progress)
 
-    _mine(
-        "hard-negatives", sources, POSITIONAL, options, settings, mine, counts,
-        count_tokens=count_tokens, progress=progress,
-    )  # fmt: skip
+    _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, count_tokens, progress)
 
 
 def prepare_paraphrases(
     inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
-    """Write the pairs of texts of one corpus that are nearest to each other, nearest first.
-
-    Raises:
-        UsageError: stdin, which cannot be read twice.
-        DataError: an interrupted search had other settings.
-    """
+    """Write the pairs of texts of one corpus that are nearest to each other, nearest first."""
     settings = {
         "model": pinned(options.model, options.revision),
         "paraphrases": True,
@@ -111,25 +97,21 @@ def prepare_paraphrases(
         "min_score": options.min_score,
         "max_score": options.max_score,
     }
-    counts = ParaphraseCounts()
 
-    def mine(encoder: SentenceEncoder, work: Path) -> Iterator[Row]:
-        return _paraphrase_rows(inputs, options, encoder, work, counts, progress)
+    def mine(encoder: SentenceEncoder, work: Path) -> Mined:
+        return _paraphrase_rows(inputs, options, encoder, work, progress)
 
-    _mine(
-        "pairs", inputs, POSITIONAL[:2], options, settings, mine, counts,
-        count_tokens=count_tokens, progress=progress,
-    )  # fmt: skip
+    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, count_tokens, progress)
 
 
 @dataclass
 class NegativeCounts:
     """What was searched and found; cosines are means over pairs and over rows."""
 
-    n_pairs: int = 0
-    n_anchors: int = 0
-    n_texts: int = 0
-    n_short_of_negatives: int = 0
+    n_pairs: int
+    n_anchors: int
+    n_texts: int
+    n_short_of_negatives: int
     positive_cosine: float | None = None
     negative_cosine: float | None = None
 
@@ -146,7 +128,7 @@ class NegativeCounts:
 class ParaphraseCounts:
     """How many different texts were searched, and the cosines of the first and the last pair."""
 
-    n_texts: int = 0
+    n_texts: int
     highest_cosine: float | None = None
     lowest_cosine: float | None = None
 
@@ -192,15 +174,16 @@ class _Limits:
         return allowed
 
 
+Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
+
+
 def _mine(
     kind: str,
     sources: Sequence[str],
     columns: Sequence[str],
     options: MiningOptions,
     settings: dict[str, Any],
-    mine: Callable[[SentenceEncoder, Path], Iterator[Row]],
-    counts: NegativeCounts | ParaphraseCounts,
-    *,
+    mine: Callable[[SentenceEncoder, Path], Mined],
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> None:
@@ -228,7 +211,7 @@ def _mine(
     read = Inputs(sources)
     with sole_writer(work / _RECORD):
         _open_work(work, facts, resume=options.resume)
-        rows = mine(encoder, work)
+        rows, counts = mine(encoder, work)
         read.require_unchanged()
         write_rows(
             kind,
@@ -359,9 +342,8 @@ def _negative_rows(
     limits: _Limits,
     encoder: SentenceEncoder,
     work: Path,
-    counts: NegativeCounts,
     progress: Progress,
-) -> Iterator[Row]:
+) -> Mined:
     """Mine the negatives and return the rows, in the order of the pairs."""
 
     def pairs() -> Iterator[tuple[str, str]]:
@@ -431,9 +413,9 @@ def _negative_rows(
         return found
 
     found = np.concatenate(list(_blocks(work, len(anchors), search, progress)))
-    counts.n_pairs, counts.n_anchors, counts.n_texts = len(anchor_rows), len(anchors), len(pool_keys)
     has = found["rows"][anchor_rows] >= 0
-    counts.n_short_of_negatives = int((~has.all(axis=1)).sum())
+    n_short = int((~has.all(axis=1)).sum())
+    counts = NegativeCounts(len(anchor_rows), len(anchors), len(pool_keys), n_short)
     if has.any():
         counts.positive_cosine = float(found["positive"][anchor_rows].mean())
         counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
@@ -444,7 +426,7 @@ def _negative_rows(
             negatives = texts.read(chosen) if index is None else [index.sentences[row] for row in chosen]
             yield from ((anchor, positive, negative) for negative in negatives)
 
-    return rows()
+    return rows(), counts
 
 
 def _pick(allowed: Numbers, options: HardNegativeOptions, key: int) -> Numbers:
@@ -487,9 +469,8 @@ def _paraphrase_rows(
     options: PairOptions,
     encoder: SentenceEncoder,
     work: Path,
-    counts: ParaphraseCounts,
     progress: Progress,
-) -> Iterator[Row]:
+) -> Mined:
     """Mine the pairs and return them, nearest first; texts equal but for case, spacing and punctuation count once."""
 
     def every() -> Iterator[str]:
@@ -498,7 +479,6 @@ def _paraphrase_rows(
 
     is_new, _ = _number(_digests(every())[1])
     texts = _Texts(work / "texts.txt").write(compress(every(), is_new))
-    counts.n_texts = len(texts)
     if not len(texts):
         raise DataError(f"{', '.join(inputs)}: no text")
     texts.encode(encoder, encoder.prompt_in_use, options.batch_tokens, progress)
@@ -526,8 +506,8 @@ def _paraphrase_rows(
         merged = merged[first]
         order = np.lexsort((merged["right"], merged["left"], -merged["score"]))
         best = merged[order[: options.max_pairs]]
+    counts = ParaphraseCounts(len(texts))
     if len(best):
         counts.highest_cosine, counts.lowest_cosine = (float(best["score"][at]) for at in (0, -1))
-    return (
-        tuple(texts.read(pair)) for pair in zip(best["left"].tolist(), best["right"].tolist(), strict=True)
-    )
+    found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
+    return (tuple(texts.read(pair)) for pair in found_pairs), counts
