@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForMaskedLM
 
 from simcse_cli.augment.augmentations import (
@@ -31,6 +30,7 @@ from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuat
 from simcse_cli.choices import Augmentation
 from simcse_cli.devices import resolve_device
 from simcse_cli.errors import CheckpointError
+from simcse_cli.models.padding import pad
 from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress
@@ -168,10 +168,7 @@ class MlmFiller:
         if not places:
             return []
         device = self._model.device
-        tensors = [torch.tensor(row) for row in rows]
-        padding = self._tokenizer.pad_token_id or 0
-        token_ids = pad_sequence(tensors, batch_first=True, padding_value=padding).to(device)
-        mask = pad_sequence([torch.ones_like(row) for row in tensors], batch_first=True).to(device)
+        token_ids, mask = pad(rows, self._tokenizer.pad_token_id or 0, device)
         with torch.inference_mode():
             logits: Tensor = self._model(input_ids=token_ids, attention_mask=mask).logits  # (B, L, V)
         scores = logits[[place.row for place in places], [place.token for place in places]].float()  # (M, V)
