@@ -246,7 +246,9 @@ def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
         return real(self, sentences, **options)
 
     before = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", encode_and_end)
-        yield
-    signal.signal(signal.SIGTERM, before)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(SentenceEncoder, "encode", encode_and_end)
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
