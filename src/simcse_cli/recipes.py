@@ -123,9 +123,6 @@ def resolve_config(
 
     None among ``flags`` means not given; ``objective_defaults`` are what each objective changes of the
     dataclass defaults.
-
-    Raises:
-        ConfigError: unknown keys, wrong types or impossible values.
     """
     layers = [
         coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},

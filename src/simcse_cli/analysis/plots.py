@@ -93,11 +93,7 @@ def shades(count: int) -> Any:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Style figures made and saved inside the block, or in the function that this decorates.
-
-    Raises:
-        MissingExtraError: Matplotlib is not installed.
-    """
+    """Style figures made and saved inside the block, or in the function that this decorates."""
     require_extra("matplotlib", "a figure")
     import matplotlib
 

@@ -40,12 +40,7 @@ SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
-    """Write the page of a run folder.
-
-    Raises:
-        OutputError: the page exists without ``--force``, or cannot be written.
-        DataError: there is no run in the folder, or no data where it was asked for.
-    """
+    """Write the page of a run folder."""
     require_extra("matplotlib", "`simcse analyze report`")
     check_output(options.output, force=options.force)
     record = read_run_record(run)

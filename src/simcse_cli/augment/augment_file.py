@@ -49,11 +49,6 @@ def augment_file(
 
     ``source`` may be ``-`` for stdin. Without an output there is only the preview, which ``show`` takes.
     ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
-
-    Raises:
-        ConfigError: the method is unknown, or the rate is not one that it takes.
-        DataError: the input is unreadable or blank.
-        OutputError: the output exists (without ``force``) or cannot be written.
     """
     output, steps = options.output or Path(STDIO), parse_steps(options)
     with sole_writer(output, manifest_path(output)):

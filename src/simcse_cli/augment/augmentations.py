@@ -205,12 +205,7 @@ def make_augmenter(
     unit: TextUnit = TextUnit.WORD,
     wordnet_dir: Path | None = None,
 ) -> Augmenter:
-    """Return the augmenter of any method but ``mlm``, which needs a model.
-
-    Raises:
-        ConfigError: rate, unit and method do not go together.
-        DataError: no WordNet found.
-    """
+    """Return the augmenter of any method but ``mlm``, which needs a model."""
     check_unit(method, unit)
     rate = check_rate(method, rate)
     settings: dict[str, Any] = {} if rate is None else {"rate": rate}

@@ -163,9 +163,6 @@ def join(
             times, the single dev accuracies of the transfer tasks and the average of the dev sets.
         pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
             if they are two or more.
-
-    Raises:
-        ConfigError: no entry has a measure of the reference, or of ``measures``.
     """
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)

@@ -58,9 +58,6 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
 
     MTEB scores SICK-R on all 9,927 pairs, so its test split is train, trial and test together; the years have
     all subsets in one split.
-
-    Raises:
-        DataError: the files are there but malformed.
     """
     name = SENTEVAL_TASKS.get(task_name)
     try:

@@ -244,12 +244,7 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
 
 
 def _shard_of_process(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> Shard:
-    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise.
-
-    Raises:
-        OutputError: the processes do not share the folder of the output.
-        ConfigError: they have other models or inputs.
-    """
+    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
     if process_count() == 1:
         tell_if_alone(progress)
         return Shard()

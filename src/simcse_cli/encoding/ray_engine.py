@@ -88,9 +88,6 @@ def encode_on_ray(
 
     All workers can read the input. ``marker`` is a file beside the outputs that is there while this runs, or
     None for outputs at addresses.
-
-    Raises:
-        SimcseError: whatever a worker raised.
     """
     progress.detail(f"{files.source}: {files.digest}")  # computed once, here: workers get the files with it
     if options.force and not options.resume:

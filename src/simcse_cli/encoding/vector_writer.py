@@ -53,11 +53,7 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 @contextmanager
 def writing(output: Path, options: EncodeOptions, rank: int = 0) -> Iterator[None]:
-    """Hold the lock of an output while the block writes it.
-
-    Raises:
-        OutputError: somebody else writes it, or it exists.
-    """
+    """Hold the lock of an output while the block writes it."""
     own = output if rank == 0 else output.with_name(f"{output.name}.part-{rank}")
     others = [side_file(output), *(Path(f"{output}{e}") for e in (".part.json", f".part-{rank}.json"))]
     with sole_writer(own, *others, *([options.index] if options.index else [])):
@@ -191,11 +187,7 @@ class VectorWriter:
         return side
 
     def _say_finished(self, output: Path, part: Part | None, progress: Progress) -> int:
-        """Return the rows of a finished output.
-
-        Raises:
-            OutputError: its side file says that something else made it.
-        """
+        """Return the rows of a finished output."""
         side = side_file(output)
         found: Any = read_json(side) if side.is_file() else None
         require_same(output, found, self.facts(part))

@@ -41,9 +41,6 @@ def evaluate_checkpoints(
 
     ``score`` gives the result object of one checkpoint; ``describe`` says how to show the results, given one
     of them and the run.
-
-    Raises:
-        CheckpointError: the run has no model yet, or a state cannot be read.
     """
     scored = [
         {"step": step, "is_model": is_model, **score(opened)}

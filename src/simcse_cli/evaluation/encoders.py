@@ -100,11 +100,7 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
-    """Return the encoder that the options name, without post-processing.
-
-    Raises:
-        UsageError: options that exclude each other, or one that needs another.
-    """
+    """Return the encoder that the options name, without post-processing."""
     _check_sources(options)
     fixed = _open_fixed(options, progress)
     if fixed is None:

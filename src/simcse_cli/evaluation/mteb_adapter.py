@@ -73,10 +73,6 @@ def select_tasks(
     A benchmark, or an alias of one, brings splits and subsets: in the default one STS17 is en-en only, STS22
     en only, AmazonCounterfactual en only. ``tasks`` of the benchmark are taken from it, others from all of
     mteb, English subsets only. ``categories`` keeps the tasks of these types.
-
-    Raises:
-        MissingExtraError: mteb is not installed.
-        ConfigError: unknown benchmark, task or category; names the nearest.
     """
     mteb = _import_mteb()
     names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)

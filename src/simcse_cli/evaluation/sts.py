@@ -194,12 +194,7 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
 
 
 def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
-    """Return each pair file as a task of one test set, called by the file's stem.
-
-    Raises:
-        UsageError: two files have one name, or ``columns`` is malformed.
-        DataError: a file is no pair file; names the line.
-    """
+    """Return each pair file as a task of one test set, called by the file's stem."""
     names = parse_columns(columns, SCORED_PAIR)
     found: dict[str, StsTask] = {}
     for path in paths:
@@ -262,9 +257,6 @@ def evaluate_sts(
     ``encode`` is called once with all distinct sentences of all tasks. ``data_dir`` may be None where all
     tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
     similarities scores 1.
-
-    Raises:
-        DataError: no task can be read.
     """
     progress = progress or SilentProgress()
     found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})

@@ -123,12 +123,7 @@ def base_name(folder: Path) -> str | None:
 
 
 def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
-    """Return a transformer with the adapter of a folder merged into its weights.
-
-    Raises:
-        CheckpointError: the adapter is damaged, belongs to another model, or cannot be merged.
-        MissingExtraError: PEFT is not installed.
-    """
+    """Return a transformer with the adapter of a folder merged into its weights."""
     adapted = put_adapter(backbone, folder)
     merged: nn.Module = adapted.merge_and_unload()
     return merged.requires_grad_()

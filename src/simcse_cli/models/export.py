@@ -240,13 +240,7 @@ def export_model(
     force: bool,
     progress: Progress,
 ) -> None:
-    """Write a model again as a folder that ``save_encoder`` makes, with its card, and verify it.
-
-    Raises:
-        MissingExtraError: a backend is not installed.
-        CheckpointError: the model cannot be opened, or gives other vectors in one of the ways to open it.
-        OutputError: the folder exists without ``force``, or cannot be written.
-    """
+    """Write a model again as a folder that ``save_encoder`` makes, with its card, and verify it."""
     for backend in backends:
         require_backend(backend)
     encoder = load_encoder(

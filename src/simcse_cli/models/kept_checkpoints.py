@@ -27,12 +27,7 @@ class KeptCheckpoint:
 
 
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of a run in step order; the step of its model is there once, as the model.
-
-    Raises:
-        CheckpointError: the run has no model yet.
-        DataError: the folder is no run.
-    """
+    """Return the checkpoints of a run in step order; the step of its model is there once, as the model."""
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step

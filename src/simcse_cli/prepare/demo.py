@@ -96,10 +96,8 @@ def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
     """Write the corpus below ``folder`` and return the files written with their row counts.
 
-    Files that hold what would be written, as a kill leaves them, stay.
-
-    Raises:
-        OutputError: another file has one of the names and ``force`` is off; nothing is written then.
+    Files that hold what would be written, as a kill leaves them, stay. Nothing is written where another file
+    has one of the names and ``force`` is off.
     """
     files = {folder / name: text_and_count for name, text_and_count in _render(corpus).items()}
     missing = {

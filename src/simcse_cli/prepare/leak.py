@@ -129,12 +129,7 @@ class LeakFilter:
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
-    """Return the filter asked for with ``--check-leak``, if any.
-
-    Raises:
-        ConfigError: another option of the leak check is given without it.
-        DataError: the evaluation folder cannot be read.
-    """
+    """Return the filter asked for with ``--check-leak``, if any."""
     if options.check_leak is None:
         if options.drop_leaks or options.leak_near:
             flag = "--drop-leaks" if options.drop_leaks else "--leak-near"

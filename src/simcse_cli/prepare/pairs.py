@@ -65,11 +65,7 @@ _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 def prepare_pairs(
     inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
 ) -> None:
-    """Write the pairs of the inputs.
-
-    Raises:
-        ConfigError: not two files for ``--parallel``, or not two names for ``--columns``.
-    """
+    """Write the pairs of the inputs."""
     encoding = options.encoding
     if options.flickr30k:
         rows = caption_rows(inputs, encoding=encoding)
@@ -111,9 +107,6 @@ def pair_rows(
     Known are QQP, MRPC and WikiAuto (rows that are no paraphrases are left out), ParaNMT and any other file
     of two or three tab-separated columns without a header, and what ``iter_training_rows`` knows; ``columns``
     says what ``anchor`` and ``positive`` are called in others.
-
-    Raises:
-        DataError: there are no two columns to pair.
     """
     for source in sources:
         yield from _pairs_of(source, columns, encoding)
@@ -177,9 +170,6 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
     Read are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
     ``|`` between the columns, and tables with a column of image names and one of captions.
-
-    Raises:
-        DataError: no such columns, or the captions of an image are not in consecutive rows.
     """
     for source in sources:
         for captions in _captions_by_image(source, encoding):

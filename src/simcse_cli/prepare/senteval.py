@@ -79,9 +79,6 @@ def check_senteval(
     """Return the state of every expected file, or of those of some tasks.
 
     Without ``content`` only lines and columns are compared, not digests.
-
-    Raises:
-        DataError: the folder is no SentEval folder at all.
     """
     root = resolve_senteval_dir(data_dir)
     expected = [file for file in expected_files() if tasks is None or file.task in tasks]

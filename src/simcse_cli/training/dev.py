@@ -190,12 +190,7 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
 
 
 def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
-    """Return what scores the model, None without dev settings, and what identifies its data.
-
-    Raises:
-        ConfigError: the suite has no data folder, or an unknown task.
-        DataError: a file is missing or malformed, or has too few examples for the folds.
-    """
+    """Return what scores the model, None without dev settings, and what identifies its data."""
     pairs, facts = None, Facts()
     if config.dev_file:
         columns = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))

@@ -187,11 +187,7 @@ class Trainer:
         return "finished"
 
     def start(self) -> RunLog | None:
-        """Restore the newest state, or evaluate and save the model before training; return the log of process 0.
-
-        Raises:
-            DataError: the data has changed since the run started.
-        """
+        """Restore the newest state, or evaluate and save the model before training; return the log of process 0."""
         position = self.states.restore()
         if position is not None:
             require_same_data(self.run_dir, self.digests)
@@ -212,11 +208,7 @@ class Trainer:
         return log
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
-        """Do one optimizer step and return its numbers.
-
-        Raises:
-            TrainingError: the loss or the gradient is not finite.
-        """
+        """Do one optimizer step and return its numbers."""
         self.start_step(step, batch)
         return self.finish_steps()
 

@@ -72,11 +72,7 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a run that starts or goes on, and return its metrics with the tracker started.
-
-    Raises:
-        ConfigError: the tracker does not start.
-    """
+    """Write the record of a run that starts or goes on, and return its metrics with the tracker started."""
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)

@@ -194,10 +194,6 @@ def train_run(
     """Train into a run folder and return the record; None on every process but the first.
 
     With ``resume`` a run that is complete stays as it is.
-
-    Raises:
-        OutputError: another training writes there, or the processes do not share the folder.
-        Stopped: the user insisted on stopping.
     """
     is_first = process_rank() == 0
     shown = progress if is_first else SilentProgress()

@@ -59,11 +59,8 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Return the record of a run, from its folder if it is finished there.
 
-    The resume state of a finished run is removed, unless more than the newest was asked for.
-
-    Raises:
-        OutputError: the folder holds a run with other settings.
-        Stopped: the run was interrupted.
+    The resume state of a finished run is removed, unless more than the newest was asked for. An interrupted
+    run raises ``Stopped``.
     """
     if (run_dir / "run.json").is_file():
         record = read_run_record(run_dir)
@@ -87,11 +84,7 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
 def run_seeds(
     config: TrainConfig, seeds: Sequence[int], folder: Path, run_one: RunOne
 ) -> list[RunRecord | None]:
-    """Return the records of one run per seed, in ``folder/seed-S``; a single seed trains in ``folder``.
-
-    Raises:
-        OutputError, Stopped: as ``run_or_reuse``.
-    """
+    """Return the records of one run per seed, in ``folder/seed-S``; a single seed trains in ``folder``."""
     if len(seeds) == 1:
         return [run_or_reuse(replace(config, seed=seeds[0]), folder, run_one)]
     return [
@@ -108,13 +101,7 @@ def train_seeds(
     resume: bool = False,
     force: bool = False,
 ) -> Shown | None:
-    """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``.
-
-    Raises:
-        ConfigError: there is only one seed.
-        OutputError: the folder is in use, or one of its runs has other settings.
-        Stopped: a run was interrupted.
-    """
+    """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``."""
     if len(seeds) < 2:
         raise ConfigError(
             f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"

@@ -204,12 +204,7 @@ _ROW_IS_EXAMPLE = (TextViews, Sbert)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
-    """Return the training files, each with its weight.
-
-    Raises:
-        ConfigError: there is none, or a weight is not above 0.
-        DataError: a file is missing or empty.
-    """
+    """Return the training files, each with its weight."""
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [_split_weight(text) for text in config.train_file]
@@ -303,11 +298,7 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
 
 
 def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
-    """Read the files and build encoder and objective.
-
-    Raises:
-        DataError, ConfigError, CheckpointError: whatever is wrong with a file, a setting or the model.
-    """
+    """Read the files and build encoder and objective."""
     check_settings(config)
     data = read_data(config, progress)
     dev_set, dev_facts = build_dev_set(config, progress)

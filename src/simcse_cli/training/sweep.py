@@ -92,11 +92,7 @@ def read_plan(name: str) -> SweepPlan:
 
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
-    """Return settings with ``options.NAME`` gathered under ``options``, checked as a recipe is.
-
-    Raises:
-        ConfigError: an unknown setting or a value of the wrong type.
-    """
+    """Return settings with ``options.NAME`` gathered under ``options``, checked as a recipe is."""
     plain = {name: value for name, value in settings.items() if not name.startswith(_OPTION)}
     checked = coerce_settings(TrainConfig, plain, place=place)
     options = {name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain}
@@ -163,9 +159,6 @@ def run_sweep(
     """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
 
     Each trial gets a subfolder named after its settings; empty ``seeds`` stand for the one of the settings.
-
-    Raises:
-        OutputError, Stopped: as ``run_or_reuse``.
     """
     trials: list[Trial] = []
     for trial in proposed:
