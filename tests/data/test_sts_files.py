@@ -36,9 +36,16 @@ def test_malformed_files_name_file_and_line(sts_folder, task, path, text, messag
         read_sts_task(sts_folder, task)
 
 
-def test_columns_of_sick_after_the_score_may_be_missing(sts_folder):
-    (sts_folder / "downstream" / SICK).write_text("header\n1\ta  b\tc \t2.5\n")
-    subset = read_sts_task(sts_folder, "SICKRelatedness").subsets["test"]
+@pytest.mark.parametrize(
+    ("task", "path", "text"),
+    [
+        ("STSBenchmark", STSB, "g\tf\ty\t1\t2.5\ta  b\tc \tlicence\n"),
+        ("SICKRelatedness", SICK, "header\n1\ta  b\tc \t2.5\n"),  # without a judgment
+    ],
+)
+def test_columns_after_those_needed_may_be_there_or_not(sts_folder, task, path, text):
+    (sts_folder / "downstream" / path).write_text(text)
+    subset = read_sts_task(sts_folder, task).subsets["test"]
     assert (subset.left, subset.right, subset.gold.tolist()) == (["a b"], ["c"], [2.5])
 
 
