@@ -14,6 +14,7 @@ from simcse_cli.evaluation.fitting import (
     file_examples,
     fit_postprocessor,
     nli_examples,
+    open_with_postprocess,
     per_task_name,
     per_task_postprocess,
     plan_postprocess,
@@ -60,6 +61,8 @@ def test_target_of_the_real_tasks_has_the_published_sizes(shared_data):
 
 
 def test_nli_files_are_found_as_json_lines(tmp_path):
+    (tmp_path / "SNLI").mkdir()
+    (tmp_path / "SNLI" / "s1.train").write_text("a side alone is no corpus\n")
     write_nli(tmp_path / "nli", "snli_1.0_train.jsonl", 3)
     write_nli(tmp_path, "multinli_1.0_train.jsonl", 2)
     progress = SilentProgress()
@@ -224,8 +227,13 @@ def test_files_of_a_plan_are_looked_at_first(tmp_path):
         plan("sif", fit=str(tmp_path / "nowhere.txt"))
     saved.touch()
     assert plan(str(saved)) == PostprocessPlan("w.safetensors", saved)
-    with pytest.raises(OutputError, match="exists"):
-        plan("sif", fit="nli", save_postprocess=saved)
+    options = EncoderOptions(postprocess="sif", fit="nli", save_postprocess=saved)
+    for refuse in (
+        lambda: plan_postprocess(options, force=False),
+        lambda: open_with_postprocess(options, None, SilentProgress()),
+    ):
+        with pytest.raises(OutputError, match="exists"):
+            refuse()
     assert plan("sif", fit="target", save_postprocess=saved, force=True).is_per_task
     assert not plan("sif", fit="nli").is_per_task
 
