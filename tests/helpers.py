@@ -245,7 +245,7 @@ def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, sentences, **options)
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own
     try:
         with monkeypatch.context() as patch:
             patch.setattr(SentenceEncoder, "encode", encode_and_end)
