@@ -17,10 +17,9 @@ from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
 from simcse_cli.choices import Augmentation, Sides, TextUnit
-from simcse_cli.data.manifest import build_manifest, manifest_path
 from simcse_cli.data.readers import iter_sentences, source_name
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import open_rows, output_format
+from simcse_cli.data.writers import build_manifest, manifest_path, open_rows, output_format
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer, write_json
 from simcse_cli.progress import Progress

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from simcse_cli import __version__
-from simcse_cli.data.manifest import build_manifest
+from simcse_cli.data.writers import build_manifest
 from simcse_cli.files import atomic_text, check_output, default_cache_dir, sole_writer, write_json
 from simcse_cli.prepare.demo_grammar import COMPANY, PARTS, Scene, draw_scene, phrase, similarity, vary
 from simcse_cli.prepare.options import DemoSizes

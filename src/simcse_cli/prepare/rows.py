@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simcse_cli.choices import Dedup
-from simcse_cli.data.manifest import build_manifest, manifest_path
 from simcse_cli.data.text import OverlapMean
-from simcse_cli.data.writers import Row, open_rows
+from simcse_cli.data.writers import Row, build_manifest, manifest_path, open_rows
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, Inputs, check_record, sole_writer, write_json
 from simcse_cli.prepare.filters import (
