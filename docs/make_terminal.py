@@ -54,7 +54,7 @@ def main() -> None:
         record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor"
     )
     with tempfile.TemporaryDirectory() as folder:
-        console.print(record(folder))
+        console.print(record(folder), end="\n\n")  # an empty line: the last one is cut at its foot
     svg = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="simcse"), flags=re.DOTALL)
     TARGET.write_text(svg, encoding="utf-8")
 
