@@ -164,7 +164,10 @@ def everything_on_two(rank: int) -> dict[str, object]:
     results["half"] = half_gradient(INPUTS[0][rows])
     results["exchanges"] = n_exchanges(rows)
     results["counts"] = row_counts(INPUTS[0][rows])
-    results["sum"] = sum_over_processes(torch.tensor(float(rank + 1)))
+    own = torch.tensor(float(rank + 1), requires_grad=True)
+    total = sum_over_processes(own)
+    (total * (rank + 1)).backward()
+    results["sum"] = (total.item(), own.grad.item())
     results["mean"] = mean_over_processes(INPUTS[0][rows].flatten())
     return results
 
@@ -219,8 +222,8 @@ def test_gather_with_grad_returns_all_rows_in_rank_order(on_two):
         assert results["counts"] == [SPLIT, N_ROWS - SPLIT]
 
 
-def test_sum_over_processes_adds_every_rank(on_two):
-    assert [results["sum"].item() for results in on_two] == [3.0, 3.0]
+def test_sum_over_processes_adds_every_rank_and_what_each_sends_back(on_two):
+    assert [results["sum"] for results in on_two] == [(3.0, 3.0)] * 2
 
 
 def test_mean_over_processes_shares_average_to_the_global_mean(on_two):
