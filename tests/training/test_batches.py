@@ -73,6 +73,20 @@ def test_processes_share_a_batch_in_contiguous_parts():
     assert last == [whole[16:18], whole[18:20]]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_counts_are_the_examples_that_each_process_makes(rank):
+    objective = Numbers(collate=lambda examples, generator: Batch([], 3 * len(examples)))
+    assert maker(7, rank, 2, objective=objective).make(0).counts == [3 * 4, 3 * 3]
+
+
+@pytest.mark.parametrize(("device", "pinned"), [("cpu", False), ("cuda", True)])
+def test_batches_that_are_padded_are_pinned_for_gpus(device, pinned):
+    made = SimpleNamespace(n_examples=4, padded=lambda pad_id, pinned: (pad_id, pinned))
+    encoder = SimpleNamespace(pads_in_training=True, pad_id=9, device=SimpleNamespace(type=device))
+    objective = Numbers(encoder=encoder, collate=lambda examples, generator: made)
+    assert maker(4, objective=objective).make(0) == (9, pinned)
+
+
 def test_an_ordered_objective_keeps_its_order():
     objective = Numbers()
     objective.ordered = True
