@@ -184,6 +184,8 @@ def test_one_encoder_random_order_and_chunks_unless_the_method_says_otherwise(ti
     assert objective.second is None
     assert objective.eval_encoder() is objective.encoder
     assert Batch([[1, 2], [3]], 2).n_tokens == 3
+    batch = Batch([[1]] * 4, 2, texts=[("a", "a", "b"), ("c", "d", "d")])  # two views of two examples
+    assert batch.n_sentences == 1 + 2
 
 
 def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
