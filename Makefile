@@ -69,13 +69,10 @@ wheel: $(STAMP)  ## build dist/*.whl
 	$(BIN)/python -m pip install -q -c constraints.txt build
 	$(BIN)/python -m build -q --wheel
 
-binary: wheel    ## build dist/simcse, one file that needs only Python, and try it
-	$(BIN)/python -m pip install -q -c constraints.txt pex
-	$(BIN)/pex -c simcse --use-pip-config --constraints constraints.txt --venv prepend \
-	  -o dist/simcse "$$(ls dist/simcse_cli-*.whl | tail -1)[demo,cpu-kernels,plot]"
-	printf 'One sentence.\nAnother one.\n' > dist/smoke.txt
-	$(PYTHON) dist/simcse encode dist/smoke.txt -o dist/smoke.npy --model minilm --force -q
-	test -s dist/smoke.npy && rm dist/smoke.*
+binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 15 minutes), and try it
+	$(BIN)/python -m pip install -q -c constraints.txt zstandard
+	$(BIN)/python binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
+	$(BIN)/python binary/try.py dist/simcse
 
 docs: $(STAMP)   ## write docs/cli.md from --help
 	$(BIN)/python docs/make_cli_reference.py

@@ -1,0 +1,192 @@
+"""Build the binary: one file with an interpreter, the wheel and all it needs. See stub.c for what is in the file."""
+
+import argparse
+import hashlib
+import py_compile
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from importlib.util import source_from_cache
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+import unpack
+import zstandard
+
+HERE = Path(__file__).resolve().parent
+EXTRAS = "demo,cpu-kernels,plot"
+LIMIT = 350_000_000
+LEVEL = 12  # 19 takes more than ten times as long
+TRAILER = 256
+VERSION = f"python{sysconfig.get_python_version()}"
+GLIBC = ("ld-linux*", "libc.so.*", "libm.so.*", "libdl.so.*", "libpthread.so.*", "librt.so.*", "libutil.so.*")
+# What of the standard library needs a screen, a compiler or a licence that does not go with ours (readline), or is for tests.
+STDLIB_WITHOUT = [
+    *("site-packages", "__pycache__", "config-*", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip"),
+    *("lib2to3", "pydoc_data", "venv", "_test*", "_ctypes_test*", "_xx*", "xx*", "readline.*", "_tkinter.*"),
+    *("_curses*", "_dbm.*", "_gdbm.*", "nis.*", "_crypt.*", "spwd.*", "ossaudiodev.*"),
+]
+SITE_WITHOUT = [
+    *("*.a", "*.h", "*.hpp", "*.cuh", "*.pyi", "*.pyx", "*.pxd", "*/tests/*", "bin/*", "setuptools*", "_distutils_hack/*"),
+    *("distutils-precedence.pth", "torch/test/*", "torch/include/*", "torch/bin/[!t]*", "torch/bin/test*"),
+    *("torch/lib/*test.so", "torch/lib/libbackend_with_compiler.so", "torch/lib/libaoti_custom_ops.so"),
+    *("pyarrow/include/*", "pyarrow/*flight*", "pyarrow/libarrow*.so.*.*.*", "numba/np/ufunc/[ot][mb][pb]pool*"),
+    *("sklearn/*", "scikit_learn*", "sentence_transformers*", "*avif*", "fontTools/*.so"),
+]
+# Symbols that only a debugger reads: 150 MB.
+STRIP = ["libpython*", "lib-dynload/*", "torch/lib/libtorch_*.so", "libllvmlite.so", "zstandard/*.so"]
+
+
+def run(*command: object, **options: object) -> str:
+    """Run a command and return its output."""
+    return subprocess.run([str(word) for word in command], check=True, text=True, stdout=-1, **options).stdout
+
+
+def install(root: Path, wheel: Path) -> None:
+    """Make the folder that the binary unpacks: bin/python3, lib/, lib/pythonX.Y/ with site-packages."""
+    stdlib = root / "lib" / VERSION
+    site = stdlib / "site-packages"
+    shutil.copytree(sysconfig.get_path("stdlib"), stdlib, ignore=shutil.ignore_patterns(*STDLIB_WITHOUT))
+    constraints = HERE.parent / "constraints.txt"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", site, "-c", constraints]
+    run(*pip, "torch", "zstandard", f"{wheel}[{EXTRAS}]")
+    for path in site.rglob("*"):
+        if path.is_file() and any(fnmatch(str(path.relative_to(site)), pattern) for pattern in SITE_WITHOUT):
+            path.unlink()
+    shutil.copy(HERE / "unpack.py", root)
+    add_interpreter(root)
+    run("strip", *(path for pattern in STRIP for path in root.glob(f"**/{pattern}") if path.is_file()))
+    compile_used(root, stdlib)
+
+
+def compile_used(root: Path, stdlib: Path) -> None:
+    """Compile what the usual commands import. All else, 200 MB, Python compiles when it is first used."""
+    python = root / "bin/python3"
+    with tempfile.TemporaryDirectory() as folder:
+        sentences, vectors, trained = (f"{folder}/{name}" for name in ("two.txt", "two.npy", "run"))
+        Path(sentences).write_text("A dog runs.\nIt rains.\n")
+        for words in (
+            ["--help"],
+            ["train", "--mode", "unsup", "--max-steps", "2", "-o", trained],
+            ["encode", sentences, "-o", vectors, "--model", trained],
+            ["eval", "sts", "--model", trained],
+        ):
+            run(python, "-m", "simcse_cli", *words, "-q", env={"SIMCSE_CACHE": folder, "TMPDIR": folder})
+    for path in stdlib.rglob("*.nb[ic]"):  # kernels for this machine
+        path.unlink()
+    for path in [*stdlib.rglob("*.pyc")]:  # to be believed, whatever the time of the source is
+        py_compile.compile(source_from_cache(path), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+
+
+def add_interpreter(root: Path) -> None:
+    """Add the interpreter, and every shared library that it or a package needs and that is not of glibc.
+
+    The interpreter is linked against all of them: what is loaded already is found by its name, whatever paths
+    the one who needs it has.
+    """
+    libraries = root / "lib"
+    objects = [path for path in root.rglob("*.so*") if path.is_file()]
+    name = sysconfig.get_config_var("LDLIBRARY")
+    python = Path(sysconfig.get_config_var("LIBDIR")) / name
+    needed = {path.name: path for path in foreign_libraries([*objects, python.resolve()], root)}
+    (root / "bin").mkdir()
+    for each in [*needed.values(), python.resolve()]:
+        shutil.copy(each, libraries / each.name)
+    run(
+        *("gcc", "-O2", HERE / "launcher.c", "-o", root / "bin/python3", f"-I{sysconfig.get_path('include')}"),
+        *("-Wl,--no-as-needed", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib", f"-L{libraries}"),
+        *(f"-l:{each}" for each in [*needed, python.resolve().name]),
+    )
+
+
+def foreign_libraries(objects: Iterable[Path], root: Path) -> list[Path]:
+    """Return the libraries outside ``root`` that the loader would take, those of glibc excepted."""
+    lines = run("ldd", *objects).splitlines()
+    found = {Path(line.split()[2]) for line in lines if " => /" in line}
+    outside = [path for path in found if not path.resolve().is_relative_to(root)]
+    return sorted(path for path in outside if not any(fnmatch(path.name, each) for each in GLIBC))
+
+
+def runtime_files(root: Path) -> list[Path]:
+    """Return what the interpreter needs to run unpack.py: its libraries and the modules that this imports."""
+    code = "import sys, encodings.utf_8, unpack; print(*(m.__file__ for m in list(sys.modules.values()) if getattr(m, '__file__', 0)), sep='\\n')"
+    modules = run(root / "bin/python3", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}", env={})
+    sources = [Path(line) for line in modules.splitlines()]
+    cached = [path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc" for path in sources]
+    landmark = root / "lib" / VERSION / "lib-dynload"
+    files = [root / "bin/python3", *(root / "lib").glob("*.so*"), *sources, *filter(Path.exists, cached)]
+    return [*dict.fromkeys([*files, next(landmark.iterdir())])]
+
+
+def write_runtime(root: Path, files: Iterable[Path], target: Path) -> None:
+    """Write what the stub unpacks: folders before what is in them, no links, names of at most 255 characters."""
+    with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as archive:
+        names = [path.relative_to(root) for path in files]
+        folders = {parent for name in names for parent in name.parents}
+        for name in [*sorted(folders)[1:], *names]:
+            archive.add(root / name, str(name), recursive=False)
+
+
+def write_archive(root: Path, without: Iterable[Path], target: Path) -> None:
+    """Write all else: folders, then files, those of a kind side by side, which packs a little better."""
+    paths = sorted(set(root.rglob("*")) - set(without), key=lambda path: (path.is_file(), path.suffix, path))
+    settings = zstandard.ZstdCompressionParameters.from_level(
+        LEVEL, window_log=unpack.WINDOW.bit_length() - 1, enable_ldm=True, threads=2, write_checksum=True
+    )
+    with (
+        target.open("wb") as file,
+        zstandard.ZstdCompressor(compression_params=settings).stream_writer(file, closefd=False) as stream,
+        tarfile.open(fileobj=stream, mode="w|") as archive,
+    ):
+        for path in paths:
+            archive.add(path, str(path.relative_to(root)), recursive=False)
+
+
+def compile_stub(target: Path) -> None:
+    """Compile the head of the file."""
+    run("gcc", "-O2", "-Wall", "-Werror", "-static", "-s", HERE / "stub.c", "-o", target)
+
+
+def assemble(stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, target: Path) -> None:
+    """Put the parts behind each other, and the line that says where they are."""
+    parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
+    digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
+    sizes = [len(part) for part in parts]
+    line = f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {version}-{digest} "
+    trailer = f"{line}{zlib.crc32(line.encode()):08x}".ljust(TRAILER - 1) + "\n"
+    with target.open("wb") as file:
+        file.writelines([*parts, trailer.encode()])
+    target.chmod(0o755)
+
+
+def main() -> None:
+    """Build the file from a wheel."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("target", type=Path)
+    arguments = parser.parse_args()
+    work = arguments.target.with_suffix(".build").resolve()
+    shutil.rmtree(work, ignore_errors=True)
+    root, stub, runtime, archive = (work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst"))
+    root.mkdir(parents=True)
+    install(root, arguments.wheel.resolve())
+    files = runtime_files(root)
+    write_runtime(root, files, runtime)
+    write_archive(root, files, archive)
+    compile_stub(stub)
+    unpacked = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    assemble(stub, runtime, archive, arguments.wheel.name.split("-")[1], unpacked, arguments.target)
+    size = arguments.target.stat().st_size
+    if size > LIMIT:
+        sys.exit(f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}")
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
