@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable
 from fnmatch import fnmatch
-from importlib.util import source_from_cache
+from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
@@ -20,27 +20,26 @@ import unpack
 import zstandard
 
 HERE = Path(__file__).resolve().parent
-EXTRAS = "demo,cpu-kernels,plot"
+EXTRAS = "demo,plot"  # the kernels (numba and LLVM) would add 50 MB
 LIMIT = 350_000_000
 LEVEL = 12  # 19 takes more than ten times as long
 TRAILER = 256
 VERSION = f"python{sysconfig.get_python_version()}"
 GLIBC = ("ld-linux*", "libc.so.*", "libm.so.*", "libdl.so.*", "libpthread.so.*", "librt.so.*", "libutil.so.*")
-# What of the standard library needs a screen, a compiler or a licence that does not go with ours (readline), or is for tests.
-STDLIB_WITHOUT = [
-    *("site-packages", "__pycache__", "config-*", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip"),
-    *("lib2to3", "pydoc_data", "venv", "_test*", "_ctypes_test*", "_xx*", "xx*", "readline.*", "_tkinter.*"),
-    *("_curses*", "_dbm.*", "_gdbm.*", "nis.*", "_crypt.*", "spwd.*", "ossaudiodev.*"),
-]
-SITE_WITHOUT = [
-    *("*.a", "*.h", "*.hpp", "*.cuh", "*.pyi", "*.pyx", "*.pxd", "*/tests/*", "bin/*", "setuptools*", "_distutils_hack/*"),
-    *("distutils-precedence.pth", "torch/test/*", "torch/include/*", "torch/bin/[!t]*", "torch/bin/test*"),
-    *("torch/lib/*test.so", "torch/lib/libbackend_with_compiler.so", "torch/lib/libaoti_custom_ops.so"),
-    *("pyarrow/include/*", "pyarrow/*flight*", "pyarrow/libarrow*.so.*.*.*", "numba/np/ufunc/[ot][mb][pb]pool*"),
-    *("sklearn/*", "scikit_learn*", "sentence_transformers*", "*avif*", "fontTools/*.so"),
-]
+# Of the standard library: what needs a screen, tests, tools, and readline, whose licence does not go with ours.
+STDLIB_WITHOUT = """
+site-packages __pycache__ config-* test tests idlelib tkinter turtledemo ensurepip lib2to3 pydoc_data venv readline.*
+_test* _ctypes_test* _xx* xx* _tkinter.* _curses* _dbm.* _gdbm.* nis.* _crypt.* spwd.* ossaudiodev.*
+""".split()
+# Of the packages: what only compilers and tests read, and what no command imports.
+SITE_WITHOUT = """
+*.a *.h *.hpp *.cuh *.pyi *.pyx *.pxd */tests/* bin/* setuptools* _distutils_hack/* distutils-precedence.pth
+torch/test/* torch/include/* torch/bin/[!t]* torch/bin/test* torch/lib/*test.so torch/lib/libbackend_with_compiler.so
+torch/lib/libaoti_custom_ops.so pyarrow/include/* pyarrow/*flight* pyarrow/libarrow*.so.*.*.* fontTools/*.so *avif*
+sklearn/* scikit_learn* sentence_transformers*
+""".split()
 # Symbols that only a debugger reads: 150 MB.
-STRIP = ["libpython*", "lib-dynload/*", "torch/lib/libtorch_*.so", "libllvmlite.so", "zstandard/*.so"]
+STRIP = ["libpython*", "lib-dynload/*", "torch/lib/libtorch_*.so", "zstandard/*.so"]
 
 
 def run(*command: object, **options: object) -> str:
@@ -56,9 +55,11 @@ def install(root: Path, wheel: Path) -> None:
     constraints = HERE.parent / "constraints.txt"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", site, "-c", constraints]
     run(*pip, "torch", "zstandard", f"{wheel}[{EXTRAS}]")
-    for path in site.rglob("*"):
-        if path.is_file() and any(fnmatch(str(path.relative_to(site)), pattern) for pattern in SITE_WITHOUT):
+    for path in sorted(site.rglob("*"), reverse=True):  # an empty folder would be taken for a package
+        if any(fnmatch(str(path.relative_to(site)), pattern) for pattern in SITE_WITHOUT) and path.is_file():
             path.unlink()
+        elif path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
     shutil.copy(HERE / "unpack.py", root)
     add_interpreter(root)
     run("strip", *(path for pattern in STRIP for path in root.glob(f"**/{pattern}") if path.is_file()))
@@ -92,17 +93,17 @@ def add_interpreter(root: Path) -> None:
     """
     libraries = root / "lib"
     objects = [path for path in root.rglob("*.so*") if path.is_file()]
-    name = sysconfig.get_config_var("LDLIBRARY")
-    python = Path(sysconfig.get_config_var("LIBDIR")) / name
-    needed = {path.name: path for path in foreign_libraries([*objects, python.resolve()], root)}
+    python = (Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("LDLIBRARY")).resolve()
+    needed = [*foreign_libraries([*objects, python], root), python]
     (root / "bin").mkdir()
-    for each in [*needed.values(), python.resolve()]:
+    for each in needed:
         shutil.copy(each, libraries / each.name)
-    run(
-        *("gcc", "-O2", HERE / "launcher.c", "-o", root / "bin/python3", f"-I{sysconfig.get_path('include')}"),
-        *("-Wl,--no-as-needed", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib", f"-L{libraries}"),
-        *(f"-l:{each}" for each in [*needed, python.resolve().name]),
-    )
+    paths = [
+        "-Wl,--no-as-needed,--disable-new-dtags,-rpath,$ORIGIN/../lib",
+        f"-I{sysconfig.get_path('include')}",
+    ]
+    names = [f"-l:{each.name}" for each in needed]
+    run("gcc", "-O2", HERE / "launcher.c", "-o", root / "bin/python3", *paths, f"-L{libraries}", *names)
 
 
 def foreign_libraries(objects: Iterable[Path], root: Path) -> list[Path]:
@@ -115,10 +116,13 @@ def foreign_libraries(objects: Iterable[Path], root: Path) -> list[Path]:
 
 def runtime_files(root: Path) -> list[Path]:
     """Return what the interpreter needs to run unpack.py: its libraries and the modules that this imports."""
-    code = "import sys, encodings.utf_8, unpack; print(*(m.__file__ for m in list(sys.modules.values()) if getattr(m, '__file__', 0)), sep='\\n')"
-    modules = run(root / "bin/python3", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}", env={})
+    code = (
+        f"import sys; sys.path.insert(0, {str(root)!r}); import encodings.utf_8, unpack; "
+        "print(*(m.__file__ for m in [*sys.modules.values()] if getattr(m, '__file__', 0)), sep='\\n')"
+    )
+    modules = run(root / "bin/python3", "-c", code, env={})
     sources = [Path(line) for line in modules.splitlines()]
-    cached = [path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc" for path in sources]
+    cached = [Path(cache_from_source(path)) for path in sources if path.suffix == ".py"]
     landmark = root / "lib" / VERSION / "lib-dynload"
     files = [root / "bin/python3", *(root / "lib").glob("*.so*"), *sources, *filter(Path.exists, cached)]
     return [*dict.fromkeys([*files, next(landmark.iterdir())])]
@@ -158,7 +162,9 @@ def assemble(stub: Path, runtime: Path, archive: Path, version: str, unpacked: i
     parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
     digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
     sizes = [len(part) for part in parts]
-    line = f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {version}-{digest} "
+    line = (
+        f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {version}-{digest} "
+    )
     trailer = f"{line}{zlib.crc32(line.encode()):08x}".ljust(TRAILER - 1) + "\n"
     with target.open("wb") as file:
         file.writelines([*parts, trailer.encode()])
@@ -173,7 +179,9 @@ def main() -> None:
     arguments = parser.parse_args()
     work = arguments.target.with_suffix(".build").resolve()
     shutil.rmtree(work, ignore_errors=True)
-    root, stub, runtime, archive = (work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst"))
+    root, stub, runtime, archive = (
+        work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst")
+    )
     root.mkdir(parents=True)
     install(root, arguments.wheel.resolve())
     files = runtime_files(root)
@@ -184,7 +192,9 @@ def main() -> None:
     assemble(stub, runtime, archive, arguments.wheel.name.split("-")[1], unpacked, arguments.target)
     size = arguments.target.stat().st_size
     if size > LIMIT:
-        sys.exit(f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}")
+        sys.exit(
+            f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}"
+        )
     shutil.rmtree(work)
 
 

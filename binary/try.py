@@ -1,4 +1,4 @@
-"""Try the binary where there is no Python: in a chroot of glibc and /dev/urandom alone, without variables."""
+"""Try the binary where there is no Python: in a chroot of glibc and two devices alone, without variables."""
 
 import json
 import os
@@ -28,7 +28,9 @@ def make_jail(jail: Path, binary: Path) -> None:
         (jail / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, jail / path.relative_to("/"))
     (jail / "dev").mkdir()
-    (jail / "dev/urandom").write_bytes(os.urandom(1 << 20))  # torch reads some when it is imported
+    (jail / "dev/urandom").write_bytes(os.urandom(1 << 20))  # torch reads it, dill /dev/null, when they are imported
+    (jail / "dev/null").touch()
+    (jail / "dev/null").chmod(0o666)
     (jail / "tmp").mkdir()
     (jail / "tmp").chmod(0o1777)
     (jail / "ten.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
@@ -41,7 +43,10 @@ def way_in(jail: Path) -> list[str] | None:
     root = ["chroot", f"--userspec={NOBODY}:{NOBODY}", str(jail)]
     for way in (root, ["unshare", "--map-root-user", "chroot", str(jail)]):
         path = shutil.which(way[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        if path and not subprocess.run([path, *way[1:], str(LOADER), "--version"], capture_output=True).returncode:
+        if (
+            path
+            and not subprocess.run([path, *way[1:], str(LOADER), "--version"], capture_output=True).returncode
+        ):
             return [path, *way[1:]]
     return None
 
@@ -56,7 +61,7 @@ def main() -> None:
         way = way_in(jail)
         out = jail / "tmp" if way else Path(folder) / "out"
         out.mkdir(exist_ok=True)
-        inside = Path("/tmp") if way else out  # noqa: S108 - of the chroot
+        inside = Path("/tmp") if way else out
         start = [*way, "/simcse"] if way else [str(jail / "simcse")]
         environment = {} if way else {"SIMCSE_CACHE": f"{folder}/cache"}
         where = "in a chroot of glibc alone" if way else "without variables; a chroot is not allowed here"
@@ -81,7 +86,9 @@ def main() -> None:
         run("train", "--mode", "unsup", "--max-steps", 4, "-o", inside / "run", "-q")
         run("train", "--mode", "unsup", "--max-steps", 4, "-o", inside / "two", "-q", "--num-processes", 2)
         score = json.loads(run("eval", "sts", "--model", inside / "run", "--format", "json", "-q"))
-        print(f"encode: the vectors of this environment; train, on one and two processes: eval sts {score['average']:.4f}")
+        print(
+            f"encode gives the vectors of this environment; trained on one process and two; STS {score['average']:.4f}"
+        )
 
 
 if __name__ == "__main__":

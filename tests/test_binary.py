@@ -86,7 +86,9 @@ def test_unpacks_once_and_passes_the_arguments_on(binary):
 
 def test_two_first_starts_unpack_once(binary):
     starts = [
-        subprocess.Popen([binary, str(i)], env=environment(binary), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [binary, str(i)], env=environment(binary), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         for i in range(2)
     ]
     assert [each.communicate(timeout=60)[0] for each in starts] == [b"ran 0\n", b"ran 1\n"]
@@ -122,7 +124,7 @@ def test_damage_is_noticed(binary, stub, part):
     if part == "end":
         del image[-1]
     elif part == "stub":
-        del image[: -4096]
+        del image[:-4096]
         image[:0] = stub.read_bytes()
     else:
         image[at[part]] ^= 1
