@@ -81,7 +81,7 @@ def test_unpacks_once_and_passes_the_arguments_on(binary):
     assert first.stderr == f"simcse: unpacking into {data.parents[2]}, once\n"
     assert second.stderr == ""
     assert data.read_bytes() == bytes(range(256)) * 5000
-    assert os.stat(binary.parent / "cache/binary").st_mode & 0o777 == 0o700
+    assert (binary.parent / "cache/binary").stat().st_mode & 0o777 == 0o700
 
 
 def test_two_first_starts_unpack_once(binary):
