@@ -47,14 +47,17 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     if device != "cpu":
         return contenders
     if importlib.util.find_spec("openvino"):
-        contenders["OpenVINO bf16, batches as sentence-transformers"] = openvino_loop(folder, sentences)
+        precision = "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "f32"  # --isa may forbid bf16
+        contenders[f"OpenVINO {precision.replace('f32', 'fp32')}, batches as sentence-transformers"] = (
+            openvino_loop(folder, sentences, precision)
+        )
     else:
         print("OpenVINO is left out: pip install 'simcse-cli[bench]'")
     return contenders
 
 
-def openvino_loop(folder: str, sentences: list[str]) -> Contender:
-    """Return OpenVINO in bf16 on the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters.
+def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contender:
+    """Return OpenVINO on the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters.
 
     sentence-transformers' own OpenVINO backend needs optimum-intel, which wants an older transformers; this
     compiles the same graph with the same hint.
@@ -65,7 +68,7 @@ def openvino_loop(folder: str, sentences: list[str]) -> Contender:
     example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
     names = [name for name in tokenizer.model_input_names if name in example]
     graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
-    settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
     order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
 
