@@ -69,8 +69,7 @@ wheel: $(STAMP)  ## build dist/*.whl
 	$(BIN)/python -m pip install -q -c constraints.txt build
 	$(BIN)/python -m build -q --wheel
 
-binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 15 minutes), and try it
-	$(BIN)/python -m pip install -q -c constraints.txt zstandard
+binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 5 minutes), and try it
 	$(BIN)/python binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
 	$(BIN)/python binary/try.py dist/simcse
 

@@ -47,10 +47,11 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     if device != "cpu":
         return contenders
     if importlib.util.find_spec("openvino"):
-        precision = "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "f32"  # --isa may forbid bf16
-        contenders[f"OpenVINO {precision.replace('f32', 'fp32')}, batches as sentence-transformers"] = (
-            openvino_loop(folder, sentences, precision)
-        )
+        precision = (
+            "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "fp32"
+        )  # --isa may forbid bf16
+        name = f"OpenVINO {precision}, batches as sentence-transformers"
+        contenders[name] = openvino_loop(folder, sentences, precision)
     else:
         print("OpenVINO is left out: pip install 'simcse-cli[bench]'")
     return contenders
@@ -68,7 +69,8 @@ def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contende
     example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
     names = [name for name in tokenizer.model_input_names if name in example]
     graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
-    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    hint = {"bf16": "bf16", "fp32": "f32"}[precision]
+    settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
     order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
 
