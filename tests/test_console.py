@@ -10,7 +10,7 @@ import pytest
 from simcse_cli.choices import OutputFormat
 from simcse_cli.console import Console
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.report import Column, Report, to_csv, to_latex, to_markdown
+from simcse_cli.report import Column, Outcome, Report, to_csv, to_latex, to_markdown
 
 REPORT = Report(
     "Title",
@@ -70,17 +70,17 @@ def test_latex_is_a_whole_table_with_booktabs_caption_label_and_minus_signs():
 
 
 def test_json_is_the_payload_on_stdout(capsys):
-    Console().emit(REPORT, {"score": 0.5, "missing": None}, OutputFormat.JSON)
+    Console().emit(Outcome([REPORT], {"score": 0.5, "missing": None}), OutputFormat.JSON)
     assert json.loads(capsys.readouterr().out) == {"score": 0.5, "missing": None}
 
 
 def test_nan_never_reaches_json():
     with pytest.raises(ValueError, match="JSON"):
-        Console().emit(REPORT, {"score": float("nan")}, OutputFormat.JSON)
+        Console().emit(Outcome([REPORT], {"score": float("nan")}), OutputFormat.JSON)
 
 
 def test_table_off_a_terminal_is_plain_text(capsys):
-    Console().emit(REPORT, {})
+    Console().emit(Outcome([REPORT], {}))
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "Title"
     assert "\x1b" not in out
@@ -88,12 +88,12 @@ def test_table_off_a_terminal_is_plain_text(capsys):
 
 def test_output_file_gets_json_beside_a_table_and_is_not_overwritten(tmp_path, capsys):
     path = tmp_path / "r.json"
-    Console().emit(REPORT, {"score": 1}, output=path)
+    Console().emit(Outcome([REPORT], {"score": 1}), output=path)
     assert json.loads(path.read_text()) == {"score": 1}
     assert "72.37" in capsys.readouterr().out
     with pytest.raises(OutputError, match="exists already"):
-        Console().emit(REPORT, {"score": 2}, output=path)
-    Console().emit(REPORT, {"score": 2}, output=path, force=True)
+        Console().emit(Outcome([REPORT], {"score": 2}), output=path)
+    Console().emit(Outcome([REPORT], {"score": 2}), output=path, force=True)
     assert json.loads(path.read_text()) == {"score": 2}
 
 
@@ -218,7 +218,7 @@ def test_blocks_keep_the_natural_widths_where_there_is_room():
 def test_table_on_a_narrow_terminal_shows_path_average_and_title_whole(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    Console().emit(WIDE, {})
+    Console().emit(Outcome([WIDE], {}))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert lines[0] == WIDE.title
     assert max(len(line) for line in lines[1:]) <= 80

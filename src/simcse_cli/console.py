@@ -24,7 +24,7 @@ from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import SimcseError
 from simcse_cli.files import STDIO, atomic_text, default_cache_dir, standard_output
 from simcse_cli.progress import ProgressTask, SilentProgress
-from simcse_cli.report import RENDERERS, DiffRow, Report, to_text
+from simcse_cli.report import RENDERERS, DiffRow, Outcome, Report, to_text
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -422,31 +422,29 @@ class Console:
 
     def emit(
         self,
-        reports: Report | Sequence[Report],
-        payload: dict[str, Any],
+        found: Outcome,
         fmt: OutputFormat = OutputFormat.TABLE,
         *,
         output: Path | None = None,
         force: bool = False,
     ) -> None:
-        """Show results in the format asked for; ``payload`` is the JSON object.
+        """Show results in the format asked for.
 
         ``output`` gets the same text, or the JSON object when the format is ``table`` (tables are for people).
 
         Raises:
             OutputError: ``output`` exists without ``force`` or cannot be written.
         """
-        reports = [reports] if isinstance(reports, Report) else list(reports)
         if fmt in RENDERERS:
-            text = "\n".join(RENDERERS[fmt](report) for report in reports)
+            text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
         else:
-            text = json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         file = None if output is None or str(output) == STDIO else output
         if file is not None:
             with atomic_text(file, force=force) as stream:
                 stream.write(text)
         if fmt is OutputFormat.TABLE:
-            self._show_tables(reports)
+            self._show_tables(found.reports)
         elif file is None:
             self.print_data(text)
         if file is not None:

@@ -90,6 +90,14 @@ class Report:
         return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a command found: tables for people, and the same as a JSON object."""
+
+    reports: Sequence[Report]
+    payload: dict[str, Any]
+
+
 def _span(widths: list[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 

@@ -20,6 +20,7 @@ from simcse_cli.analysis.options import (
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import Console, get_console
+from simcse_cli.report import Outcome
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.views import View
@@ -51,7 +52,7 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
     check_outputs(shown, force=shown.force)
     console = get_console()
     view = analyze(console)
-    console.emit(view.reports(shown.fmt), view.payload, shown.fmt, output=shown.output, force=shown.force)
+    shown.show(Outcome(view.reports(shown.fmt), view.payload))
     wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
     if wanted and shown.fmt is OutputFormat.TABLE:
         console.print_data("\n" + view.terminal_plot())
@@ -138,7 +139,7 @@ def retrieval_command(
         show_view(lambda _: retrieval_view(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
-            console.emit(neighbour_tables([line], search.neighbours([line])), {})
+            console.emit(Outcome(neighbour_tables([line], search.neighbours([line])), {}))
 
 
 @app.command("overlap")

@@ -42,10 +42,9 @@ def compare_command(
     console = get_console()
     out.check()
     if options.list_tables or options.show is not None:
-        report, payload = published_tables(options.show)
-        console.emit(report, payload, out.fmt, output=out.output, force=out.force)
+        out.show(published_tables(options.show))
         return
     found = compare(items or (), options, console)
-    console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
+    out.show(found)
     if found.check is not None:
         console.info(found.check.verdict())

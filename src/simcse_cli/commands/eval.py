@@ -88,7 +88,7 @@ def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOpti
     found = evaluate_each_seed(lambda *chosen: evaluate(*chosen, console), encoder, options, console)
     if found is None:
         return
-    console.emit(found.reports, found.payload, out.fmt, output=out.output, force=out.force)
+    out.show(found)
     if (Path(encoder.model) / RUN_FILE).is_file():
         console.next_step("simcse", "compare", encoder.model)
     elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):

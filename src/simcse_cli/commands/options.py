@@ -13,7 +13,9 @@ import typer
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.commands import completion
+from simcse_cli.console import get_console
 from simcse_cli.files import STDIO, check_output
+from simcse_cli.report import Outcome
 from simcse_cli.settings import Setting, setting, settings_of
 
 OUTPUT = "Output"
@@ -35,6 +37,9 @@ class OutputOptions:
         """Refuse an output that could not be written, before anything is computed."""
         if self.output is not None and str(self.output) != STDIO:
             check_output(self.output, force=self.force)
+
+    def show(self, found: Outcome) -> None:
+        get_console().emit(found, self.fmt, output=self.output, force=self.force)
 
 
 def takes(

@@ -1,7 +1,6 @@
 """The `prepare` command: one sub-command for each kind of training file."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -175,16 +174,12 @@ def senteval_command(
         check_senteval,
         check_task_names,
         require_published,
-        senteval_payload,
-        senteval_report,
+        senteval_outcome,
     )
 
-    console = get_console()
     names = None if tasks is None else check_task_names(tasks)
-    checks = check_senteval(data_dir, tasks=names, content=content, progress=console)
-    payload = senteval_payload(data_dir, checks)
-    report = senteval_report(checks)
-    console.emit(report, payload, outputs.fmt, output=outputs.output, force=outputs.force)
+    checks = check_senteval(data_dir, tasks=names, content=content, progress=get_console())
+    outputs.show(senteval_outcome(data_dir, checks))
     require_published(data_dir, checks)
 
 
@@ -204,18 +199,12 @@ def lint_command(
 
     simcse prepare lint nli.csv --tokenizer minilm --max-length 32
     """
-    from simcse_cli.prepare.lint import lint_files, lint_report, list_findings
+    from simcse_cli.prepare.lint import lint_files, lint_outcome, list_findings
 
-    console = get_console()
-    linter = lint_files(inputs, options, count_tokens=_token_counter(options.tokenizer), progress=console)
-    findings = linter.findings()
-    payload = {
-        "inputs": list(inputs),
-        "n_rows": linter.n_rows,
-        "findings": [asdict(finding) for finding in findings],
-    }
-    console.emit(lint_report(linter), payload, outputs.fmt, output=outputs.output, force=outputs.force)
-    if options.strict and findings:
+    count_tokens = _token_counter(options.tokenizer)
+    linter = lint_files(inputs, options, count_tokens=count_tokens, progress=get_console())
+    outputs.show(lint_outcome(inputs, linter))
+    if options.strict and (findings := linter.findings()):
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
 
 

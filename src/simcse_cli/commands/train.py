@@ -41,4 +41,4 @@ def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
     if isinstance(shown, str):
         console.print_data(shown)
     elif shown is not None:
-        console.emit(*shown, options.fmt)
+        console.emit(shown, options.fmt)

@@ -26,17 +26,15 @@ from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.metrics import find_measure, listed
 from simcse_cli.predictions import read_pair_scores, read_predictions
 from simcse_cli.progress import Progress
-from simcse_cli.report import Report
+from simcse_cli.report import Outcome, Report
 
 Changes = tuple[list[Any], Report | None]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Tables, the same as JSON, and the outcome of ``--check``."""
+class Compared(Outcome):
+    """What there is to say, with the result of ``--check``."""
 
-    reports: list[Report]
-    payload: dict[str, Any]
     check: ToleranceCheck | None
 
 

@@ -10,7 +10,7 @@ from simcse_cli.comparison.join import Comparison
 from simcse_cli.comparison.published import PublishedTable, load_table, origins, table_ids
 from simcse_cli.comparison.significance import TaskTest
 from simcse_cli.metrics import is_score, label
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 
 FRONT_MARK = "*"
 
@@ -226,12 +226,12 @@ def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def published_tables(show: str | None) -> tuple[Report, dict[str, Any]]:
-    """Return the list of the published tables, or one of them as printed, as a table and as JSON."""
+def published_tables(show: str | None) -> Outcome:
+    """Return the list of the published tables, or one of them as printed."""
     return _list_tables() if show is None else _show_table(load_table(show))
 
 
-def _list_tables() -> tuple[Report, dict[str, Any]]:
+def _list_tables() -> Outcome:
     rows = [
         {
             "table": table.id,
@@ -252,10 +252,10 @@ def _list_tables() -> tuple[Report, dict[str, Any]]:
         Column("systems", "comparable", kind="count"),
     ]
     notes = ["comparable: how many rows (or cells) a run can stand beside; see one with --show TABLE"]
-    return Report("Published tables", columns, rows, notes), {"tables": rows}
+    return Outcome([Report("Published tables", columns, rows, notes)], {"tables": rows})
 
 
-def _show_table(table: PublishedTable) -> tuple[Report, dict[str, Any]]:
+def _show_table(table: PublishedTable) -> Outcome:
     """Return a table as printed, with corrections, exceptions and notes under it."""
     columns = [Column("row")]
     columns += [Column("group")] if any(row.group for row in table.rows) else []
@@ -270,7 +270,7 @@ def _show_table(table: PublishedTable) -> tuple[Report, dict[str, Any]]:
         for row in table.rows
     ]
     title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"
-    return Report(title, columns, rows, _notes(table)), _table_json(table)
+    return Outcome([Report(title, columns, rows, _notes(table))], _table_json(table))
 
 
 def _cell_kind(table: PublishedTable, index: int) -> Any:

@@ -12,7 +12,7 @@ from simcse_cli.evaluation.tables import CheckpointView
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 
 
 def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:
@@ -36,8 +36,8 @@ def evaluate_checkpoints(
     score: Callable[[OpenEncoder], dict[str, Any]],
     describe: Callable[[dict[str, Any], str], CheckpointView],
     progress: Progress,
-) -> tuple[Report, dict[str, Any]]:
-    """Return the table and the JSON object of every checkpoint that a run keeps, in step order.
+) -> Outcome:
+    """Return the results of every checkpoint that a run keeps, in step order.
 
     ``score`` gives the result object of one checkpoint; ``describe`` says how to show the results, given one
     of them and the run.
@@ -62,7 +62,7 @@ def evaluate_checkpoints(
         "model_step": next(each["step"] for each in scored if each["is_model"]),
         "checkpoints": scored,
     }
-    return Report(view.title, columns, rows, notes), payload
+    return Outcome([Report(view.title, columns, rows, notes)], payload)
 
 
 def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, OpenEncoder]]:

@@ -36,13 +36,13 @@ from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
 from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
-from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files import default_cache_dir
 from simcse_cli.metrics import listed
 from simcse_cli.models.encoder import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.report import Outcome
 from simcse_cli.schema import foreign_format
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
@@ -306,7 +306,7 @@ def _main_score(task: Any, outcome: Any) -> float | None:
 
 def eval_mteb(
     encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool = False
-) -> Evaluation:
+) -> Outcome:
     """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
     benchmark = options.benchmark or DEFAULT_BENCHMARK
     tasks = select_tasks(
@@ -332,17 +332,14 @@ def eval_mteb(
 
     if options.checkpoints:
         check_checkpoints(encoder, {})
-        report, payload = evaluate_checkpoints(
-            encoder, lambda opened: record(opened, run(opened)), mteb_view, progress
-        )
-        return Evaluation([report], payload)
+        return evaluate_checkpoints(encoder, lambda opened: record(opened, run(opened)), mteb_view, progress)
     opened = open_with_postprocess(encoder, options.data_dir or Path(), progress, force=force)
     result = run(opened)
     progress.detail(f"mteb results are in {folder}")
     reports = [mteb_task_report(result, opened.name), mteb_category_report(result, opened.name)]
     payload = record(opened, result)
     keep_in_run(encoder, payload, progress)
-    return Evaluation(reports, payload)
+    return Outcome(reports, payload)
 
 
 def mteb_model(opened: OpenEncoder) -> MtebModel:

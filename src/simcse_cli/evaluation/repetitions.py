@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
-from simcse_cli.evaluation.suites import Evaluation
 from simcse_cli.progress import Progress
-from simcse_cli.report import Report, mean_and_deviation
+from simcse_cli.report import Outcome, Report, mean_and_deviation
 from simcse_cli.runs import seed_runs
 
 Suite = TypeVar("Suite", SuiteOptions, MtebOptions)
@@ -19,11 +18,11 @@ _DIFFERENT = object()
 
 
 def evaluate_each_seed(
-    evaluate: Callable[[EncoderOptions, Suite], Evaluation | None],
+    evaluate: Callable[[EncoderOptions, Suite], Outcome | None],
     encoder: EncoderOptions,
     options: Suite,
     progress: Progress,
-) -> Evaluation | None:
+) -> Outcome | None:
     """Evaluate a model; each seed of a folder of several, with mean and deviation.
 
     The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers, and under
@@ -38,7 +37,7 @@ def evaluate_each_seed(
     ):
         if value:
             raise UsageError(f"is for one run, such as --model {next(iter(runs.values()))}", option=flag)
-    found: dict[int, Evaluation] = {}
+    found: dict[int, Outcome] = {}
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
         one = evaluate(replace(encoder, model=str(run)), _with_own_files(options, seed))
@@ -49,7 +48,7 @@ def evaluate_each_seed(
     mean = {**_mean(payloads), "model": encoder.model, "seeds": list(runs)}
     payload = {**mean, "deviation": _deviation(payloads), "runs": payloads}
     tables = zip(*(one.reports for one in found.values()), strict=True)
-    return Evaluation([_joined(each, encoder.model, list(runs.values())) for each in tables], payload)
+    return Outcome([_joined(each, encoder.model, list(runs.values())) for each in tables], payload)
 
 
 def _with_own_files(options: Suite, seed: int) -> Suite:

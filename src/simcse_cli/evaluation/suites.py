@@ -1,7 +1,7 @@
 """`simcse eval sts` and `simcse eval transfer`: open the encoder, score it, and make tables of the result."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,15 +52,7 @@ from simcse_cli.metrics import find_tasks
 from simcse_cli.predictions import write_pair_scores, write_predictions
 from simcse_cli.prepare.demo import data_dir_or_demo
 from simcse_cli.progress import Progress
-from simcse_cli.report import Report
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What a suite shows: tables, and the JSON object."""
-
-    reports: Sequence[Report]
-    payload: dict[str, Any]
+from simcse_cli.report import Outcome
 
 
 def eval_sts(
@@ -70,7 +62,7 @@ def eval_sts(
     *,
     per_subset: bool = False,
     force: bool = False,
-) -> Evaluation | None:
+) -> Outcome | None:
     """Score STS; None where only the sentences were to be written.
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
@@ -129,8 +121,7 @@ def eval_sts(
                 cache.save_result("sts", key, kept)
             return {**opened.facts(), **recorded, **kept}
 
-        report, payload = evaluate_checkpoints(encoder, score, sts_view, progress)
-        return Evaluation([report], payload)
+        return evaluate_checkpoints(encoder, score, sts_view, progress)
 
     if options.write_sentences is not None:
         found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
@@ -158,12 +149,12 @@ def eval_sts(
         write_pair_scores(options.save_scores, sts_pair_scores(result, data_dir, pair_tasks), force=force)
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
-    return Evaluation(reports, payload)
+    return Outcome(reports, payload)
 
 
 def eval_transfer(
     encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
-) -> Evaluation:
+) -> Outcome:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
     if options.probe is Probe.SKLEARN:
         require_extra("sklearn", "--probe sklearn")
@@ -197,10 +188,9 @@ def eval_transfer(
 
     if options.checkpoints:
         check_checkpoints(encoder, {"--ci": options.ci, "--save-scores": options.save_scores})
-        report, payload = evaluate_checkpoints(
+        return evaluate_checkpoints(
             encoder, lambda opened: run(opened).to_json(**opened.facts()), transfer_view, progress
         )
-        return Evaluation([report], payload)
 
     opened = open_with_postprocess(encoder, options.data_dir, progress, force=force)
     result = run(opened)
@@ -212,7 +202,7 @@ def eval_transfer(
         write_predictions(options.save_scores, transfer_predictions(result), force=force)
         payload["predictions"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
-    return Evaluation([report], payload)
+    return Outcome([report], payload)
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import LintOptions
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """Sub-words of each text, special tokens included."""
@@ -245,8 +245,8 @@ def list_findings(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{finding.check} {finding.n_rows:,}" for finding in findings)
 
 
-def lint_report(linter: Linter) -> Report:
-    """Return a row for each check that was made."""
+def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
+    """Return what was found; the table has a row for each check that was made."""
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None}
@@ -262,4 +262,5 @@ def lint_report(linter: Linter) -> Report:
         Column("example"),
         Column("meaning"),
     ]
-    return Report(f"Lint of {linter.n_rows:,} rows", columns, rows)
+    payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
+    return Outcome([Report(f"Lint of {linter.n_rows:,} rows", columns, rows)], payload)

@@ -17,7 +17,7 @@ from typing import Any
 from simcse_cli.data.senteval import resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 
 _WHERE_TO_FIND = (
     "get the folder with SentEval/data/downstream/download_dataset.sh of the SimCSE repository "
@@ -137,13 +137,10 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
         )
 
 
-def senteval_payload(data_dir: Path, checks: Sequence[FileCheck]) -> dict[str, Any]:
-    return {"data_dir": str(data_dir), "ok": not _not_ok(checks), "files": list(map(_file_record, checks))}
-
-
-def senteval_report(checks: Sequence[FileCheck]) -> Report:
-    """Return the files that are not as published, or a row for each task where all are."""
+def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
+    """Return every file; the table has those that are not as published, or a row for each task where all are."""
     bad = _not_ok(checks)
+    payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:
         columns = [
             Column("path", "file"),
@@ -151,7 +148,8 @@ def senteval_report(checks: Sequence[FileCheck]) -> Report:
             Column("state"),
             Column("detail", "found and expected"),
         ]
-        return Report("Files that are not as published", columns, list(map(_file_record, bad)))
+        table = Report("Files that are not as published", columns, list(map(_file_record, bad)))
+        return Outcome([table], payload)
     tasks = {check.expected.task for check in checks}
     rows = [
         {
@@ -162,7 +160,7 @@ def senteval_report(checks: Sequence[FileCheck]) -> Report:
         for task in sorted(tasks, key=lambda task: (task == _UNUSED, task))
     ]
     columns = [Column("task"), Column("files", kind="count"), Column("lines", kind="count")]
-    return Report("All files are as published", columns, rows)
+    return Outcome([Report("All files are as published", columns, rows)], payload)
 
 
 def _not_ok(checks: Sequence[FileCheck]) -> list[FileCheck]:

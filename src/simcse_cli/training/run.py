@@ -30,6 +30,7 @@ from simcse_cli.processes import (
 )
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
+from simcse_cli.report import Outcome
 from simcse_cli.runs import (
     DONE,
     RUN_FILE,
@@ -55,7 +56,7 @@ from simcse_cli.training.launch import (
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_processes, run_report
-from simcse_cli.training.seeds import Shown, parse_seeds, train_seeds
+from simcse_cli.training.seeds import parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
@@ -81,7 +82,7 @@ def in_contact() -> Iterator[None]:
 @in_contact()
 def train(
     flags: Settings, options: RunOptions, arguments: Sequence[str], progress: Progress
-) -> Shown | str | None:
+) -> Outcome | str | None:
     """Do the runs that were asked for and return what to show: a result, or the text of a dry run.
 
     ``arguments`` are those of the whole command, for the processes it starts. Returned is None where another
@@ -133,7 +134,7 @@ def train(
         raise Stopped(None if is_launched() else going_on(run_dir, process_count()))
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
-    return run_report(record, run_dir), {"run": str(run_dir), **vars(record)}
+    return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
 
 
 def going_on(run_dir: Path, n_processes: int) -> str:
@@ -146,7 +147,7 @@ def going_on(run_dir: Path, n_processes: int) -> str:
     return f"stopped; step {step_of(states[-1])} of {run_dir} is kept, go on with: {command}"
 
 
-def train_many(flags: Settings, options: RunOptions, n_processes: int, progress: Progress) -> Shown | None:
+def train_many(flags: Settings, options: RunOptions, n_processes: int, progress: Progress) -> Outcome | None:
     """Train for several seeds or the trials of a sweep, under one folder."""
     seeds = parse_seeds(options.seeds)
 

@@ -10,15 +10,12 @@ from typing import Any
 from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files import write_json
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 from simcse_cli.runs import DONE, SEED_PREFIX, RunRecord, read_run_record
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 """Trains into a folder, going on where an earlier call stopped; None on every process but the first."""
-
-Shown = tuple[Report, dict[str, Any]]
-"""A result as a table and as a JSON object."""
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -100,7 +97,7 @@ def train_seeds(
     *,
     resume: bool = False,
     force: bool = False,
-) -> Shown | None:
+) -> Outcome | None:
     """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``."""
     if len(seeds) < 2:
         raise ConfigError(
@@ -128,7 +125,8 @@ def train_seeds(
         Column("best_step", "at step", "count"),
     ]
     below = [{"seed": name, **values} for name, values in summary.items()]
-    return Report(f"{config.objective}, {len(seeds)} seeds", columns, rows + below), payload
+    table = Report(f"{config.objective}, {len(seeds)} seeds", columns, rows + below)
+    return Outcome([table], payload)
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:

@@ -15,11 +15,10 @@ from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
 from simcse_cli.files import write_json
 from simcse_cli.progress import Progress
 from simcse_cli.recipes import read_recipe
-from simcse_cli.report import Column, Report
+from simcse_cli.report import Column, Outcome, Report
 from simcse_cli.settings import check_keys, coerce_settings, flag
 from simcse_cli.training.seeds import (
     RunOne,
-    Shown,
     mean_score,
     open_runs_folder,
     run_seeds,
@@ -207,7 +206,7 @@ def train_sweep(
     resume: bool,
     force: bool,
     progress: Progress,
-) -> Shown | None:
+) -> Outcome | None:
     """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
 
     Args as in ``run_sweep`` and ``open_runs_folder``.
@@ -253,7 +252,7 @@ def train_sweep(
         "quantiles": score_quantiles(trials),
         "trials": [trial.to_json() for trial in trials],
     }
-    return sweep_report(name, trials, plan.swept, folder), payload
+    return Outcome([sweep_report(name, trials, plan.swept, folder)], payload)
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
