@@ -214,4 +214,4 @@ def test_augment_writes_every_format_that_train_reads(
     assert invoke("augment", corpus, "--method", "crop", "-o", tmp_path / name).exit_code == 0
     crop = make_augmenter(Augmentation.CROP)
     expected = [(text, crop(text, sentence_key(42, line))) for line, text in enumerate(sentences, start=1)]
-    assert [tuple(record.values()) for _, record in iter_records(tmp_path / name)] == expected
+    assert [tuple(record.values()) for record in iter_records(tmp_path / name)] == expected

@@ -97,7 +97,7 @@ def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message
     ],
 )
 def test_columns_are_found_by_header_and_by_position(tmp_path, content, expected):
-    records = [record for _, record in iter_records(write(tmp_path / "a.csv", content))]
+    records = list(iter_records(write(tmp_path / "a.csv", content)))
     columns = ("anchor", "positive", "hard_negative")[: len(expected[0])]
     names = resolve_columns(records[0], columns, "a.csv")
     assert [tuple(record[name] for name in names) for record in records] == expected
@@ -129,12 +129,12 @@ def test_iter_records_names_file_and_line_of_what_is_wrong(tmp_path, name, conte
 
 def test_iter_records_counts_the_last_line_of_a_row(tmp_path):
     path = write(tmp_path / "a.csv", 'anchor,positive\n"a\na",b\nc,d\n')
-    assert [number for number, _ in iter_records(path)] == [3, 4]
+    assert [record.place for record in iter_records(path)] == [f"{path}, line 3", f"{path}, line 4"]
 
 
 def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
     path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
-    assert [record for _, record in iter_records(path)] == [
+    assert list(iter_records(path)) == [
         {"anchor": "a", "positive": "b"},
         {"anchor": "c"},
         {"text": "", "n": "2", "list": '["x"]'},
@@ -147,12 +147,12 @@ def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
 )
 def test_iter_records_undoes_tsv_quoting_only_where_certain(tmp_path, cell, read):
     path = write(tmp_path / "a.tsv", f"text\tlabel\n{cell}\t1\n")
-    assert next(iter_records(path))[1]["text"] == read
+    assert next(iter_records(path))["text"] == read
 
 
 def test_iter_records_streams(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\nbroken\n')
-    assert next(iter_records(path)) == (1, {"text": "a"})
+    assert next(iter_records(path)) == {"text": "a"}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
         except DataError as error:
             rows = []
             assert str(path) in error.message  # noqa: PT017 - both ends are fine
-        for _, record in rows:
+        for record in rows:
             assert all(isinstance(cell, str) for pair in record.items() for cell in pair)
 
 
@@ -224,4 +224,4 @@ def test_rows_that_are_written_come_back(rows):
             with open_rows(path, ("anchor", "positive")) as append:
                 for row in rows:
                     append(tuple(row))
-            assert [list(record.values()) for _, record in iter_records(path)] == rows
+            assert [list(record.values()) for record in iter_records(path)] == rows

@@ -19,7 +19,7 @@ def test_open_rows_writes_what_readers_read(tmp_path, name):
     with open_rows(tmp_path / name, COLUMNS) as write:
         for row in ROWS:
             write(row)
-    assert [tuple(record.values()) for _, record in iter_records(tmp_path / name)] == ROWS
+    assert [tuple(record.values()) for record in iter_records(tmp_path / name)] == ROWS
 
 
 def test_open_rows_writes_plain_lines(tmp_path):

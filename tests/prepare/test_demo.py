@@ -95,7 +95,7 @@ def test_write_demo_corpus_is_read_by_the_readers(corpus, tmp_path):
     files = write_demo_corpus(corpus, tmp_path)
     assert sum(files.values()) == 300 + 100 + 300 + sum(map(len, corpus.documents)) + 200
     assert list(iter_sentences(tmp_path / "sentences.txt")) == corpus.sentences
-    triplets = [tuple(record.values()) for _, record in iter_records(tmp_path / "triplets.csv")]
+    triplets = [tuple(record.values()) for record in iter_records(tmp_path / "triplets.csv")]
     assert triplets == [(row[0], row[1], row[3]) for row in corpus.inference]
     (nli,) = iter_nli(tmp_path / "nli.tsv")
     assert [pair.hypothesis for pair in nli] == [text for row in corpus.inference for text in row[1:]]

@@ -7,26 +7,18 @@ from simcse_cli.choices import Dedup
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import iter_lines, sha256_file, sole_writer, temporary_beside
 from simcse_cli.prepare.options import RowOptions
-from simcse_cli.prepare.rows import write_rows
+from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
 
 PAIR = ("anchor", "positive")
 
 
 def write(rows, output, columns=("text",), *, measure_overlap=False, **options):
-    return write_rows(
-        "sentences",
-        rows,
-        columns,
-        RowOptions(output=output, **options),
-        inputs=[],
-        settings={},
-        measure_overlap=measure_overlap,
-        progress=SilentProgress(),
-    )
+    writer = RowWriter(RowOptions(output=output, **options), SilentProgress())
+    return writer.write("sentences", rows, columns, inputs=[], settings={}, measure_overlap=measure_overlap)
 
 
-def test_write_rows_cleans_filters_and_counts(tmp_path):
+def test_row_writer_cleans_filters_and_counts(tmp_path):
     rows = [(" a  b ",), ("",), ("A b!",), ("c",)]
     result = write(rows, tmp_path / "a.txt", dedup=Dedup.EXACT, min_words=2)
     assert (tmp_path / "a.txt").read_text() == "a b\n"
@@ -34,7 +26,7 @@ def test_write_rows_cleans_filters_and_counts(tmp_path):
     assert (result.counts.read, result.counts.kept) == (4, 1)
 
 
-def test_write_rows_samples_after_filtering(tmp_path):
+def test_row_writer_samples_after_filtering(tmp_path):
     rows = [(f"row number {i}",) for i in range(100)] + [("x",)] * 100
     result = write(rows, tmp_path / "a.txt", min_words=2, sample=10, keep_order=True)
     lines = (tmp_path / "a.txt").read_text().splitlines()
@@ -44,20 +36,20 @@ def test_write_rows_samples_after_filtering(tmp_path):
     assert result.counts.dropped == {"too_short": 100, "not_sampled": 90}
 
 
-def test_write_rows_measures_overlap_of_what_is_written(tmp_path):
+def test_row_writer_measures_overlap_of_what_is_written(tmp_path):
     rows = [("a b", "a b"), ("a", "b"), ("", "c")]
     assert write(rows, tmp_path / "a.csv", PAIR, measure_overlap=True).overlap.value == 0.5
     assert write(rows, tmp_path / "b.csv", PAIR).overlap.value is None
 
 
-def test_write_rows_with_strict_writes_nothing_after_a_finding(tmp_path):
+def test_row_writer_with_strict_writes_nothing_after_a_finding(tmp_path):
     with pytest.raises(DataError, match="lint found empty 1"):
         write([("a",), ("",)], tmp_path / "a.txt", strict=True)
     assert list(tmp_path.iterdir()) == []
     assert write([("a",)], tmp_path / "a.txt", strict=True).counts.kept == 1
 
 
-def test_write_rows_says_why_no_row_is_left(tmp_path):
+def test_row_writer_says_why_no_row_is_left(tmp_path):
     with pytest.raises(
         DataError, match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1"
     ):
@@ -66,16 +58,8 @@ def test_write_rows_says_why_no_row_is_left(tmp_path):
 
 
 def prepare(folder, **options):
-    options = RowOptions(output=folder / "out.txt", **options)
-    write_rows(
-        "sentences",
-        iter_rows(folder),
-        ("text",),
-        options,
-        inputs=[str(folder / "in.txt")],
-        settings={},
-        progress=SilentProgress(),
-    )
+    writer = RowWriter(RowOptions(output=folder / "out.txt", **options), SilentProgress())
+    writer.write("sentences", iter_rows(folder), ("text",), inputs=[str(folder / "in.txt")], settings={})
 
 
 def iter_rows(folder):
@@ -83,7 +67,7 @@ def iter_rows(folder):
         yield (line,)
 
 
-def test_write_rows_puts_the_manifest_there_first(tmp_path, monkeypatch):
+def test_row_writer_puts_the_manifest_there_first(tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     (tmp_path / "out.txt").write_text("older")
     seen = []
@@ -102,7 +86,7 @@ def test_write_rows_puts_the_manifest_there_first(tmp_path, monkeypatch):
     ]
 
 
-def test_write_rows_has_one_writer_and_removes_what_a_kill_left(tmp_path):
+def test_row_writer_has_one_writer_and_removes_what_a_kill_left(tmp_path):
     (tmp_path / "in.txt").write_text("one\n")
     left, mine = temporary_beside(tmp_path / "out.txt"), tmp_path / ".out.txt.tmp"
     mine.write_text("mine")
@@ -115,7 +99,7 @@ def test_write_rows_has_one_writer_and_removes_what_a_kill_left(tmp_path):
     assert mine.read_text() == "mine"
 
 
-def test_write_rows_refuses_an_input_that_changes_while_it_is_read(tmp_path, monkeypatch):
+def test_row_writer_refuses_an_input_that_changes_while_it_is_read(tmp_path, monkeypatch):
     source = tmp_path / "in.txt"
     source.write_text("one\n")
 
@@ -129,7 +113,7 @@ def test_write_rows_refuses_an_input_that_changes_while_it_is_read(tmp_path, mon
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_write_rows_takes_no_file_of_the_user_for_a_manifest(tmp_path):
+def test_row_writer_takes_no_file_of_the_user_for_a_manifest(tmp_path):
     (tmp_path / "in.txt").write_text("one\n")
     (tmp_path / "out.txt.manifest.json").write_text("mine")
     with pytest.raises(OutputError, match=r"out\.txt\.manifest\.json exists already"):

@@ -42,7 +42,7 @@ def read_texts(source: Path | str, column: str | None = None) -> Texts:
     texts = Texts.numbered(list(iter_sentences(source, column=column)))
     if str(source) == STDIO or guess_format(source) is FileFormat.TEXT:
         return texts
-    records = [record for _, record in iter_records(source)]
+    records = list(iter_records(source))
     name = next((name for name in ("id", "_id") if records and name in records[0]), None)
     return texts if name is None else Texts([record[name] for record in records], texts.sentences)
 

@@ -124,7 +124,10 @@ def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> Non
 
 
 def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOptions) -> None:
-    prepare(inputs, options, count_tokens=_token_counter(options.tokenizer), progress=get_console())
+    from simcse_cli.prepare.rows import RowWriter
+
+    count_tokens = _token_counter(options.tokenizer)
+    prepare(inputs, options, RowWriter(options, get_console(), count_tokens=count_tokens))
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:

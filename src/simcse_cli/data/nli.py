@@ -10,10 +10,8 @@ from simcse_cli.data.readers import (
     InputPath,
     Record,
     find_column,
-    guess_format,
     has_header,
     iter_records,
-    source_name,
 )
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines
@@ -67,21 +65,18 @@ def iter_nli(source: InputPath, columns: Mapping[str, str] | None = None) -> Ite
 
 
 def _iter_table(source: InputPath, given: Mapping[str, str]) -> Iterator[NliPair]:
-    fmt = guess_format(source)
     names: tuple[str, str, str] | None = None
-    fmt, header = FileFormat.TSV if fmt is FileFormat.TEXT else fmt, has_header(given.values())
-    for number, record in iter_records(source, fmt=fmt, header=header):
-        place = f"{source_name(source)}, line {number}"
-        names = names or _columns(record, given, place)
+    for record in iter_records(source, text_as=FileFormat.TSV, header=has_header(given.values())):
+        names = names or _columns(record, given)
         premise, hypothesis, label = (record[name] for name in names)
-        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
+        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, record.place))
 
 
-def _columns(record: Record, given: Mapping[str, str], place: str) -> tuple[str, str, str]:
+def _columns(record: Record, given: Mapping[str, str]) -> tuple[str, str, str]:
     found = [find_column(record, given.get(name, name)) for name in ("anchor", "positive", "label")]
     if None in found:
         raise DataError(
-            f"{place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
+            f"{record.place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
             "(or premise, hypothesis and label)",
             hint="give an SNLI, MNLI or ANLI file, or for other names in training --columns "
             "anchor=NAME,positive=NAME,label=NAME; for pairs without labels use `simcse prepare pairs`",

@@ -16,7 +16,6 @@ from simcse_cli.data.readers import (
     InputPath,
     Record,
     find_column,
-    guess_format,
     has_header,
     iter_records,
     resolve_columns,
@@ -81,20 +80,13 @@ def _iter_rows(
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
             yield str(path), left, right, str(score)
         return
-    fmt = guess_format(source)
     names: tuple[str, ...] = ()
-    records = iter_records(
-        source,
-        fmt=FileFormat.CSV if fmt is FileFormat.TEXT else fmt,
-        header=has_header(given.values()),
-    )
-    for number, record in records:
-        place = f"{source_name(source)}, line {number}"
+    for record in iter_records(source, text_as=FileFormat.CSV, header=has_header(given.values())):
         if not names or any(name not in record for name in names):
             names = (None if given else _by_position(record, roles)) or resolve_columns(
-                record, roles, place, _with_label(record, given), option
+                record, roles, record.place, _with_label(record, given), option
             )
-        yield place, *(record[name] for name in names)
+        yield record.place, *(record[name] for name in names)
 
 
 def _with_label(record: Record, given: Mapping[str, str]) -> Mapping[str, str]:

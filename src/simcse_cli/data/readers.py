@@ -22,7 +22,6 @@ from simcse_cli.files import STDIO, iter_json_lines, iter_lines, open_input
 from simcse_cli.schema import foreign_format
 
 InputPath = Path | str
-Record = dict[str, str]
 
 POSITIONAL = ("anchor", "positive", "hard_negative")
 """Columns of a table without a header, in order."""
@@ -142,11 +141,10 @@ def iter_sentences(
         return
     chosen = ""
     records = iter_records(source, encoding=encoding, header=has_header([column or ""]))
-    for number, record in islice(records, start, None):
+    for record in islice(records, start, None):
         if chosen not in record:
             is_delimited = fmt in (FileFormat.CSV, FileFormat.TSV)
-            place = f"{source_name(source)}, line {number}"
-            chosen = _sentence_column(record, column, place, hint, is_delimited=is_delimited)
+            chosen = _sentence_column(record, column, record.place, hint, is_delimited=is_delimited)
         yield record[chosen]
 
 
@@ -190,20 +188,11 @@ def first_read(rows: Iterator[str]) -> Iterator[str]:
     return chain(list(islice(rows, 1)), rows)
 
 
-def iter_records(
-    source: InputPath, *, fmt: FileFormat | None = None, encoding: str = "utf-8", header: bool | None = None
-) -> Iterator[tuple[int, Record]]:
-    """Yield ``(line number, columns by name)`` for each row of a table, every value as a string.
+class Record(dict[str, str]):
+    """The columns of a row by name, and the place of the row: file and line.
 
-    Numbers and lists keep their JSON spelling, a missing value is the empty string; otherwise as ``iter_values``.
+    In JSON Lines they need not be those of the first row: to ask for another is a DataError.
     """
-    for number, row in iter_values(source, fmt=fmt, encoding=encoding, header=header):
-        place = f"{source_name(source)}, line {number}"
-        yield number, _Row(((name, _text_of(value)) for name, value in row.items()), place)
-
-
-class _Row(Record):
-    """The columns of a row, which in JSON Lines need not be those of the first: to ask for another is a DataError."""
 
     def __init__(self, values: Iterable[tuple[str, str]], place: str) -> None:
         super().__init__(values)
@@ -216,10 +205,26 @@ class _Row(Record):
         )
 
 
+def iter_records(
+    source: InputPath,
+    *,
+    text_as: FileFormat = FileFormat.TEXT,
+    encoding: str = "utf-8",
+    header: bool | None = None,
+) -> Iterator[Record]:
+    """Yield each row of a table, every value as a string.
+
+    Numbers and lists keep their JSON spelling, a missing value is the empty string; otherwise as ``iter_values``.
+    """
+    for number, row in iter_values(source, text_as=text_as, encoding=encoding, header=header):
+        texts = ((name, _text_of(value)) for name, value in row.items())
+        yield Record(texts, f"{source_name(source)}, line {number}")
+
+
 def iter_values(
     source: InputPath,
     *,
-    fmt: FileFormat | None = None,
+    text_as: FileFormat = FileFormat.TEXT,
     encoding: str = "utf-8",
     names: Sequence[str] | None = None,
     header: bool | None = None,
@@ -227,8 +232,8 @@ def iter_values(
     """Yield ``(line number, columns by name)`` for each row of a table, values as the format has them.
 
     The line is the last one of the row for CSV (a quoted cell may span lines), the row counted from 1 for
-    parquet and Hub datasets. Rows of a text file have the one column ``anchor``, those of SentEval's STS-B files
-    ``STSB_COLUMNS``.
+    parquet and Hub datasets. Rows of a text file have the one column ``anchor``, unless it is read ``text_as`` a
+    table; those of SentEval's STS-B files have ``STSB_COLUMNS``.
 
     ``header`` says whether a CSV or TSV file has one; by default a first row with a usual column name is one,
     and one that looks like names beside the rows under it. Without one columns have ``names``, or numbers,
@@ -237,7 +242,8 @@ def iter_values(
     Raises:
         DataError: a row that cannot be parsed or has another number of columns; names file and line.
     """
-    match fmt or guess_format(source):
+    fmt = guess_format(source)
+    match text_as if fmt is FileFormat.TEXT else fmt:
         case FileFormat.TEXT:
             return (
                 (number, {POSITIONAL[0]: line})
@@ -336,7 +342,9 @@ def take_out_hint(source: InputPath, option: str) -> str:
     return f"take one out with `{taken}`, then {option} {text}"
 
 
-def _sentence_column(record: Record, column: str | None, place: str, hint: str, *, is_delimited: bool) -> str:
+def _sentence_column(
+    record: Mapping[str, str], column: str | None, place: str, hint: str, *, is_delimited: bool
+) -> str:
     hint = hint.replace("COLUMN", shlex.quote(next(iter(record))))
     if column is not None:
         _require_column(column, record, place, hint)

@@ -20,7 +20,6 @@ from simcse_cli.choices import TRANSFER_TASKS
 from simcse_cli.data.readers import (
     FileFormat,
     find_column,
-    guess_format,
     has_header,
     iter_records,
     resolve_columns,
@@ -165,21 +164,17 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
     Raises:
         DataError: a column, a text or a label is missing, or there is only one label; names the line.
     """
-    fmt, names, sides = guess_format(path), tuple[str, ...](), tuple[str, ...]()
+    names, sides = tuple[str, ...](), tuple[str, ...]()
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    records = iter_records(
-        path, fmt=FileFormat.CSV if fmt is FileFormat.TEXT else fmt, header=has_header(columns.values())
-    )
-    for number, record in records:
-        place = f"{path}, line {number}"
+    for record in iter_records(path, text_as=FileFormat.CSV, header=has_header(columns.values())):
         if not names:
             has_pair = {"left", "right"} <= columns.keys() or find_column(record, "right") is not None
             sides = ("left", "right") if has_pair and "text" not in columns else ("text",)
-            names = resolve_columns(record, (*sides, "label"), place, columns)
+            names = resolve_columns(record, (*sides, "label"), record.place, columns)
         *texts, label = (single_spaced(record.get(name, "")) for name in names)
         if not label or not all(texts):
             raise DataError(
-                f"{place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
+                f"{record.place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
             )
         part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))

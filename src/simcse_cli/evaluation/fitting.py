@@ -97,7 +97,7 @@ def file_examples(path: Path | str) -> list[Example]:
         DataError: unreadable or empty file.
     """
     examples: list[Example] = []
-    for _, record in iter_records(path):
+    for record in iter_records(path):
         left, right = find_column(record, "anchor"), find_column(record, "positive")
         if left is None or right is None:
             sentences = iter_sentences(path, hint=take_out_hint(path, "--fit"))

@@ -235,7 +235,7 @@ def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> I
         if guess_format(source) is FileFormat.TEXT:
             yield from ((text,) for text in iter_sentences(source, encoding=encoding))
             continue
-        for _, record in iter_records(source, encoding=encoding):
+        for record in iter_records(source, encoding=encoding):
             found = [find_column(record, name) for name in POSITIONAL]
             columns = [name for name in found if name is not None] or list(record)
             yield tuple(record[name] for name in columns)

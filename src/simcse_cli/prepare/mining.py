@@ -36,10 +36,9 @@ from simcse_cli.files import (
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.prepare.filters import digest_keys
-from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
 from simcse_cli.prepare.pairs import pair_rows
-from simcse_cli.prepare.rows import write_rows
+from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import Progress
 
 BLOCK = 1024
@@ -52,13 +51,7 @@ Digests = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 
-def prepare_hard_negatives(
-    inputs: Sequence[str],
-    options: HardNegativeOptions,
-    *,
-    count_tokens: CountTokens | None,
-    progress: Progress,
-) -> None:
+def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write each pair of the inputs with the hard negatives of its anchor, a row each."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
@@ -78,14 +71,12 @@ def prepare_hard_negatives(
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
 
     def mine(encoder: SentenceEncoder, work: Path) -> Mined:
-        return _negative_rows(inputs, columns, options, limits, encoder, work, progress)
+        return _negative_rows(inputs, columns, options, limits, encoder, work, writer.progress)
 
-    _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, count_tokens, progress)
+    _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
 
 
-def prepare_paraphrases(
-    inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
-) -> None:
+def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of texts of one corpus that are nearest to each other, nearest first."""
     settings = {
         "model": pinned(options.model, options.revision),
@@ -98,9 +89,9 @@ def prepare_paraphrases(
     }
 
     def mine(encoder: SentenceEncoder, work: Path) -> Mined:
-        return _paraphrase_rows(inputs, options, encoder, work, progress)
+        return _paraphrase_rows(inputs, options, encoder, work, writer.progress)
 
-    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, count_tokens, progress)
+    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
 
 
 @dataclass
@@ -183,8 +174,7 @@ def _mine(
     options: MiningOptions,
     settings: dict[str, Any],
     mine: Callable[[SentenceEncoder, Path], Mined],
-    count_tokens: CountTokens | None,
-    progress: Progress,
+    writer: RowWriter,
 ) -> None:
     """Check the output, load the model, mine in the folder beside the output, write the rows, drop the folder."""
     if STDIO in sources or str(options.output) == STDIO:
@@ -199,10 +189,10 @@ def _mine(
             f"{work} is left from an interrupted search",
             hint="continue it with --resume, or drop it with --force",
         )
-    encoder = load_for_encoding(options.model, options, progress)
+    encoder = load_for_encoding(options.model, options, writer.progress)
+    settings = settings | {"model_digest": encoder.digest}
     facts = {
         **settings,
-        "model_digest": encoder.digest,
         "seed": options.seed,
         "block": BLOCK,
         "inputs": [describe_file(source) for source in sources],
@@ -212,17 +202,7 @@ def _mine(
         _open_work(work, facts, resume=options.resume)
         rows, counts = mine(encoder, work)
         read.require_unchanged()
-        write_rows(
-            kind,
-            rows,
-            columns,
-            options,
-            inputs=sources,
-            settings=settings | {"model_digest": encoder.digest},
-            corpus=counts,
-            count_tokens=count_tokens,
-            progress=progress,
-        )
+        writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
         _clear(work)
     work.rmdir()
 

@@ -8,25 +8,20 @@ from itertools import groupby
 
 from simcse_cli.data.readers import POSITIONAL, FileFormat, InputPath, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import NeighbourOptions
-from simcse_cli.prepare.rows import write_rows
+from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.prepare.sentences import split_sentences
-from simcse_cli.progress import Progress
 
 
-def prepare_neighbours(
-    inputs: Sequence[str], options: NeighbourOptions, *, count_tokens: CountTokens | None, progress: Progress
-) -> None:
+def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
     """Write the neighbours in the documents of the inputs; warns if there seem to be no documents."""
     column, split = options.column, options.split_sentences
     counts = DocumentCounts()
     documents = iter_documents(inputs, column=column, split=split, encoding=options.encoding, counts=counts)
-    result = write_rows(
+    result = writer.write(
         "neighbours",
         neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed),
         POSITIONAL[:2],
-        options,
         inputs=inputs,
         settings={
             "next": options.reach,
@@ -36,11 +31,9 @@ def prepare_neighbours(
         },
         measure_overlap=options.overlap,
         corpus=counts,
-        count_tokens=count_tokens,
-        progress=progress,
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
-        progress.warn(
+        writer.progress.warn(
             "no blank line separates documents: pairs are neighbours only if the lines are in document order"
         )
 

@@ -12,15 +12,11 @@ from simcse_cli.choices import HardNegativeLabel, PositiveLabel
 from simcse_cli.data.nli import NO_LABEL, Label, NliPair, iter_nli
 from simcse_cli.data.readers import POSITIONAL
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import NliOptions
-from simcse_cli.prepare.rows import write_rows
-from simcse_cli.progress import Progress
+from simcse_cli.prepare.rows import RowWriter
 
 
-def prepare_nli(
-    inputs: Sequence[str], options: NliOptions, *, count_tokens: CountTokens | None, progress: Progress
-) -> None:
+def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
     """Write the triplets or pairs of labelled corpora."""
     sources = [*inputs, *(options.anli or [])]
     counts = NliCounts()
@@ -31,17 +27,14 @@ def prepare_nli(
         seed=options.seed,
         counts=counts,
     )
-    write_rows(
+    writer.write(
         "nli",
         rows,
         POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL,
-        options,
         inputs=sources,
         settings={"positive": options.positive, "hard_negative": options.hard_negative},
         measure_overlap=options.overlap,
         corpus=counts,
-        count_tokens=count_tokens,
-        progress=progress,
     )
 
 

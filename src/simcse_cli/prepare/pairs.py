@@ -24,10 +24,8 @@ from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files import STDIO, iter_lines
-from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import PairOptions
-from simcse_cli.prepare.rows import write_rows
-from simcse_cli.progress import Progress
+from simcse_cli.prepare.rows import RowWriter
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ _WIKIAUTO_MANUAL = (
 _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 
 
-def prepare_pairs(
-    inputs: Sequence[str], options: PairOptions, *, count_tokens: CountTokens | None, progress: Progress
-) -> None:
+def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of the inputs."""
     encoding = options.encoding
     if options.flickr30k:
@@ -76,11 +72,10 @@ def prepare_pairs(
         if options.columns is not None:
             _two(list(columns), "--columns", "names")
         rows = pair_rows(inputs, columns=columns, encoding=encoding)
-    write_rows(
+    writer.write(
         "pairs",
         rows,
         POSITIONAL[:2],
-        options,
         inputs=inputs,
         settings={
             "flickr30k": options.flickr30k,
@@ -88,8 +83,6 @@ def prepare_pairs(
             "columns": options.columns,
         },
         measure_overlap=options.overlap,
-        count_tokens=count_tokens,
-        progress=progress,
     )
 
 
@@ -113,9 +106,13 @@ def pair_rows(
 
 
 def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: str) -> Iterator[Row]:
-    fmt, names = _delimited_layout(source, encoding)
-    header = has_header((columns or {}).values())
-    records = iter_values(source, fmt=fmt, encoding=encoding, names=names, header=header)
+    records = iter_values(
+        source,
+        text_as=FileFormat.TSV,
+        encoding=encoding,
+        names=_wikiauto_columns(source, encoding),
+        header=has_header((columns or {}).values()),
+    )
     first = next(records, None)
     if first is None:
         raise DataError(f"{source_name(source)} has no rows")
@@ -135,16 +132,13 @@ def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: st
             yield str(record[layout.anchor] or ""), str(record[layout.positive] or "")
 
 
-def _delimited_layout(source: InputPath, encoding: str) -> tuple[FileFormat | None, Sequence[str] | None]:
-    """Return the format and the column names of tab-separated files that the name does not give away."""
-    fmt = guess_format(source)
-    if fmt not in (FileFormat.TEXT, FileFormat.TSV):
-        return fmt, None
-    if str(source) == STDIO:
-        return FileFormat.TSV, None
+def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str] | None:
+    """Return the columns of WikiAuto's manual alignments, which have tabs and no header; None for other files."""
+    if guess_format(source) not in (FileFormat.TEXT, FileFormat.TSV) or str(source) == STDIO:
+        return None
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
     is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1
-    return FileFormat.TSV, _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
+    return _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
@@ -182,45 +176,45 @@ def _captions_by_image(source: InputPath, encoding: str) -> Iterator[list[str]]:
         rows = list(group)
         if image in seen:
             raise DataError(
-                f"{source_name(source)}, line {rows[0][0]}: image {image} comes again after other images",
+                f"{rows[0][0]}: image {image} comes again after other images",
                 hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
             )
         seen.add(image)
         yield [caption for _, _, caption in rows]
 
 
-def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[int, str, str]]:
+def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
+    """Yield place, image and caption of each row."""
     if guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO:
         first = next(iter_lines(source, encoding=encoding), "")
         if "|" in first or "\t" in first:
             yield from _iter_delimited_captions(source, "\t" if "\t" in first else "|", encoding)
             return
     columns: tuple[str, str] | None = None
-    for number, record in iter_records(source, encoding=encoding):
-        columns = columns or _caption_columns(record, f"{source_name(source)}, line {number}")
-        yield number, record[columns[0]], record[columns[1]]
+    for record in iter_records(source, encoding=encoding):
+        columns = columns or _caption_columns(record)
+        yield record.place, record[columns[0]], record[columns[1]]
 
 
-def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Iterator[tuple[int, str, str]]:
+def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Iterator[tuple[str, str, str]]:
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
         cells = [cell.strip() for cell in line.split(mark, 1 if mark == "\t" else 2)]
         if number == 1 and cells[0] in _IMAGE_COLUMNS:
             continue
+        place = f"{source_name(source)}, line {number}"
         if len(cells) < 2:
-            raise DataError(
-                f"{source_name(source)}, line {number}: 1 column, need an image name and a caption"
-            )
-        yield number, _CAPTION_NUMBER.sub("", cells[0]), cells[-1]
+            raise DataError(f"{place}: 1 column, need an image name and a caption")
+        yield place, _CAPTION_NUMBER.sub("", cells[0]), cells[-1]
 
 
-def _caption_columns(record: Record, place: str) -> tuple[str, str]:
+def _caption_columns(record: Record) -> tuple[str, str]:
     image, caption = (
         next((found for name in names if (found := find_column(record, name))), None)
         for names in (_IMAGE_COLUMNS, _CAPTION_COLUMNS)
     )
     if image is None or caption is None:
         raise DataError(
-            f"{place}: the columns are {', '.join(record)}, need an image name and a caption",
+            f"{record.place}: the columns are {', '.join(record)}, need an image name and a caption",
             hint="name them image_id and caption",
         )
     return image, caption

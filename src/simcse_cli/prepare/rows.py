@@ -49,78 +49,86 @@ class RowResult:
     overlap: OverlapMean = field(default_factory=OverlapMean)
 
 
-def write_rows(
-    kind: str,
-    rows: Iterable[Row],
-    columns: Sequence[str],
-    options: RowOptions,
-    *,
-    inputs: Sequence[str],
-    settings: dict[str, Any],
-    measure_overlap: bool = False,
-    corpus: CorpusCounts | None = None,
-    count_tokens: CountTokens | None = None,
-    progress: Progress,
-) -> RowResult:
-    """Write the rows that survive with their manifest, and report what happened.
+class RowWriter:
+    """Writes rows that survive into one file with their manifest, and reports what happened.
 
     Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for
     finding duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
-
-    ``kind`` is the sub-command, whose own options, for the manifest, are ``settings``; ``corpus`` says what
-    was read.
-
-    Raises:
-        DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.
-        OutputError: the output exists without ``force`` or cannot be written.
     """
-    linter = Linter(count_tokens, options.max_length)
-    leak = leak_filter(options, progress)
-    result = RowResult()
-    counts = result.counts
-    kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
-    if options.sample is not None:
-        kept = _sampled(kept, options.sample, options, counts)
-    manifest = manifest_path(options.output)
-    check_record(manifest, "simcse_version", force=options.force)
-    read = Inputs(inputs)
 
-    def write_beside(complete: Path) -> None:
-        facts = _manifest(kind, inputs, settings, options, result, complete)
+    def __init__(
+        self, options: RowOptions, progress: Progress, *, count_tokens: CountTokens | None = None
+    ) -> None:
+        self.options, self.progress, self._count_tokens = options, progress, count_tokens
+
+    def write(
+        self,
+        kind: str,
+        rows: Iterable[Row],
+        columns: Sequence[str],
+        *,
+        inputs: Sequence[str],
+        settings: dict[str, Any],
+        measure_overlap: bool = False,
+        corpus: CorpusCounts | None = None,
+    ) -> RowResult:
+        """Write the rows.
+
+        ``kind`` is the sub-command, whose own options, for the manifest, are ``settings``; ``corpus`` says what
+        was read.
+
+        Raises:
+            DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.
+            OutputError: the output exists without ``force`` or cannot be written.
+        """
+        options, progress = self.options, self.progress
+        linter = Linter(self._count_tokens, options.max_length)
+        leak = leak_filter(options, progress)
+        result = RowResult()
+        counts = result.counts
+        kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
+        if options.sample is not None:
+            kept = _sampled(kept, options.sample, options, counts)
+        manifest = manifest_path(options.output)
+        check_record(manifest, "simcse_version", force=options.force)
+        read = Inputs(inputs)
+
+        def write_beside(complete: Path) -> None:
+            facts = _manifest(kind, inputs, settings, options, result, complete)
+            if corpus is not None:
+                facts["corpus"] = vars(corpus)
+            read.require_unchanged()
+            write_json(manifest_path(complete), facts)
+
+        with (
+            sole_writer(options.output, manifest),
+            open_rows(options.output, columns, force=options.force, beside=write_beside) as write,
+            progress.task("rows written") as task,
+        ):
+            for row in kept:
+                write(row)
+                task.advance()
+                if measure_overlap:
+                    result.overlap.add(row[0], row[1])
+            result.findings = linter.findings()
+            result.leaks = leak.result() if leak is not None else None
+            if not counts.kept:
+                reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
+                raise DataError(
+                    f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
+                    hint="check the input and the filter options",
+                )
+            if options.strict and result.findings:
+                raise DataError(
+                    f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
+                    hint="mend the input, or leave out --strict: what lint finds is only reported then",
+                )
         if corpus is not None:
-            facts["corpus"] = vars(corpus)
-        read.require_unchanged()
-        write_json(manifest_path(complete), facts)
-
-    with (
-        sole_writer(options.output, manifest),
-        open_rows(options.output, columns, force=options.force, beside=write_beside) as write,
-        progress.task("rows written") as task,
-    ):
-        for row in kept:
-            write(row)
-            task.advance()
-            if measure_overlap:
-                result.overlap.add(row[0], row[1])
-        result.findings = linter.findings()
-        result.leaks = leak.result() if leak is not None else None
-        if not counts.kept:
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
-            raise DataError(
-                f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
-                hint="check the input and the filter options",
-            )
-        if options.strict and result.findings:
-            raise DataError(
-                f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
-                hint="mend the input, or leave out --strict: what lint finds is only reported then",
-            )
-    if corpus is not None:
-        progress.info(corpus.summary())
-    _report(kind, result, options, progress)
-    if str(options.output) != STDIO:
-        progress.info(f"wrote {options.output} and {manifest}")
-    return result
+            progress.info(corpus.summary())
+        _report(kind, result, options, progress)
+        if str(options.output) != STDIO:
+            progress.info(f"wrote {options.output} and {manifest}")
+        return result
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[RowFilter]:

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from simcse_cli.data.readers import InputPath, iter_sentences
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.lint import CountTokens
 from simcse_cli.prepare.options import SentenceOptions
-from simcse_cli.prepare.rows import write_rows
-from simcse_cli.progress import Progress
+from simcse_cli.prepare.rows import RowWriter
 
 _TITLES = ("mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "capt", "st", "jr", "sr")
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
@@ -21,19 +19,14 @@ _BOUNDARY = re.compile(
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
-def prepare_sentences(
-    inputs: Sequence[str], options: SentenceOptions, *, count_tokens: CountTokens | None, progress: Progress
-) -> None:
+def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
     column, split = options.column, options.split_sentences
-    write_rows(
+    writer.write(
         "sentences",
         sentence_rows(inputs, column=column, split=split, encoding=options.encoding),
         ("text",),
-        options,
         inputs=inputs,
         settings={"column": column, "split_sentences": split},
-        count_tokens=count_tokens,
-        progress=progress,
     )
 
 
