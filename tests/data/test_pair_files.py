@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
-from simcse_cli.data.readers import parse_columns
 from simcse_cli.data.senteval import read_sts_task, read_stsb_file
 from simcse_cli.errors import DataError, UsageError
 

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcse_cli.data.readers import (
-    FileFormat,
-    guess_format,
-    iter_records,
-    iter_sentences,
-    parse_hub_source,
-    resolve_columns,
-)
+from simcse_cli.data.columns import resolve_columns
+from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences, parse_hub_source
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
 from simcse_cli.errors import DataError

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from simcse_cli.data.readers import POSITIONAL, parse_columns
+from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.training_file import (
     StoredRows,
     iter_training_rows,

@@ -14,8 +14,8 @@ from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.views import label_sources, name_sources
 from simcse_cli.choices import STS_TASKS
 from simcse_cli.config import LoadOptions
+from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.readers import parse_columns
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman

@@ -5,14 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from simcse_cli.data.readers import (
-    FileFormat,
-    InputPath,
-    Record,
-    find_column,
-    has_header,
-    iter_records,
-)
+from simcse_cli.data.columns import find_column, has_header
+from simcse_cli.data.readers import FileFormat, InputPath, Record, iter_records
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, iter_lines
 

@@ -1,6 +1,6 @@
 """Pair files: two texts a row, with or without a score; any table, and SentEval's own files.
 
-A column is found by its name: ``left``, ``right`` and ``score`` or what ``readers.COLUMN_ALIASES`` lists, or the
+A column is found by its name: ``left``, ``right`` and ``score`` or what ``columns.COLUMN_ALIASES`` lists, or the
 names given. A table of three columns without a header has the texts in the two that are no numbers.
 """
 
@@ -10,17 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simcse_cli.data.readers import (
-    POSITIONAL,
-    FileFormat,
-    InputPath,
-    Record,
-    find_column,
-    has_header,
-    iter_records,
-    resolve_columns,
-    source_name,
-)
+from simcse_cli.data.columns import POSITIONAL, find_column, has_header, resolve_columns
+from simcse_cli.data.readers import FileFormat, InputPath, Record, iter_records, source_name
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
 from simcse_cli.errors import DataError
 

@@ -13,20 +13,16 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, overload
 
-from simcse_cli.data.nli import iter_nli
-from simcse_cli.data.readers import (
+from simcse_cli.data.columns import (
     COLUMN_ALIASES,
     POSITIONAL,
-    FileFormat,
     columns_hint,
     find_column,
-    guess_format,
     has_header,
-    iter_sentences,
-    iter_values,
     resolve_columns,
-    source_name,
 )
+from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences, iter_values, source_name
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, output_error, sha256_file
 

@@ -8,9 +8,10 @@ import numpy as np
 from torch import distributed
 
 from simcse_cli.choices import Engine
+from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.readers import FileFormat, first_read, guess_format, parse_columns, source_name
+from simcse_cli.data.readers import FileFormat, first_read, guess_format, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file

@@ -15,7 +15,8 @@ import numpy as np
 
 from simcse_cli.choices import Postprocess
 from simcse_cli.config import DATA_VARIABLE
-from simcse_cli.data.readers import find_column, iter_records, iter_sentences, take_out_hint
+from simcse_cli.data.columns import find_column
+from simcse_cli.data.readers import iter_records, iter_sentences, take_out_hint
 from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
+from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.readers import parse_columns
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_sts, suite_intervals

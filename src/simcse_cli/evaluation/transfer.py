@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
-from simcse_cli.data.readers import parse_columns
+from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.transfer_files import (
     TransferTask,
     missing_transfer_files,

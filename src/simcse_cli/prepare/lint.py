@@ -12,15 +12,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from simcse_cli.data.readers import (
-    POSITIONAL,
-    FileFormat,
-    InputPath,
-    find_column,
-    guess_format,
-    iter_records,
-    iter_sentences,
-)
+from simcse_cli.data.columns import POSITIONAL, find_column
+from simcse_cli.data.readers import FileFormat, InputPath, guess_format, iter_records, iter_sentences
 from simcse_cli.data.text import has_control_characters, match_key, words
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError

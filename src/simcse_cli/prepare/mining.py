@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from simcse_cli.choices import NegativePick
 from simcse_cli.config import pinned
-from simcse_cli.data.readers import POSITIONAL, iter_sentences, parse_columns, take_out_hint
+from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.readers import iter_sentences, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row, describe_file, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex

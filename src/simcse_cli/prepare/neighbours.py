@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from simcse_cli.data.readers import POSITIONAL, FileFormat, InputPath, guess_format, iter_sentences
+from simcse_cli.data.columns import POSITIONAL
+from simcse_cli.data.readers import FileFormat, InputPath, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions
 from simcse_cli.prepare.rows import RowWriter

@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from itertools import chain, combinations, groupby, zip_longest
 from operator import itemgetter
 
+from simcse_cli.data.columns import POSITIONAL, find_column, has_header, parse_columns, resolve_columns
 from simcse_cli.data.readers import (
-    POSITIONAL,
     FileFormat,
     InputPath,
     Record,
-    find_column,
     guess_format,
-    has_header,
     iter_records,
     iter_values,
-    parse_columns,
-    resolve_columns,
     source_name,
 )
 from simcse_cli.data.training_file import iter_training_rows

@@ -19,8 +19,8 @@ from simcse_cli.choices import (
     TransferProtocol,
 )
 from simcse_cli.config import DATA_VARIABLE, TrainConfig
+from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.readers import POSITIONAL, parse_columns
 from simcse_cli.data.senteval import (
     Split,
     StsSubset,

@@ -21,8 +21,9 @@ from simcse_cli.choices import (
     Similarity,
 )
 from simcse_cli.config import TrainConfig
+from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR
-from simcse_cli.data.readers import POSITIONAL, FileFormat, guess_format, parse_columns
+from simcse_cli.data.readers import FileFormat, guess_format
 from simcse_cli.data.training_file import (
     join_documents,
     join_rows,

@@ -1,0 +1,179 @@
+"""CSV and TSV as rows with named columns: the separator, whether there is a header, quotes.
+
+Files of one to three columns may lack a header, as files made for the original SimCSE code do; their columns are then
+``POSITIONAL``. The separator of a CSV file is the one of ``,``, ``;`` and tab that fits its first rows.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+
+from simcse_cli.data.columns import COLUMN_ALIASES, POSITIONAL
+from simcse_cli.errors import DataError
+
+STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
+"""Of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``, which have tabs and no header."""
+
+# A first row with one of these is a header.
+_HEADER_NAMES = frozenset(
+    (
+        *COLUMN_ALIASES,
+        *(name for names in COLUMN_ALIASES.values() for name in names),
+        *("id", "image_id", "image"),
+        *("normal_sentence", "simple_sentence"),
+    )
+)
+SEPARATORS = ",;\t"
+_SNIFFED_ROWS = 20
+# A column name: letters first, three words at most, nothing that ends a sentence.
+_NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
+_IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
+
+
+def table_rows(
+    lines: Iterator[str], source: str, separators: str, names: tuple[str, ...], header: bool | None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield ``(line number, columns by name)`` for each row of a table.
+
+    Args:
+        lines: of the table, without their ends.
+        source: what the table is called in errors.
+        separators: those it may have.
+        names: of its columns, where it is known to have no header.
+        header: whether it has one, None where its first rows have to say.
+    """
+    head = list(islice(lines, _SNIFFED_ROWS))
+    lines = chain(head, lines)
+    if not names and head and is_stsb_line(head[0]):
+        yield from _stsb_rows(lines, source)
+        return
+    separator = _find_separator(head, separators)
+    cells = _tsv_cells(lines) if separator == "\t" else _csv_cells(lines, separator, source)
+    yield from _named_cells(cells, source, names, header)
+
+
+def is_stsb_line(line: str) -> bool:
+    """Say whether a line is one of SentEval's STS-B files: tabs, a score in column 5, no header."""
+    cells = line.split("\t")
+    try:
+        return len(cells) >= len(STSB_COLUMNS) and int(cells[3]) >= 0 and 0 <= float(cells[4]) <= 5
+    except ValueError:
+        return False
+
+
+def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows as the protocol reads them: no quoting, and what follows the sentences is not text."""
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t")
+        if len(cells) < len(STSB_COLUMNS):
+            raise DataError(
+                f"{source}, line {number}: {len(cells)} columns, need 7 (genre, file, year, id, score, sentence 1, "
+                "sentence 2)",
+                hint="the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`",
+            )
+        yield number, dict(zip(STSB_COLUMNS, cells, strict=False))
+
+
+def _find_separator(head: Sequence[str], separators: str) -> str:
+    """Return the separator that gives a header with usual names, else as many columns in every row; else the first.
+
+    A single row is a table if it has a tab, which text has not.
+    """
+
+    def fit(separator: str) -> tuple[bool, bool]:
+        rows: list[list[str]] = []
+        with suppress(csv.Error):  # a row that ends after the sample, or a broken one, which reading tells
+            rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
+        rows = [row for row in rows if row]
+        widths = {len(row) for row in rows}
+        is_table = len(widths) == 1 and widths != {1} and (len(rows) > 1 or separator == "\t")
+        return bool(rows) and len(rows[0]) > 1 and _has_known_name(rows[0]), is_table
+
+    return max(separators, key=fit)
+
+
+def _has_known_name(cells: Iterable[str]) -> bool:
+    return any(cell.strip().lower() in _HEADER_NAMES for cell in cells)
+
+
+def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise DataError(
+            f"{source}, line {reader.line_num}: not valid CSV ({error})",
+            hint='put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL',
+        ) from error
+
+
+def _tsv_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, start=1):
+        yield number, [_unquote(cell) for cell in line.split("\t")] if line.strip() else []
+
+
+def _unquote(cell: str) -> str:
+    # TSV files of the field hold bare quotes, so quoting is undone only where it is certain: "a ""b"" c".
+    inner = cell[1:-1]
+    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return cell
+
+
+def _named_cells(
+    rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows with their column names: those given, those of the header, ``POSITIONAL``, or numbers."""
+    rows = ((number, cells) for number, cells in rows if cells)
+    if not names:
+        head = list(islice(rows, _SNIFFED_ROWS))
+        if not head:
+            return
+        (number, first), *others = head
+        if header is None and (
+            len(first) > len(POSITIONAL) or _looks_like_header([cells for _, cells in head])
+        ):
+            header = True
+        if header:
+            names, head = _header_names(first, f"{source}, line {number}"), others
+        else:
+            numbers = tuple(str(n) for n in range(1, len(first) + 1))
+            names = numbers if header is False else POSITIONAL[: len(first)]
+        rows = chain(head, rows)
+    for number, cells in rows:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
+                hint="quote cells that hold the separator; name a file with one sentence per line .txt",
+            )
+        yield number, dict(zip(names, cells, strict=True))
+
+
+def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Say whether the first row holds column names: usual ones, identifiers, or names above sentences."""
+    first, *others = rows
+    cells = [cell.strip() for cell in first]
+    if _has_known_name(cells):
+        return True
+    if not others or len(set(cells)) < len(cells) or not all(map(_NAME.fullmatch, cells)):
+        return False
+    if any(map(_IDENTIFIER.search, cells)):
+        return True
+    columns = zip(*(row for row in others if len(row) == len(cells)), strict=True)
+    return any(
+        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts) for texts in columns
+    )
+
+
+def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
+    """Return the names in a header; a nameless column, as that of a pandas index, is called by its number."""
+    names = tuple(cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1))
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"{place}: need a header with a different name for each of the {len(names)} columns",
+            hint=f"add a first line with the names, for example {','.join(POSITIONAL)}",
+        )
+    return names
