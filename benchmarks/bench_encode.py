@@ -20,7 +20,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from measure import Peaks, alternate, arguments, machine, report, useful_flops, wikipedia
 from shapes import model_folder
-from simcse_cli.choices import Pooler
+from simcse_cli.choices import Attention, Pooler, Precision
+from simcse_cli.devices import DTYPES
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.padding import pad, token_batches
 
@@ -109,9 +110,16 @@ def plain_loop(folder: str, sentences: list[str], dtype: torch.dtype) -> Contend
     return run
 
 
-def ours(folder: str, sentences: list[str], precision: str, device: str) -> Contender:
-    """Return this toolkit in one precision."""
-    encoder = load_encoder(folder, pooler=Pooler.AVG, device=device, precision=precision)
+def ours(
+    folder: str, sentences: list[str], precision: str, device: str, *, packed: bool = False
+) -> Contender:
+    """Return this toolkit in one precision; ``packed`` without padding on a GPU too."""
+    encoder = load_encoder(
+        folder, pooler=Pooler.AVG, device=device, precision="fp32" if packed else precision
+    )
+    if packed:
+        encoder.attend_by(Attention.PACKED)
+        encoder.compute_in(DTYPES[Precision(precision)])
     return lambda: encoder.encode(sentences)
 
 
@@ -146,6 +154,7 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
     contenders["simcse bf16"] = ours(folder, sentences, "bf16", device)
     if device == "cuda":
         contenders["simcse tf32"] = ours(folder, sentences, "tf32", device)
+        contenders["simcse bf16, packed"] = ours(folder, sentences, "bf16", device, packed=True)
     if options.only:
         contenders = {k: run for k, run in contenders.items() if k == BASELINE or options.only in k}
     vectors = {name: run() for name, run in contenders.items()}

@@ -135,6 +135,7 @@ def contenders(device: str) -> dict[str, dict[str, Any]]:
     return found | {
         "tf32, pooler avg": {"precision": "tf32", "pooler": Pooler.AVG},
         "bf16, --compile": bf16 | {"compile": True},
+        "bf16, --attention packed": bf16 | {"attention": Attention.PACKED},
         "bf16, --attention eager": bf16 | {"attention": Attention.EAGER},
         "bf16, --gradient-checkpointing": bf16 | {"gradient_checkpointing": True},
         "bf16, --micro-batch-size 64": bf16 | {"micro_batch_size": 64},

@@ -152,8 +152,9 @@ class Device(StrEnum):
 
 
 class Attention(StrEnum):
-    """Implementations of attention that transformers brings, under its names."""
+    """Attention of padded rows by what transformers brings, under its names; or rows packed on any device."""
 
+    PACKED = "packed"
     EAGER = "eager"
     SDPA = "sdpa"
     FLASH_2 = "flash_attention_2"

@@ -223,7 +223,9 @@ class TrainConfig:
         False, "Compile the transformer by torch.compile (minutes, once a run).", group=_RUN
     )
     attention: Attention | None = setting(
-        None, "Attention of padded batches; default: what transformers takes.", group=_RUN
+        None,
+        "Attention of padded batches, or packed: without padding on a GPU too; default: what transformers takes.",
+        group=_RUN,
     )
 
     def __post_init__(self) -> None:

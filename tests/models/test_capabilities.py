@@ -11,7 +11,7 @@ from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.packed import backbone as packed_module
 from simcse_cli.models.packed import packed_backbone
-from simcse_cli.models.packed.operators import PrepackedOperators, TorchOperators, inference_operators
+from simcse_cli.models.packed.operators import Operators, PrepackedOperators, inference_operators
 from simcse_cli.progress import SilentProgress
 
 
@@ -33,9 +33,9 @@ def no_onednn(monkeypatch):
 
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
 SWITCHES = {
-    no_bf16: (PrepackedOperators, TorchOperators),
-    arm: (TorchOperators, TorchOperators),
-    no_onednn: (TorchOperators, TorchOperators),
+    no_bf16: (PrepackedOperators, Operators),
+    arm: (Operators, Operators),
+    no_onednn: (Operators, Operators),
 }
 every_switch = pytest.mark.parametrize("switch_off", SWITCHES, ids=lambda each: each.__name__)
 

@@ -22,7 +22,7 @@ from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed import backbone, pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.compiled_operators import CompiledOperators
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.operators import Affine, TorchOperators
+from simcse_cli.models.packed.operators import Affine, Operators
 from simcse_cli.models.poolers import pool
 
 SIZES = {
@@ -100,8 +100,8 @@ def operators_of(kind, dtype, p, activation):
     """Return operators that draw the same masks whatever their kind."""
     torch.manual_seed(3)
     masks = DropoutMasks() if p else None
-    if kind is TorchOperators:
-        return TorchOperators(dtype, activation, masks)
+    if kind is Operators:
+        return Operators(dtype, activation, masks)
     return CompiledOperators(dtype, activation, masks, BufferPool())
 
 
@@ -118,7 +118,7 @@ def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype
     )
     shapes = [(3 * hidden, hidden), (hidden, hidden), (hidden,), (inner, hidden), (hidden, inner), (hidden,)]
     found = []
-    for kind in (CompiledOperators, TorchOperators):
+    for kind in (CompiledOperators, Operators):
         generator = torch.Generator().manual_seed(1)
 
         def leaf(*shape, generator=generator):

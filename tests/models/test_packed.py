@@ -26,8 +26,8 @@ from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.attention import _products, attend
 from simcse_cli.models.packed.cls_attention import attend_from_first, query_key_value
-from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
-from simcse_cli.models.packed.operators import TorchOperators
+from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
+from simcse_cli.models.packed.operators import Affine, NestedOperators, Operators
 from simcse_cli.models.poolers import pool
 
 SIZES = {
@@ -69,6 +69,11 @@ ARCHITECTURES = {
 # Lengths on both sides of 16, where the softmax changes; two rows share one.
 ROWS = [[2, 7, 9, 3], [5] * 20, [2, 3], [8, 9, 10, 11], [40], list(range(10, 40))]
 
+# Nested tensors multiply by an older kind of themselves on a CPU, which warns; on a GPU by flash attention.
+NESTED_ON_CPU = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+BOTH_ATTENTIONS = pytest.mark.parametrize("nested", [False, pytest.param(True, marks=NESTED_ON_CPU)])
+BOTH_MASKS = pytest.mark.parametrize("make_masks", [DropoutMasks, DeviceMasks])
+
 
 def build(name: str, **settings: float) -> nn.Module:
     torch.manual_seed(0)
@@ -106,10 +111,11 @@ def test_pack_refuses_an_empty_row() -> None:
         pack([[1], []])
 
 
+@BOTH_ATTENTIONS
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_hidden_states_equal_the_padded_forward_pass(name: str) -> None:
+def test_hidden_states_equal_the_padded_forward_pass(name: str, nested: bool) -> None:
     model = build(name).eval()
-    packed = packed_backbone(model)
+    packed = packed_backbone(model, nested=nested)
     assert packed is not None
     tokens = packed.pack(ROWS, multiple=16)
     with torch.no_grad():
@@ -121,12 +127,13 @@ def test_hidden_states_equal_the_padded_forward_pass(name: str) -> None:
         torch.testing.assert_close(rows, wanted, rtol=1e-5, atol=2e-5)
 
 
+@BOTH_ATTENTIONS
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_gradients_equal_those_of_the_padded_forward_pass(name: str) -> None:
+def test_gradients_equal_those_of_the_padded_forward_pass(name: str, nested: bool) -> None:
     model = build(name, **NO_DROPOUT).train()
     reference = copy.deepcopy(model)
     weights = torch.linspace(-1, 1, len(ROWS) * 32).view(len(ROWS), 32)
-    packed = packed_backbone(model)
+    packed = packed_backbone(model, nested=nested)
     assert packed is not None
     (packed_vectors(packed, ROWS, Pooler.AVG_FIRST_LAST) * weights).sum().backward()
     states, mask = padded(reference, ROWS)
@@ -139,10 +146,11 @@ def test_gradients_equal_those_of_the_padded_forward_pass(name: str) -> None:
             assert relative_difference(found.grad, expected.grad) < 1e-5, parameter_name
 
 
+@BOTH_ATTENTIONS
 @pytest.mark.parametrize("pooler", Pooler)
-def test_packed_vectors_equal_the_pooled_padded_states(pooler: Pooler) -> None:
+def test_packed_vectors_equal_the_pooled_padded_states(pooler: Pooler, nested: bool) -> None:
     model = build("bert").eval()
-    packed = packed_backbone(model)
+    packed = packed_backbone(model, nested=nested)
     assert packed is not None
     with torch.no_grad():
         torch.testing.assert_close(
@@ -181,7 +189,7 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
         states = start.clone().requires_grad_()
         if from_first:
-            own = TorchOperators(torch.float64, "gelu", settings.pop("masks"))
+            own = Operators(torch.float64, "gelu", settings.pop("masks"))
             linears = query_key_value(layer)
             first, context = attend_from_first(states, tokens, linears, 4, mix=own.mix_states, **settings)
         else:
@@ -331,23 +339,42 @@ def test_attend_gives_the_mean_value_for_equal_scores() -> None:
     assert context.tolist() == [[2, 3]] * 3 + [[6, 7]] + [[0, 0]] * 4
 
 
-def test_dropout_masks_repeat_from_the_state_of_the_generator() -> None:
+@NESTED_ON_CPU
+def test_nested_attention_drops_weights_and_keeps_their_expectation() -> None:
+    """With equal scores and values of 1, the context is the number of kept weights over L (1 - p)."""
+    tokens = pack([[5] * 10] * 40 + [[5] * 4], multiple=64)
+    width, p = 32, 0.5
+    torch.manual_seed(0)
+    weight = torch.cat([torch.zeros(2 * width, width), torch.eye(width)])
+    context = NestedOperators(torch.float32, "gelu", DeviceMasks()).attend(
+        torch.ones(len(tokens.ids), width), Affine(weight, None), tokens, 8, dropout=p
+    )
+    assert not context[tokens.groups[-1].end :].any()
+    kept = context[:400] * 10 * (1 - p)
+    torch.testing.assert_close(kept, kept.round())
+    by_head = context[:400].view(-1, 4)[:, 0]  # the values of a head share their weights
+    assert abs(float(by_head.mean()) - 1) < 4 * math.sqrt(p / (1 - p) / 10 / len(by_head))
+
+
+@BOTH_MASKS
+def test_dropout_masks_repeat_from_the_state_of_the_generator(make_masks) -> None:
     states = torch.ones(1000)
     torch.manual_seed(3)
     saved = torch.get_rng_state()
-    first = [DropoutMasks().keep(states, 0.1)[0] for _ in range(2)]
+    first = [make_masks().keep(states, 0.1)[0] for _ in range(2)]
     torch.set_rng_state(saved)
-    again = [DropoutMasks().keep(states, 0.1)[0] for _ in range(2)]
+    again = [make_masks().keep(states, 0.1)[0] for _ in range(2)]
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], first[1])
 
 
+@BOTH_MASKS
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout_masks_keep_the_right_share_and_expectation(p: float) -> None:
+def test_dropout_masks_keep_the_right_share_and_expectation(p: float, make_masks) -> None:
     torch.manual_seed(0)
     n = 400_000
-    mask, scale = DropoutMasks().keep(torch.ones(n), p)
+    mask, scale = make_masks().keep(torch.ones(n), p)
     assert set(mask.unique().tolist()) == {0.0, 1.0}
     standard_error = math.sqrt(p * (1 - p) / n)
     assert abs(float(mask.mean()) - (1 - p)) < 4 * standard_error

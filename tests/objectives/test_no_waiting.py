@@ -1,10 +1,13 @@
 """A training step asks a device for no value: on ``meta``, which has none, every such question is an error."""
 
+from collections import Counter
 from contextlib import nullcontext
 
 import pytest
 import torch
 from cases import VARIANTS, batch_of, build
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import build_tiny_model
 from simcse_cli.choices import Attention
@@ -18,6 +21,18 @@ from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.optim import clip_gradients
 
 META = torch.device("meta")
+
+
+class CallCounter(TorchDispatchMode):
+    """Counts the operations that PyTorch is asked for, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[str(func.overloadpacket)] += 1
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
@@ -56,6 +71,25 @@ def test_no_architecture_is_asked_whether_a_batch_is_padded(kind, tmp_path):
     assert encoder.to(META).embed_rows(batch.rows).shape == expected
 
 
+@pytest.mark.usefixtures("_meta_autocast")
+def test_a_packed_step_asks_nothing_and_is_as_many_calls_for_any_lengths(tiny_encoder):
+    """Calls are what the CPU gives a GPU to do; attention is one of them a layer."""
+    tiny_encoder.attend_by(Attention.PACKED)
+    tiny_encoder.compute_in(torch.bfloat16)
+    tiny_encoder.to(META).train()
+    counts = []
+    for rows in ([[5]], [[5] * 9] * 4, [[5] * length for length in range(3, 30)]):
+        # Only while operations are counted does PyTorch take the kernels of a GPU on this device.
+        with FlopCounterMode(display=False), CallCounter() as calls:
+            vectors = tiny_encoder.embed_rows(rows)
+            vectors.sum().backward()
+        assert vectors.shape == (len(rows), tiny_encoder.dim)
+        counts.append(calls.counts)
+        tiny_encoder.zero_grad()
+    assert counts[1] == counts[2]  # the first one also makes what PyTorch keeps
+    assert counts[0]["aten._flash_attention_forward"] == tiny_encoder.config.num_hidden_layers
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_the_mask_of_every_head_gives_the_same_vectors(attention, tiny_encoder, sentences):
     tiny_encoder.attend_by(Attention(attention))
@@ -85,9 +119,13 @@ def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_step_does_not_wait_for_a_gpu(variant, tiny_model_dir):
+@pytest.mark.parametrize(
+    ("variant", "attention"), [(v, None) for v in VARIANTS] + [("simcse-sup", Attention.PACKED)]
+)
+def test_a_step_does_not_wait_for_a_gpu(variant, attention, tiny_model_dir):
     objective, data = build(variant, tiny_model_dir)
+    if attention is not None:
+        objective.encoder.attend_by(attention)
     objective.to("cuda")
     parameters = list(objective.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, fused=True)
@@ -95,7 +133,9 @@ def test_a_step_does_not_wait_for_a_gpu(variant, tiny_model_dir):
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode(mode)
         try:
-            made = batch_of(objective, data).padded(objective.encoder.pad_id, pinned=True)
+            made = batch_of(objective, data)
+            if objective.encoder.pads_in_training:
+                made = made.padded(objective.encoder.pad_id, pinned=True)
             losses, _ = objective(made.to(torch.device("cuda")))
             sum(losses.values()).backward()
             clip_gradients(parameters, 1.0)

@@ -11,7 +11,9 @@ from helpers import SENTENCES
 from simcse_cli.choices import Attention, HeadUse, ObjectiveName, Pooler
 from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, TrainingError
+from simcse_cli.models.heads import TokenCnn
 from simcse_cli.progress import SilentProgress
+from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 
@@ -147,6 +149,45 @@ def test_settings_of_padded_rows_are_refused_where_rows_are_packed(settings, giv
     name = next(iter(given))
     with pytest.raises(ConfigError, match=f"--{name}: nothing reads it, on a CPU the rows of .* are packed"):
         build_parts(dataclasses.replace(settings, **given), SilentProgress())
+
+
+@pytest.mark.parametrize("other", ["compile", "gradient_checkpointing"])
+def test_packed_rows_are_refused_beside_settings_of_padded_ones(settings, monkeypatch, other):
+    config = dataclasses.replace(settings, attention=Attention.PACKED, **{other: True})
+    monkeypatch.setattr("simcse_cli.training.setup.resolve_device", lambda _: torch.device("cuda"))
+    with pytest.raises(ConfigError, match="--attention packed: its layers are neither compiled nor computed"):
+        build_parts(config, SilentProgress())
+
+
+def test_packed_rows_are_refused_where_every_row_is_padded(tiny_encoder):
+    tiny_encoder.token_cnn = TokenCnn(32, 8)
+    with pytest.raises(ConfigError, match=r"--attention packed: .* pads its rows"):
+        tiny_encoder.attend_by(Attention.PACKED)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_packed_rows_in_parts_have_the_gradient_of_one_graph(tiny_encoder):
+    """Dropout is on: the second pass over a part draws the masks of the first."""
+    tiny_encoder.attend_by(Attention.PACKED)
+    tiny_encoder.train()
+    assert not tiny_encoder.pads_in_training
+    rows = tiny_encoder.tokenize(SENTENCES)
+    parts, gradients = [rows[:3], rows[3:]], []
+    for in_parts in (False, True):
+        tiny_encoder.zero_grad()
+        torch.manual_seed(3)
+        if in_parts:
+            cached_backward(
+                parts,
+                lambda part: (tiny_encoder.embed_rows(part),),
+                lambda vectors: vectors[0].square().sum(),
+                device=torch.device("cpu"),
+            )
+        else:
+            torch.cat([tiny_encoder.embed_rows(part) for part in parts]).square().sum().backward()
+        gradients.append([p.grad for p in tiny_encoder.parameters() if p.grad is not None])
+    for plain, again in zip(*gradients, strict=True):
+        torch.testing.assert_close(again, plain)
 
 
 def test_flash_attention_is_not_fetched_from_the_hub(tiny_encoder):

@@ -4,9 +4,12 @@ This module says what the kernels can do without importing numba, which takes mo
 holds the operators as autograd functions, ``compiled`` the code that numba compiles.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from torch import Tensor
 
 LANES = 16
 """Floats of one vector: widths of heads and layers are multiples of it."""
@@ -16,6 +19,8 @@ NO_DROPOUT = -1
 """In place of a threshold: nothing is dropped and nothing drawn."""
 GELU, GELU_TANH, RELU = range(3)
 """Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
+PutFactors = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient, ``d_out^T x``, to be multiplied elsewhere."""
 
 
 def is_installed() -> bool:

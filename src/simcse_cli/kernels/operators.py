@@ -5,7 +5,7 @@ A mask is drawn from ``stream``, four numbers of SFC64 that advance; see ``model
 the probability to drop, in 2^-16, or ``NO_DROPOUT``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from simcse_cli.kernels import LANES, compiled
+from simcse_cli.kernels import LANES, PutFactors, compiled
 from simcse_cli.kernels.buffer_pool import BufferPool
 
 Gradients = tuple[Tensor | None, ...]
-
-
-PutFactors = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient, ``d_out^T x``, to be multiplied elsewhere."""
 
 
 def linear(x: Tensor, weight: Tensor, pool: BufferPool, put_factors: PutFactors | None = None) -> Tensor:

@@ -68,6 +68,7 @@ class SentenceEncoder(nn.Module):
         max_length: most sub-words a sentence may have, special ones included; longer ones are cut.
         name: what the user called the model.
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
+        packs_anywhere: whether rows are packed on GPUs too.
         checkpoints_layers: whether training keeps the inputs of layers only and computes the rest again.
         prompts: what models trained with prompts want before a text, by name.
         default_prompt: name of the one that ``encode`` takes by default, or None.
@@ -103,6 +104,7 @@ class SentenceEncoder(nn.Module):
         self.max_length = max_length
         self.name = name
         self.matmul_dtype: torch.dtype | None = None
+        self.packs_anywhere = False
         self.checkpoints_layers = False
         self.prompts: dict[str, str] = {}
         self.default_prompt: str | None = None
@@ -274,11 +276,19 @@ class SentenceEncoder(nn.Module):
         return super().train(mode)
 
     def attend_by(self, attention: Attention) -> None:
-        """Choose the attention of the padded pass.
+        """Choose the attention of the padded pass, or that no row is padded.
 
         Raises:
             ConfigError: the transformer has none of this name, or its library is missing.
         """
+        if attention is Attention.PACKED:
+            self.packs_anywhere = True
+            if self._packed() is None:
+                raise ConfigError(
+                    f"--attention {attention}: {self.name} pads its rows, by its architecture or its convolutions",
+                    hint="leave it out",
+                )
+            return
         backbone: Any = self.backbone
         library = FLASH_LIBRARIES.get(attention)
         if (
@@ -311,11 +321,11 @@ class SentenceEncoder(nn.Module):
         return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
 
     def _packed(self) -> PackedBackbone | None:
-        """Return the transformer's form without padding, where there is one (CPU, BERT family)."""
-        can_pack = self.device.type == "cpu" and self.token_cnn is None
+        """Return the transformer's form without padding, where there is one (BERT family; on a CPU, or asked for)."""
+        can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.checkpoints_layers and self.training):
             return None
-        return packed_backbone(self.backbone)
+        return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
     @property
     def pads_in_training(self) -> bool:
@@ -560,7 +570,7 @@ class SentenceEncoder(nn.Module):
         batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=packed is None))
         if shared:
             batches = batches[process_rank() :: process_count()]
-        if packed is None:
+        if packed is None or self.device.type != "cpu":
             copies = one_behind(map(vectors, batches))
         else:
             packed.prepare(self.matmul_dtype)

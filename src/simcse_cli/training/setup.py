@@ -11,6 +11,7 @@ from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.choices import (
+    Attention,
     Augmentation,
     Device,
     DropoutMode,
@@ -292,6 +293,11 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
+        if config.attention is Attention.PACKED and (config.compile or config.gradient_checkpointing):
+            raise ConfigError(
+                f"{flag(TrainConfig, 'attention')} packed: its layers are neither compiled nor computed again",
+                hint="leave it out, or --compile and --gradient-checkpointing",
+            )
         if config.attention is not None:
             encoder.attend_by(config.attention)
         if config.compile:

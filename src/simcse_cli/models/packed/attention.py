@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.models.packed.dropout import DropoutMasks
+from simcse_cli.models.packed.dropout import Masks
 from simcse_cli.models.packed.tokens import PackedTokens
 
 RelativeBias = Callable[[int], Tensor]
@@ -26,7 +26,7 @@ def attend(
     n_heads: int,
     *,
     dropout: float = 0.0,
-    masks: DropoutMasks | None = None,
+    masks: Masks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
     """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``.
@@ -56,7 +56,7 @@ def mix_states(
     queries: Tensor,
     offsets: Tensor,
     dropout: float,
-    masks: DropoutMasks | None,
+    masks: Masks | None,
     relative_bias: RelativeBias | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
@@ -119,7 +119,7 @@ def _attend_block(
     n_heads: int,
     bias: Tensor | None,
     dropout: float,
-    masks: DropoutMasks | None,
+    masks: Masks | None,
 ) -> Tensor:
     """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows * L, D)``."""
     n_rows, length, width = block.shape
@@ -159,7 +159,7 @@ def _softmax(scores: Tensor) -> Tensor:
     return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)
 
 
-def _mix(weights: Tensor, value: Tensor, dropout: float, masks: DropoutMasks | None) -> Tensor:
+def _mix(weights: Tensor, value: Tensor, dropout: float, masks: Masks | None) -> Tensor:
     """Return ``dropout(weights) @ value``, batched."""
     if masks is None:
         return torch.bmm(weights, value)

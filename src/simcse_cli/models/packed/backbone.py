@@ -9,22 +9,23 @@ from torch.nn import functional
 
 from simcse_cli import kernels
 from simcse_cli.devices import is_x86
+from simcse_cli.kernels import PutFactors
 from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.cls_attention import QueryKeyValue, query_key_value
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
-from simcse_cli.models.packed.dropout import DropoutMasks, active_probability
+from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.embeddings import look_up
 from simcse_cli.models.packed.layers import run_layers
 from simcse_cli.models.packed.operators import (
     Affine,
     LayerWeights,
+    NestedOperators,
     Operators,
-    TorchOperators,
     layer_weights,
 )
 from simcse_cli.models.packed.prepared import prepared
-from simcse_cli.models.packed.split_batch import PutFactors, run_shares
+from simcse_cli.models.packed.split_batch import run_shares
 from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = (
@@ -44,10 +45,18 @@ class PackedBackbone:
         backbone: the Hugging Face model.
         parts: its modules.
         use_kernels: see ``packed_backbone``.
+        nested: see ``packed_backbone``.
     """
 
-    def __init__(self, backbone: nn.Module, parts: BackboneParts, use_kernels: bool | None = None) -> None:
-        self._backbone, self._parts, self._use_kernels = backbone, parts, use_kernels
+    def __init__(
+        self,
+        backbone: nn.Module,
+        parts: BackboneParts,
+        use_kernels: bool | None = None,
+        *,
+        nested: bool = False,
+    ) -> None:
+        self._backbone, self._parts, self._use_kernels, self.nested = backbone, parts, use_kernels, nested
 
     @property
     def n_layers(self) -> int:
@@ -62,11 +71,13 @@ class PackedBackbone:
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
         """Return token-id rows laid end to end with the positions of this architecture; see ``pack``."""
         parts = self._parts
-        return pack(rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple)
+        tokens = pack(rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple)
+        return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
         """Prepare the weights for inference, before several threads ask for them."""
-        prepared(self._backbone, self._parts, dtype or self._default_dtype())
+        if not self.nested:
+            prepared(self._backbone, self._parts, dtype or self._default_dtype())
 
     def hidden_states(
         self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
@@ -106,6 +117,8 @@ class PackedBackbone:
         first_only: bool = False,
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, the last of first tokens if asked."""
+        if self.nested:
+            return self._run_nested(tokens, dtype, wanted=wanted, first_only=first_only)
         parts, dtype = self._parts, dtype or self._default_dtype()
         masks = DropoutMasks() if self._drops() else None
         first = query_key_value(parts.layers[-1]) if first_only else None
@@ -117,9 +130,24 @@ class PackedBackbone:
             weights = layer_weights(parts.layers, dtype, pool_of(self._backbone))
             halves = tokens.halves() if can_split(parts, tokens) and max(wanted) > 0 else None
             if halves is None:
-                operators = TorchOperators(dtype, parts.activation, masks)
+                operators = Operators(dtype, parts.activation, masks)
                 return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
             return self._run_halves(embedded, halves, weights, first, dtype, sorted(set(wanted)))
+
+    def _run_nested(
+        self, tokens: PackedTokens, dtype: torch.dtype | None, *, wanted: Collection[int], first_only: bool
+    ) -> dict[int, Tensor]:
+        """Return what ``_run`` does; weights are not kept: to ask a GPU whether they have changed is to wait for it."""
+        parts, dtype = self._parts, dtype or self._default_dtype()
+        masks = DeviceMasks() if self._drops() else None
+        with torch.autocast(tokens.ids.device.type, enabled=False):
+            embedded = self._embed(tokens, masks)
+            weights = layer_weights(parts.layers, dtype, merged=not self._is_live())
+            operators = NestedOperators(dtype, parts.activation, masks)
+            kept = run_layers(parts, operators, weights, embedded, tokens, wanted=wanted)
+        if first_only:
+            kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
+        return kept
 
     def _run_halves(
         self,
@@ -157,7 +185,7 @@ class PackedBackbone:
         """Return what makes the operators of a share: compiled kernels where they can and pay, else PyTorch."""
         activation = self._parts.activation
         if not self.compiles(dtype):
-            return lambda masks, _: TorchOperators(dtype, activation, masks)
+            return lambda masks, _: Operators(dtype, activation, masks)
         return lambda masks, put_factors: CompiledOperators(dtype, activation, masks, pool, put_factors)
 
     def compiles(self, dtype: torch.dtype) -> bool:
@@ -193,7 +221,7 @@ class PackedBackbone:
         """Tell whether to compute on the parameters themselves."""
         return torch.is_grad_enabled() or self._backbone.training
 
-    def _embed(self, tokens: PackedTokens, masks: DropoutMasks | None) -> Tensor:
+    def _embed(self, tokens: PackedTokens, masks: Masks | None) -> Tensor:
         parts, p = self._parts, active_probability(self._parts.embedding_dropout)
         states = look_up(parts.words, tokens.ids, pool_of(self._backbone))
         states = states + parts.position_table(tokens.positions)
@@ -208,7 +236,9 @@ class PackedBackbone:
         return states
 
 
-def packed_backbone(backbone: nn.Module, *, use_kernels: bool | None = None) -> PackedBackbone | None:
+def packed_backbone(
+    backbone: nn.Module, *, use_kernels: bool | None = None, nested: bool = False
+) -> PackedBackbone | None:
     """Return the packed form of a model, or None for an architecture or a setting that has none.
 
     Cheap enough to ask for at every forward pass: nothing is copied, and weights prepared for inference are
@@ -217,9 +247,10 @@ def packed_backbone(backbone: nn.Module, *, use_kernels: bool | None = None) -> 
     Args:
         backbone: the Hugging Face model.
         use_kernels: train by compiled kernels; None for where they are installed and pay.
+        nested: attention is over all sentences in one call, on any device; else one a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
-    return None if parts is None else PackedBackbone(backbone, parts, use_kernels)
+    return None if parts is None else PackedBackbone(backbone, parts, use_kernels, nested=nested)
 
 
 def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli import kernels
+from simcse_cli.kernels import PutFactors
 from simcse_cli.kernels.buffer_pool import BufferPool
 from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LoraLinear
 from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
-from simcse_cli.models.packed.operators import Affine, add_low_rank
-from simcse_cli.models.packed.split_batch import PutFactors
+from simcse_cli.models.packed.operators import Affine, Operators, add_low_rank
 from simcse_cli.models.packed.tokens import PackedTokens
 
 
@@ -34,8 +34,8 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     )
 
 
-class CompiledOperators:
-    """See ``operators.Operators``; each result also carries its gradient.
+class CompiledOperators(Operators):
+    """The operators by compiled kernels; each result also carries its gradient.
 
     Args:
         dtype: arithmetic of the products, float32 or bfloat16; everything else is computed in float32.
@@ -54,9 +54,8 @@ class CompiledOperators:
         put_factors: PutFactors | None = None,
     ) -> None:
         self._kernels = kernels.load()
-        self._dtype, self._kind, self._pool = dtype, KINDS[activation], pool
-        self._put_factors = put_factors
-        self.masks = masks
+        super().__init__(dtype, activation, masks)
+        self._kind, self._pool, self._put_factors = KINDS[activation], pool, put_factors
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
     def attend(
@@ -69,7 +68,7 @@ class CompiledOperators:
         dropout: float,
         relative_bias: RelativeBias | None = None,
     ) -> Tensor:
-        """See ``operators.Operators``; without a bias between positions."""
+        """See ``Operators``; without a bias between positions."""
         assert relative_bias is None
         groups = np.array(tokens.groups, dtype=np.int64)
         context: Tensor = self._kernels.bias_attend(
@@ -93,7 +92,7 @@ class CompiledOperators:
         dropout: float,
         relative_bias: RelativeBias | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """See ``operators.Operators``."""
+        """See ``Operators``."""
         assert relative_bias is None
         mixed: tuple[Tensor, Tensor] = self._kernels.mix_packed_states(
             states,
@@ -107,7 +106,7 @@ class CompiledOperators:
         return mixed
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
-        """See ``operators.Operators``."""
+        """See ``Operators``."""
         activated: Tensor = self._kernels.bias_activation(
             self._product(x, up), _bias(up), self._kind, self._pool
         )
@@ -116,7 +115,7 @@ class CompiledOperators:
     def dropout_add_norm(
         self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
     ) -> tuple[Tensor, Tensor]:
-        """See ``operators.Operators``."""
+        """See ``Operators``."""
         normed: tuple[Tensor, Tensor] = self._kernels.dropout_add_norm(
             states,
             self._product(x, linear),
@@ -136,7 +135,7 @@ class CompiledOperators:
         return add_low_rank(product, x, linear)
 
     def _threshold(self, dropout: float) -> int:
-        return drop_threshold(dropout) if self.masks is not None and dropout > 0 else kernels.NO_DROPOUT
+        return drop_threshold(dropout) if self._masks is not None and dropout > 0 else kernels.NO_DROPOUT
 
 
 def _bias(module: Affine) -> Tensor:

@@ -1,6 +1,6 @@
 """Dropout masks at a small share of the price of ``torch.nn.functional.dropout`` on a CPU."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,25 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 def drop_threshold(p: float) -> int:
     """Return how many of the 2^16 values of a draw mean that an element is dropped."""
     return min(round(p * _RESOLUTION), _RESOLUTION - 1)
+
+
+class Masks(Protocol):
+    """The dropout masks of one forward pass."""
+
+    def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
+        """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of what is kept.
+
+        The scale is 1 / P(one); each element is an independent draw.
+        """
+        ...
+
+
+class DeviceMasks:
+    """Masks drawn where the states are, by PyTorch's generator of that device."""
+
+    def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
+        """See ``Masks``."""
+        return torch.empty_like(like).bernoulli_(1 - p), 1 / (1 - p)
 
 
 class DropoutMasks:
@@ -37,10 +56,7 @@ class DropoutMasks:
         self.stream: np.ndarray = state["state"]["state"].copy()
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of what is kept.
-
-        The scale is 1 / P(one); each element is an independent draw.
-        """
+        """See ``Masks``."""
         threshold = drop_threshold(p)
         draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[: like.numel()]
         mask = torch.ge(draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach())
@@ -61,7 +77,7 @@ def active_probability(dropout: nn.Dropout | None) -> float:
     return dropout.p if dropout is not None and dropout.training else 0.0
 
 
-def add_dropped(residual: Tensor, update: Tensor, p: float, masks: DropoutMasks | None) -> Tensor:
+def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
     """Return ``residual + dropout(update)``; without masks (evaluation) or with p = 0, their plain sum."""
     if masks is None or p == 0:
         return residual + update

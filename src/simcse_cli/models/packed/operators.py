@@ -5,7 +5,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from simcse_cli.models.packed.architectures import (
     activation_function,
 )
 from simcse_cli.models.packed.attention import RelativeBias, attend, mix_states
-from simcse_cli.models.packed.dropout import DropoutMasks, add_dropped
+from simcse_cli.models.packed.dropout import Masks, add_dropped
 from simcse_cli.models.packed.tokens import PackedTokens
 from simcse_cli.models.thread_pool import map_on_cores
 
@@ -60,14 +60,17 @@ class LayerWeights(NamedTuple):
     output_norm: Affine
 
 
-class Operators(Protocol):
-    """What a layer is made of. Each operator starts with its matrix product; products are in one arithmetic.
+class Operators:
+    """What a layer is made of, in PyTorch. Each operator starts with its matrix product.
 
-    Attributes:
+    Args:
+        dtype: arithmetic of the products.
+        activation: name in the configuration.
         masks: where dropout masks come from; None for no dropout.
     """
 
-    masks: DropoutMasks | None
+    def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
+        self._dtype, self._activation, self._masks = dtype, activation, masks
 
     def attend(
         self,
@@ -80,58 +83,9 @@ class Operators(Protocol):
         relative_bias: RelativeBias | None = None,
     ) -> Tensor:
         """Return the context of attention within sentences, ``(T, D)``, of states ``(T, H)``."""
-        ...
-
-    def mix_states(
-        self,
-        states: Tensor,
-        tokens: PackedTokens,
-        queries: Tensor,
-        offsets: Tensor,
-        *,
-        dropout: float,
-        relative_bias: RelativeBias | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the weighted sums of a sentence's states, see ``attention.mix_states``; it starts with no product."""
-        ...
-
-    def activate(self, x: Tensor, up: Affine) -> Tensor:
-        """Return ``f(up(x))``, ``(T, F)``."""
-        ...
-
-    def dropout_add_norm(
-        self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))``, and the same as operand of the next product."""
-        ...
-
-
-class TorchOperators:
-    """The operators by PyTorch; see ``Operators``.
-
-    Args:
-        dtype: arithmetic of the products.
-        activation: name in the configuration.
-        masks: where dropout masks come from; None for no dropout.
-    """
-
-    def __init__(self, dtype: torch.dtype, activation: str, masks: DropoutMasks | None = None) -> None:
-        self._dtype, self._activation, self.masks = dtype, activation, masks
-
-    def attend(
-        self,
-        x: Tensor,
-        qkv: Affine,
-        tokens: PackedTokens,
-        n_heads: int,
-        *,
-        dropout: float,
-        relative_bias: RelativeBias | None = None,
-    ) -> Tensor:
-        """See ``Operators``."""
         product = self._linear(x, qkv)
         return attend(
-            product, tokens, n_heads, dropout=dropout, masks=self.masks, relative_bias=relative_bias
+            product, tokens, n_heads, dropout=dropout, masks=self._masks, relative_bias=relative_bias
         )
 
     def mix_states(
@@ -144,18 +98,18 @@ class TorchOperators:
         dropout: float,
         relative_bias: RelativeBias | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """See ``Operators``."""
-        return mix_states(states, tokens, queries, offsets, dropout, self.masks, relative_bias)
+        """Return the weighted sums of a sentence's states, see ``attention.mix_states``; it starts with no product."""
+        return mix_states(states, tokens, queries, offsets, dropout, self._masks, relative_bias)
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
-        """See ``Operators``."""
+        """Return ``f(up(x))``, ``(T, F)``."""
         return activation_function(self._activation)(self._linear(x, up))
 
     def dropout_add_norm(
         self, states: Tensor, x: Tensor, linear: Affine, norm: Affine, *, epsilon: float, dropout: float
     ) -> tuple[Tensor, Tensor]:
-        """See ``Operators``."""
-        total = add_dropped(states, self._linear(x, linear), dropout, self.masks)
+        """Return ``norm(states + dropout(linear(x)))``, and the same as operand of the next product."""
+        total = add_dropped(states, self._linear(x, linear), dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], norm.weight, norm.bias, epsilon)
         return normed, normed
 
@@ -164,7 +118,36 @@ class TorchOperators:
         return add_low_rank(functional.linear(x, linear.weight, bias), x, linear)
 
 
-class PrepackedOperators(TorchOperators):
+class NestedOperators(Operators):
+    """The operators with attention over all sentences in one call, by PyTorch's nested tensors: for GPUs."""
+
+    def attend(
+        self,
+        x: Tensor,
+        qkv: Affine,
+        tokens: PackedTokens,
+        n_heads: int,
+        *,
+        dropout: float,
+        relative_bias: RelativeBias | None = None,
+    ) -> Tensor:
+        """See ``Operators``."""
+        if relative_bias is not None:  # which no kernel for sentences of many lengths takes
+            return super().attend(x, qkv, tokens, n_heads, dropout=dropout, relative_bias=relative_bias)
+        n_tokens, longest, shortest = tokens.groups[-1].end, tokens.groups[0].length, tokens.groups[-1].length
+        by_head = self._linear(x, qkv)[:n_tokens].view(n_tokens, 3, n_heads, -1)
+        query, key, value = (
+            torch.nested.nested_tensor_from_jagged(
+                part.contiguous(), tokens.offsets, min_seqlen=shortest, max_seqlen=longest
+            ).transpose(1, 2)
+            for part in by_head.unbind(1)
+        )
+        p = 0.0 if self._masks is None else dropout
+        context = functional.scaled_dot_product_attention(query, key, value, dropout_p=p).transpose(1, 2)
+        return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - n_tokens))
+
+
+class PrepackedOperators(Operators):
     """The operators on weights in oneDNN's own layout, which adds biases and activations to the products."""
 
     def activate(self, x: Tensor, up: Affine) -> Tensor:
@@ -313,7 +296,7 @@ def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Opera
     """Return operators without gradient or dropout, and the weights that they take: copies in ``dtype``."""
     weights = layer_weights(parts.layers, dtype, merged=True)
     if not _can_prepack(parts.words.weight.device, dtype):
-        return TorchOperators(dtype, parts.activation), weights
+        return Operators(dtype, parts.activation), weights
     packed = [LayerWeights(*_prepacked(layer, dtype)) for layer in weights]
     return PrepackedOperators(dtype, parts.activation), packed
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simcse_cli.choices import Pooler
 from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.packed.tokens import ROUNDED_TO
+from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedTokens
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
 
 
@@ -32,12 +32,15 @@ def packed_vectors(
     spec = POOLERS[pooler]
     if n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
-        groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-        counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
-        means = [
-            mean_of_layers([_wide(layer)[:, counted].mean(dim=1) for layer in group]) for group in groups
-        ]
-        pooled = torch.cat(means)
+        if packed.nested and not n_skipped:
+            pooled = mean_of_layers([_means(_wide(layer), tokens) for layer in states])
+        else:
+            groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
+            counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
+            means = [
+                mean_of_layers([_wide(layer)[:, counted].mean(dim=1) for layer in group]) for group in groups
+            ]
+            pooled = torch.cat(means)
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
@@ -46,3 +49,9 @@ def packed_vectors(
 def _wide(states: Tensor) -> Tensor:
     """Return states in float32 at least."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
+
+
+def _means(states: Tensor, tokens: PackedTokens) -> Tensor:
+    """Return the mean state of each sentence, ``(R, H)``, in one call for all lengths."""
+    # "unsafe" leaves out a look at the offsets, for which a GPU would have to finish its work.
+    return torch.segment_reduce(states, "mean", offsets=tokens.offsets, axis=0, unsafe=True)

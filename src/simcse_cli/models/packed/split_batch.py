@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from simcse_cli.kernels import PutFactors
 from simcse_cli.kernels.buffer_pool import BufferPool
 from simcse_cli.models.thread_pool import map_on_cores
 
-PutFactors = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes a weight and the factors of its gradient, ``d_out^T x``; see ``kernels.operators.linear``."""
 ShareRun = Callable[[int, Tensor, Sequence[Tensor | None], PutFactors], Sequence[Tensor]]
 """Computes one share, from its number, its rows of the input, the parameters and what multiplies their gradients."""
 

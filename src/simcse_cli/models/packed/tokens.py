@@ -2,12 +2,15 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from simcse_cli.devices import to_device
 
 ROUNDED_TO = 64
 """Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
@@ -50,10 +53,21 @@ class PackedTokens:
         """Tell whether there are so many tokens on the CPU that threads and compiled kernels pay."""
         return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
+    @cached_property
+    def offsets(self) -> Tensor:
+        """Where each sentence starts and, at the end, where the last one ends, ``(R + 1,)``."""
+        starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
+        return to_device(
+            torch.from_numpy(np.append(np.concatenate(starts), self.groups[-1].end)), self.ids.device
+        )
+
     def first_tokens(self) -> Tensor:
         """Return where each sentence starts, ``(R,)``."""
-        starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
-        return torch.from_numpy(np.concatenate(starts)).to(self.ids.device)
+        return self.offsets[:-1]
+
+    def to(self, device: torch.device) -> "PackedTokens":
+        ids, positions, order = (to_device(t, device) for t in (self.ids, self.positions, self.order))
+        return replace(self, ids=ids, positions=positions, order=order)
 
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
