@@ -16,7 +16,7 @@ from simcse_cli import errors
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"choices", "errors", "progress"},
+    {"choices", "errors", "help", "progress"},
     {"schema"},
     {"devices", "files", "metrics", "optimizers", "report", "settings"},
     {"config", "data", "losses", "postprocess", "processes", "runs", "predictions"},

@@ -1,10 +1,9 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
-import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
@@ -14,22 +13,14 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli import __version__
-from simcse_cli.console import HelpPage, HelpSection, configure_console, get_console, printable
+from simcse_cli.console import configure_console, get_console, printable
 from simcse_cli.errors import SimcseError, UsageError
 from simcse_cli.files import open_standard_streams
+from simcse_cli.help import COMMON_NAMES, help_page, main_options
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
 INTERRUPTED = 130
-EVERYWHERE = "Everywhere"
-FIRST_GROUPS, LAST_GROUPS = ("Arguments", "Model", "Data and model", "Options"), ("Output", EVERYWHERE)
-ENVIRONMENT = {
-    "SIMCSE_MODEL": "the model of commands that take one",
-    "SIMCSE_DATA": "the SentEval folder",
-    "SIMCSE_DEVICE, SIMCSE_PRECISION, SIMCSE_SEED": "their flags; for train every setting, as SIMCSE_BATCH_SIZE",
-    "SIMCSE_CACHE": "where vectors and finished tasks are kept",
-    "NO_COLOR": "no colours",
-}
 
 
 def _show_version(value: bool) -> None:
@@ -85,7 +76,7 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
         from simcse_cli.settings import check_keys
 
         values = read_recipe(str(value))
-        valid = [param.name for param in ctx.command.params if param.name not in _COMMON_NAMES]
+        valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
         ctx.default_map = check_keys(values, [name for name in valid if name is not None], place=str(value))
     return value
 
@@ -110,9 +101,6 @@ def _common(
     ] = False,
 ) -> None:
     """Options that every command takes; `build` adds them to each."""
-
-
-_COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 
 
 def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
@@ -148,95 +136,6 @@ def _add_common_options(command: Any) -> None:
         if option.name not in taken and option.name != "help":
             option.expose_value = False
             command.params.append(option)
-
-
-def main_options(command: Any) -> frozenset[str]:
-    """Return the options that the short help of a command shows; none if it has no long one."""
-    return getattr(command.callback, "main_options", frozenset())
-
-
-def default_of(param: Any) -> str | None:
-    """Return the default of an option as it is typed, None for none and for flags that are off."""
-    if isinstance(param.show_default, str):
-        return param.show_default
-    default = None if callable(param.default) else param.default
-    if default is True:
-        return "on"
-    shown = "" if default in (None, False, (), []) else str(getattr(default, "value", default))
-    return shown or None
-
-
-def examples_of(text: str) -> tuple[list[str], list[str]]:
-    """Return the paragraphs of a docstring, and the command lines among them."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    prose = [paragraph for paragraph in paragraphs if not paragraph.startswith("simcse ")]
-    return prose, [line for each in paragraphs if each not in prose for line in each.splitlines()]
-
-
-def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
-    """Return what ``--help`` shows of a command, ``everything`` for ``--help-all``."""
-    command = ctx.command
-    prose, examples = examples_of(command.help or "")
-    sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
-    children = getattr(command, "commands", {})
-    if children:
-        rows = [
-            (name, examples_of(child.help or child.short_help)[0][0])
-            for name, child in children.items()
-            if not child.hidden
-        ]
-        sections.insert(0, HelpSection("Commands", rows))
-    if ctx.parent is None:
-        sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
-    needed = [_option_names(param).rpartition(", ")[2] for param in command.params if param.required]
-    rest = "COMMAND [OPTIONS]" if children else "[OPTIONS]"
-    return HelpPage(" ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections)
-
-
-def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
-    """Yield the options by group; where only some are ``shown``, the others are named at the end of theirs."""
-    groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
-    for param in ctx.command.get_params(ctx):
-        is_common = param.name in (*_COMMON_NAMES, "version", "install_completion", "show_completion")
-        usual = "Options" if param.opts[0].startswith("-") else "Arguments"
-        panel = getattr(param, "rich_help_panel", None)
-        group = panel or (EVERYWHERE if is_common else usual)
-        groups.setdefault(group, []).append(param)
-    for name in [*(name for name in groups if name not in LAST_GROUPS), *LAST_GROUPS]:
-        params = groups.get(name, [])
-        hidden = [p for p in params if shown and name != EVERYWHERE and p.name not in shown]
-        rows = [(_option_names(p), _option_help(p)) for p in params if p not in hidden]
-        if params:
-            yield HelpSection(name, rows, [max(p.opts, key=len) for p in hidden])
-
-
-def _option_names(param: Any) -> str:
-    if not param.opts[0].startswith("-"):
-        return str(param.metavar or param.name.upper())
-    names = ", ".join(sorted(param.opts, key=len))
-    if param.secondary_opts:
-        return f"{names} / {', '.join(param.secondary_opts)}"
-    value = None if param.is_flag or _choices(param) else param.metavar
-    return f"{names} {value}" if value else names
-
-
-def _choices(param: Any) -> list[str]:
-    """Return the words to choose from; ``commands.options`` makes them the name of the value."""
-    name = param.metavar or ""
-    return name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
-
-
-def _option_help(param: Any) -> str:
-    parts = [param.help or ""]
-    if choices := _choices(param):
-        parts.append(f"[{', '.join(choices)}]")
-    if param.required:
-        parts.append("[required]")
-    elif (default := default_of(param)) is not None:
-        parts.append(f"[default: {default}]")
-    if param.envvar:
-        parts.append(f"[env: {param.envvar}]")
-    return " ".join(parts)
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:

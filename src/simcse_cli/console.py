@@ -13,16 +13,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import SimcseError
 from simcse_cli.files import STDIO, atomic_text, default_cache_dir, standard_output
+from simcse_cli.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.report import RENDERERS, DiffRow, Outcome, Report, to_text
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 15.0
 DAY_S = 24 * 3600
-HELP_WIDTH = 100
-NAMES_WIDTH = 26
 # Libraries read these when they are imported, here and in processes that start from here: bars are ours.
 QUIET_LIBRARIES = {
     "TQDM_DISABLE": "1",
@@ -45,7 +41,6 @@ QUIET_LIBRARIES = {
 }
 # Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 
 
 def printable(text: str) -> str:
@@ -58,64 +53,6 @@ def _literal(text: str) -> str:
     from rich.markup import escape
 
     return escape(printable(text))
-
-
-@dataclass(frozen=True)
-class HelpSection:
-    """Options or commands under one heading, each with what it does; ``more`` are named only."""
-
-    title: str
-    rows: list[tuple[str, str]]
-    more: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class HelpPage:
-    """What ``--help`` shows: usage, paragraphs, command lines that work, and the options."""
-
-    usage: str
-    paragraphs: list[str]
-    examples: list[str]
-    sections: list[HelpSection]
-
-    def lines(self, width: int) -> Iterator[str]:
-        """Yield the page; headings are the lines that do not start with a blank."""
-        fit = partial(wrap, width=width, break_long_words=False, break_on_hyphens=False)
-        yield from fit(self.usage, subsequent_indent="       ")
-        for paragraph in self.paragraphs:
-            yield from ("", *fit(paragraph, initial_indent="  ", subsequent_indent="  "))
-        if self.examples:
-            yield from (
-                "",
-                "Examples",
-                *(line for each in self.examples for line in _shell_lines(each, width)),
-            )
-        for section in self.sections:
-            yield from ("", section.title)
-            longest = max((len(names) for names, _ in section.rows), default=0)
-            left = min(longest, NAMES_WIDTH) + 4
-            for names, text in section.rows:
-                first = f"  {names}".ljust(left)
-                if len(names) > left - 4:
-                    yield first.rstrip()
-                    first = " " * left
-                whole = _BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)  # on one line
-                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [first.rstrip()]
-                yield from (line.replace("\xa0", " ") for line in lines)
-            if section.more:
-                more = f"and {', '.join(section.more)}: see --help-all"
-                yield from fit(more, initial_indent="  ", subsequent_indent="  ")
-
-
-def _shell_lines(command: str, width: int) -> Iterator[str]:
-    """Yield a command indented, on several lines where it is too long, each flag beside its value."""
-    line = " "
-    for word in re.findall(r'--?[a-z][\w-]* (?:"[^"]*"|[^\s"-]\S*)|"[^"]*"|\S+', command):
-        if len(line) + 1 + len(word) > width - 2:
-            yield f"{line} \\"
-            line = "   "
-        line += f" {word}"
-    yield line
 
 
 class _PlainTask:
@@ -344,7 +281,7 @@ class Console:
             text = Text(line.replace("`", ""), style="" if line.startswith(" ") else "bold")
             text.highlight_regex(r"(?<![\w-])--?[a-zA-Z][\w-]*", "cyan")
             text.highlight_regex(r"^  [a-z][\w-]*(?=  )|^  simcse .*", "cyan")
-            text.highlight_regex(r"\[(default|env): [^]]*\]", "dim")
+            text.highlight_regex(BRACKETS, "dim")
             terminal.print(text, soft_wrap=True)
 
     def print_data(self, text: str) -> None:

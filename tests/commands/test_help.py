@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from simcse_cli.cli import COMMANDS, build, examples_of, help_page, main_options
+from simcse_cli.cli import COMMANDS, build
 from simcse_cli.commands import completion
+from simcse_cli.help import examples_of, help_page, main_options
 
 
 def leaves(command, path=("simcse",)):

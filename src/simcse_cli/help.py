@@ -1,0 +1,171 @@
+"""What ``--help`` shows: the usage, options and examples of a command, and how they become lines."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from textwrap import wrap
+from typing import Any
+
+HELP_WIDTH = 100
+NAMES_WIDTH = 26
+COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
+"""Parameters that every command takes."""
+BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
+EVERYWHERE = "Everywhere"
+FIRST_GROUPS, LAST_GROUPS = ("Arguments", "Model", "Data and model", "Options"), ("Output", EVERYWHERE)
+ENVIRONMENT = {
+    "SIMCSE_MODEL": "the model of commands that take one",
+    "SIMCSE_DATA": "the SentEval folder",
+    "SIMCSE_DEVICE, SIMCSE_PRECISION, SIMCSE_SEED": "their flags; for train every setting, as SIMCSE_BATCH_SIZE",
+    "SIMCSE_CACHE": "where vectors and finished tasks are kept",
+    "NO_COLOR": "no colours",
+}
+
+
+@dataclass(frozen=True)
+class HelpSection:
+    """Options or commands under one heading, each with what it does; ``more`` are named only."""
+
+    title: str
+    rows: list[tuple[str, str]]
+    more: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class HelpPage:
+    """What ``--help`` shows: usage, paragraphs, command lines that work, and the options."""
+
+    usage: str
+    paragraphs: list[str]
+    examples: list[str]
+    sections: list[HelpSection]
+
+    def lines(self, width: int) -> Iterator[str]:
+        """Yield the page; headings are the lines that do not start with a blank."""
+        fit = partial(wrap, width=width, break_long_words=False, break_on_hyphens=False)
+        yield from fit(self.usage, subsequent_indent="       ")
+        for paragraph in self.paragraphs:
+            yield from ("", *fit(paragraph, initial_indent="  ", subsequent_indent="  "))
+        if self.examples:
+            yield from (
+                "",
+                "Examples",
+                *(line for each in self.examples for line in _shell_lines(each, width)),
+            )
+        for section in self.sections:
+            yield from ("", section.title)
+            longest = max((len(names) for names, _ in section.rows), default=0)
+            left = min(longest, NAMES_WIDTH) + 4
+            for names, text in section.rows:
+                first = f"  {names}".ljust(left)
+                if len(names) > left - 4:
+                    yield first.rstrip()
+                    first = " " * left
+                whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)  # on one line
+                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [first.rstrip()]
+                yield from (line.replace("\xa0", " ") for line in lines)
+            if section.more:
+                more = f"and {', '.join(section.more)}: see --help-all"
+                yield from fit(more, initial_indent="  ", subsequent_indent="  ")
+
+
+def _shell_lines(command: str, width: int) -> Iterator[str]:
+    """Yield a command indented, on several lines where it is too long, each flag beside its value."""
+    line = " "
+    for word in re.findall(r'--?[a-z][\w-]* (?:"[^"]*"|[^\s"-]\S*)|"[^"]*"|\S+', command):
+        if len(line) + 1 + len(word) > width - 2:
+            yield f"{line} \\"
+            line = "   "
+        line += f" {word}"
+    yield line
+
+
+def main_options(command: Any) -> frozenset[str]:
+    """Return the options that the short help of a command shows; none if it has no long one."""
+    return getattr(command.callback, "main_options", frozenset())
+
+
+def default_of(param: Any) -> str | None:
+    """Return the default of an option as it is typed, None for none and for flags that are off."""
+    if isinstance(param.show_default, str):
+        return param.show_default
+    default = None if callable(param.default) else param.default
+    if default is True:
+        return "on"
+    shown = "" if default in (None, False, (), []) else str(getattr(default, "value", default))
+    return shown or None
+
+
+def examples_of(text: str) -> tuple[list[str], list[str]]:
+    """Return the paragraphs of a docstring, and the command lines among them."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    prose = [paragraph for paragraph in paragraphs if not paragraph.startswith("simcse ")]
+    return prose, [line for each in paragraphs if each not in prose for line in each.splitlines()]
+
+
+def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
+    """Return what ``--help`` shows of a command, ``everything`` for ``--help-all``."""
+    command = ctx.command
+    prose, examples = examples_of(command.help or "")
+    sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
+    children = getattr(command, "commands", {})
+    if children:
+        rows = [
+            (name, examples_of(child.help or child.short_help)[0][0])
+            for name, child in children.items()
+            if not child.hidden
+        ]
+        sections.insert(0, HelpSection("Commands", rows))
+    if ctx.parent is None:
+        sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
+    needed = [_option_names(param).rpartition(", ")[2] for param in command.params if param.required]
+    rest = "COMMAND [OPTIONS]" if children else "[OPTIONS]"
+    return HelpPage(" ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections)
+
+
+def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
+    """Yield the options by group; where only some are ``shown``, the others are named at the end of theirs."""
+    groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
+    for param in ctx.command.get_params(ctx):
+        is_common = param.name in (*COMMON_NAMES, "version", "install_completion", "show_completion")
+        usual = "Options" if param.opts[0].startswith("-") else "Arguments"
+        panel = getattr(param, "rich_help_panel", None)
+        group = panel or (EVERYWHERE if is_common else usual)
+        groups.setdefault(group, []).append(param)
+    for name in [*(name for name in groups if name not in LAST_GROUPS), *LAST_GROUPS]:
+        params = groups.get(name, [])
+        hidden = [p for p in params if shown and name != EVERYWHERE and p.name not in shown]
+        rows = [(_option_names(p), _option_help(p)) for p in params if p not in hidden]
+        if params:
+            yield HelpSection(name, rows, [max(p.opts, key=len) for p in hidden])
+
+
+def _option_names(param: Any) -> str:
+    if not param.opts[0].startswith("-"):
+        return str(param.metavar or param.name.upper())
+    names = ", ".join(sorted(param.opts, key=len))
+    if param.secondary_opts:
+        return f"{names} / {', '.join(param.secondary_opts)}"
+    value = None if param.is_flag or _choices(param) else param.metavar
+    return f"{names} {value}" if value else names
+
+
+def _choices(param: Any) -> list[str]:
+    """Return the words to choose from; ``commands.options`` makes them the name of the value."""
+    name = param.metavar or ""
+    return name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
+
+
+def _option_help(param: Any) -> str:
+    parts = [param.help or ""]
+    if choices := _choices(param):
+        parts.append(f"[{', '.join(choices)}]")
+    if param.required:
+        parts.append("[required]")
+    elif (default := default_of(param)) is not None:
+        parts.append(f"[default: {default}]")
+    if param.envvar:
+        parts.append(f"[env: {param.envvar}]")
+    return " ".join(parts)
