@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from measure import Peaks, alternate, arguments, machine, report, useful_flops, wikipedia
+from measure import Peaks, alternate, arguments, machine, report, types, useful_flops, wikipedia
 from shapes import model_folder
 from simcse_cli.choices import Attention, Pooler, Precision
 from simcse_cli.devices import DTYPES
@@ -33,10 +33,9 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     """Return the peers that run here: sentence-transformers as it comes and in other batch sizes, OpenVINO on a CPU."""
     from sentence_transformers import SentenceTransformer
 
-    settings: dict[str, dict[str, Any]] = {
-        BASELINE: {},
-        "sentence-transformers bf16 weights": {"model_kwargs": {"dtype": torch.bfloat16}},
-    }
+    settings: dict[str, dict[str, Any]] = {BASELINE: {}}
+    if "bf16" in types(device):
+        settings["sentence-transformers bf16 weights"] = {"model_kwargs": {"dtype": torch.bfloat16}}
     contenders: dict[str, Contender] = {}
     for name, options in settings.items():
         model = SentenceTransformer(folder, device=device, **options)
@@ -48,9 +47,7 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     if device != "cpu":
         return contenders
     if importlib.util.find_spec("openvino"):
-        precision = (
-            "bf16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "fp32"
-        )  # --isa may forbid bf16
+        precision = list(types(device))[-1]
         name = f"OpenVINO {precision}, batches as sentence-transformers"
         contenders[name] = openvino_loop(folder, sentences, precision)
     else:
@@ -148,10 +145,10 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
     device = options.device
     contenders = peers(folder, sentences, device, options.peer_batches)
     if device == "cpu":
-        contenders["length-sorted padded loop fp32"] = plain_loop(folder, sentences, torch.float32)
-        contenders["length-sorted padded loop bf16"] = plain_loop(folder, sentences, torch.bfloat16)
-    contenders["simcse fp32"] = ours(folder, sentences, "fp32", device)
-    contenders["simcse bf16"] = ours(folder, sentences, "bf16", device)
+        for name, dtype in types(device).items():
+            contenders[f"length-sorted padded loop {name}"] = plain_loop(folder, sentences, dtype)
+    for precision in types(device):
+        contenders[f"simcse {precision}"] = ours(folder, sentences, precision, device)
     if device == "cuda":
         contenders["simcse tf32"] = ours(folder, sentences, "tf32", device)
         contenders["simcse bf16, packed"] = ours(folder, sentences, "bf16", device, packed=True)

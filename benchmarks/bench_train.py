@@ -19,7 +19,18 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from measure import Peaks, Timing, arguments, data_dir, machine, report, synchronize, useful_flops, wikipedia
+from measure import (
+    Peaks,
+    Timing,
+    arguments,
+    data_dir,
+    machine,
+    report,
+    synchronize,
+    types,
+    useful_flops,
+    wikipedia,
+)
 from shapes import model_folder
 from simcse_cli.choices import Attention, Pooler
 from simcse_cli.config import TrainConfig
@@ -126,7 +137,7 @@ def contenders(device: str) -> dict[str, dict[str, Any]]:
     """Return our settings by name; on a GPU also those that a CPU has no use for."""
     found = {
         f"{precision}, pooler {pooler}": {"precision": precision, "pooler": pooler}
-        for precision in ("fp32", "bf16")
+        for precision in types(device)
         for pooler in (Pooler.AVG, Pooler.CLS)
     }
     if device != "cuda":
@@ -173,8 +184,10 @@ def main() -> None:
         work = Path(name)
         folder = model_folder(options.model, work)
         makers: dict[str, Callable[[], Run]] = {
-            BASELINE: partial(peer, folder, sentences, options, work=work),
-            FAST_PEER: partial(peer, folder, sentences, options, work=work, bf16=True),
+            f"sentence-transformers trainer {precision}": partial(
+                peer, folder, sentences, options, work=work, bf16=precision == "bf16"
+            )
+            for precision in types(options.device)
         }
         for setting, values in contenders(options.device).items():
             makers[f"simcse {setting}"] = partial(ours, folder, options, work=work, **values)

@@ -96,6 +96,12 @@ def alternate(
     return timings
 
 
+def types(device: str) -> dict[str, torch.dtype]:
+    """Return the arithmetic that the device multiplies in, by name; ``--isa`` may have switched bfloat16 off."""
+    has_bf16 = device != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if has_bf16 else {})
+
+
 def matrix_peaks(dtype: torch.dtype, clock: str, device: str = "cpu") -> tuple[float, float]:
     """Return the best rate of a square product in GFLOP/s: of ``a @ b``, and on a CPU of oneDNN on prepacked weights.
 
@@ -120,18 +126,15 @@ def matrix_peaks(dtype: torch.dtype, clock: str, device: str = "cpu") -> tuple[f
 
 @dataclass(frozen=True)
 class Peaks:
-    """The machine's limits in GFLOP/s, for both types of arithmetic."""
+    """The machine's limits in GFLOP/s, for each type of arithmetic."""
 
     plain: dict[str, float]
     best: dict[str, float]
 
     @classmethod
     def measured(cls, clock: str, device: str = "cpu") -> "Peaks":
-        """Measure both types."""
-        rates = {
-            name: matrix_peaks(dtype, clock, device)
-            for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
-        }
+        """Measure what the device multiplies in."""
+        rates = {name: matrix_peaks(dtype, clock, device) for name, dtype in types(device).items()}
         return cls({k: rate[0] for k, rate in rates.items()}, {k: max(rate) for k, rate in rates.items()})
 
     def shares(self, setting: str, gflops: float) -> dict[str, float]:
