@@ -106,9 +106,10 @@ def gradients(model):
 
 
 @pytest.mark.parametrize("first_only", [False, True])
-@pytest.mark.parametrize("n_rows", [6, len(ROWS)])
+@pytest.mark.parametrize(("n_rows", "nested"), [(6, False), (6, True), (len(ROWS), False)])
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "mpnet"])
-def test_the_packed_pass_sees_lora_in_value_and_gradient(tmp_path, architecture, n_rows, first_only):
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_the_packed_pass_sees_lora_in_value_and_gradient(tmp_path, architecture, n_rows, nested, first_only):
     folder = build_tiny_model(tmp_path / "model", model_type=architecture)
     model = with_lora(AutoModel.from_pretrained(folder, dtype=torch.float64)).double().eval()
     rows, generator = ROWS[:n_rows], torch.Generator().manual_seed(2)
@@ -117,7 +118,7 @@ def test_the_packed_pass_sees_lora_in_value_and_gradient(tmp_path, architecture,
     (expected * weights).sum().backward()
     wanted = gradients(model)
 
-    packed = packed_backbone(model)
+    packed = packed_backbone(model, nested=nested)
     tokens = packed.pack(rows, multiple=8)
     assert can_split(read_parts(model), tokens) == (n_rows > 6 and architecture != "mpnet")
     if first_only:
