@@ -189,7 +189,7 @@ class Embedder:
         """
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
-        if index.info.get("digest") not in (None, encoder.digest_with(index.info.get("prompt", ""))):
+        if not index.is_made_by(encoder):
             raise DataError(
                 f"the index was made by another model than {encoder.name} ({index.info.get('model')})",
                 hint="search it with the model that made it, or build it again",

@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.formats import VectorType, quantize
-from simcse_cli.encoding.stream import Shard, _Partial, cut, encode_stream
+from simcse_cli.encoding.partial_file import PartialFile
+from simcse_cli.encoding.stream import ProcessGroup, cut, encode_stream
 from simcse_cli.errors import ConfigError, DataError, OutputError
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
@@ -99,9 +100,9 @@ def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
     def wait_for_other():
         if not done:
             done.append(1)
-            encode_stream(encode, SENTENCES, two, dim=10, window=8, shard=Shard(1, 2))
+            encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2))
 
-    encode_stream(encode, SENTENCES, two, dim=10, window=8, shard=Shard(0, 2, wait_for_other))
+    encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(0, 2, wait_for_other))
     assert two.read_bytes() == one.read_bytes()
 
 
@@ -208,7 +209,7 @@ def test_kill_after_the_output_appeared_is_finished_by_resume(tmp_path, ending, 
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Partial, "remove", die_when_there)
+        patch.setattr(PartialFile, "remove", die_when_there)
         with pytest.raises(Killed):
             encode_stream(encode, SENTENCES, path, dim=10, window=8)
     written = path.read_bytes()

@@ -255,7 +255,7 @@ def _load_index(
         options = replace(options, truncate_dim=n_kept)
     long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
     loaded = load_for_encoding(model, replace(options, long=long), progress)
-    if info.get("digest") not in (None, loaded.digest_with(info.get("prompt", ""))):
+    if not index.is_made_by(loaded):
         progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
     return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 

@@ -16,6 +16,7 @@ from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.encoding.shards import (
@@ -28,7 +29,7 @@ from simcse_cli.encoding.shards import (
     part_file,
     shard_file,
 )
-from simcse_cli.encoding.stream import InsideTask, Part, Shard, cut, is_unfinished, windows
+from simcse_cli.encoding.stream import ALONE, InsideTask, Part, ProcessGroup, cut, windows
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
     check_dtype,
@@ -111,7 +112,7 @@ def _encode_one(
     progress: Progress,
 ) -> None:
     """Encode the input, or one shard of it, into one file."""
-    part, shard = None, Shard()
+    part, group = None, ALONE
     if options.shard is not None:
         number, of = parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]
@@ -120,8 +121,8 @@ def _encode_one(
     with writing(output, options, rank):
         writer = VectorWriter(files, inputs, options, progress)
         if part is None:
-            shard = _shard_of_process(files, writer, output, progress)
-        writer.write(output, sentences, progress, part=part, shard=shard)
+            group = _process_group(files, writer, output, progress)
+        writer.write(output, sentences, progress, part=part, group=group)
         writer.encoder.tell_cut(progress)
 
 
@@ -244,15 +245,15 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
     check_output(index, force=may_replace(output, options))
 
 
-def _shard_of_process(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> Shard:
-    """Return the part of this process under ``torchrun`` or ``accelerate launch``; all of it otherwise."""
+def _process_group(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> ProcessGroup:
+    """Return the processes of this job under ``torchrun`` or ``accelerate launch``, else this one alone."""
     if process_count() == 1:
         tell_if_alone(progress)
-        return Shard()
+        return ALONE
     join_group()
     require_shared(output)
     require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
-    return Shard(process_rank(), process_count(), distributed.barrier)
+    return ProcessGroup(process_rank(), process_count(), distributed.barrier)
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:

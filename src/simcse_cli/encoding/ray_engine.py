@@ -20,8 +20,9 @@ from typing import Any
 from simcse_cli.choices import Device
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.partial_file import drop_unfinished
 from simcse_cli.encoding.shards import encode_part
-from simcse_cli.encoding.stream import Part, drop_unfinished
+from simcse_cli.encoding.stream import Part
 from simcse_cli.encoding.vector_writer import VectorWriter
 from simcse_cli.errors import (
     ConfigError,

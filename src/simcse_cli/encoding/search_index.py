@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files import atomic_path, require_file
+from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.schema import foreign_format
 
 FORMAT = "simcse-index-1"
@@ -124,6 +125,10 @@ class SearchIndex:
         self.sentences = sentences
         self.info = dict(info)
         self._searcher = searcher
+
+    def is_made_by(self, encoder: SentenceEncoder) -> bool:
+        """Say whether cosines with vectors of this encoder mean something; an index may not say what made it."""
+        return self.info.get("digest") in (None, encoder.digest_with(self.info.get("prompt", "")))
 
     @classmethod
     def build(

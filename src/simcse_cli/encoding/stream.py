@@ -7,13 +7,11 @@ same bytes. With several processes, process r takes windows r, r + W, r + 2W, ..
 Jobs that share nothing take parts of whole windows (``cut``).
 """
 
-import hashlib
 import itertools
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,10 +28,10 @@ from simcse_cli.encoding.formats import (
     stored_width,
     vector_file,
 )
+from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
-from simcse_cli.files import atomic_text, check_output, output_error, own_folder, publish, sync
+from simcse_cli.files import check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
-from simcse_cli.schema import checked
 
 _Item = TypeVar("_Item")
 WINDOW = 8192
@@ -44,12 +42,15 @@ EncodeWithProgress = Callable[..., NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Which part of the windows this process takes; ``wait`` returns when all processes have called it."""
+class ProcessGroup:
+    """Those that write one output together; this is number ``rank``, ``wait`` returns when all have called it."""
 
     rank: int = 0
     n_processes: int = 1
     wait: Callable[[], None] = lambda: None
+
+
+ALONE = ProcessGroup()
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def encode_stream(
     settings: dict[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
-    shard: Shard | None = None,
+    group: ProcessGroup = ALONE,
     window: int | None = None,
     total: int | None = None,
     keep_texts: bool = False,
@@ -127,15 +128,16 @@ def encode_stream(
         OutputError: the output exists, an unfinished one exists, or the disk is full.
         DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
-    shard, progress, window = shard or Shard(), progress or SilentProgress(), window or WINDOW
+    progress, window = progress or SilentProgress(), window or WINDOW
     keep_texts = keep_texts or vector_file(output) in WITH_TEXT
-    facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": shard.n_processes}
-    partial = _Partial(output, shard, {**(settings or {}), **facts, "texts": keep_texts})
+    facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": group.n_processes}
+    partial = PartialFile(output, group.rank, group.n_processes)
+    partial.settings = {**(settings or {}), **facts, "texts": keep_texts}
     try:
-        finished = _tidy_up(output, shard)
+        finished = _tidy_up(output, group)
         if finished is not None and resume:
             progress.info(f"{output} is finished already")
-            return finished if shard.rank == 0 else 0
+            return finished if group.rank == 0 else 0
         check_output(output, force=force)
         if partial.exists() and not (resume or force):
             raise OutputError(
@@ -153,220 +155,31 @@ def encode_stream(
 
         with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
-            for texts in _open_windows(every, partial, shard, task, may_be_empty=total == 0):
+            for texts in _open_windows(every, partial, group, task, may_be_empty=total == 0):
                 inner = InsideTask(task)
                 vectors = quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
                 partial.append(vectors, texts)
-        shard.wait()
+        group.wait()
         n_rows = 0
-        if shard.rank == 0:
-            n_rows = _assemble(output, kind, dim, shard.n_processes, beside, ids, force=force)
-        shard.wait()
+        if group.rank == 0:
+            n_rows = _assemble(output, kind, dim, group.n_processes, beside, ids, force=force)
+        group.wait()
     except OSError as error:
         raise output_error(output, error) from error
     return n_rows
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all that was written."""
-
-    rows: int
-    row_bytes: int
-    text_bytes: int
-    read: str
-    written: str
-
-    def digest(self, rows: bytes, texts: bytes) -> str:
-        """Return what ``written`` is if these were written."""
-        facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
-        return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
-
-
-class _Partial:
-    """The unfinished output of one process: rows, texts where they are kept, and a journal.
-
-    The journal is JSON Lines: the settings, each finished window and, before the output appears, which file will be it.
-    It is the first of the three that is created and the last that is removed: rows without a journal are not ours.
-    """
-
-    def __init__(self, output: Path, shard: Shard, settings: dict[str, Any] | None = None) -> None:
-        suffix = "" if shard.n_processes == 1 else f"-{shard.rank}"
-        self.rows = output.with_name(f"{output.name}.part{suffix}")
-        self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
-        self._journal = output.with_name(f"{output.name}.part{suffix}.json")
-        self.settings = settings or {}
-        self.windows: list[_Window] = []
-        self._finished: dict[str, int] = {}
-        self._is_open = False
-
-    def exists(self) -> bool:
-        return os.path.lexists(self._journal)
-
-    def remove(self) -> None:
-        for path in (self.rows, self.texts, self._journal):
-            path.unlink(missing_ok=True)
-
-    def drop(self, *, force: bool) -> None:
-        """Make room for a new file.
-
-        Raises:
-            OutputError: there are rows or texts that no journal knows, and ``force`` is off.
-        """
-        for path in (self.rows, self.texts):
-            if not self.exists():
-                check_output(path, force=force)
-        self.remove()
-
-    def open(self) -> None:
-        """Create what is not there yet."""
-        if not self.exists():
-            self._write_journal()
-        for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            try:
-                if os.fstat(descriptor).st_size < size:
-                    os.ftruncate(descriptor, size)
-            finally:
-                os.close(descriptor)
-        self._is_open = True
-
-    def read_journal(self) -> None:
-        """Read settings and windows up to a line that a kill cut short.
-
-        Raises:
-            DataError: not even the settings can be read.
-        """
-        lines = self._journal.read_bytes().splitlines()
-        try:
-            self.settings = dict(json.loads(lines[0])["settings"])
-            for line in lines[1:]:
-                facts = json.loads(line)
-                if "finished" in facts:
-                    self._finished = dict(facts["finished"])
-                else:
-                    self.windows.append(checked(facts, _Window, "a window"))
-        except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            if not self.settings:
-                raise DataError(
-                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
-                ) from error
-
-    def finished_rows(self, output: Path) -> int | None:
-        """Return the number of rows of the output if it is the file that was finished last, else None."""
-        if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
-            return None
-        return self._finished.get("rows")
-
-    def resume(self, progress: Progress) -> None:
-        """Read the journal and keep the windows before the first that was damaged."""
-        wanted, self.settings = self.settings, {}
-        self.read_journal()
-        for key, value in wanted.items():
-            if (found := self.settings.get(key)) != value:
-                raise DataError(
-                    f"{self._journal}: the unfinished file has {key} {found!r}, now it is {value!r}",
-                    hint="repeat the command that was interrupted, or start again with --force",
-                )
-        self.settings = wanted
-        n_recorded = len(self.windows)
-        self.open()
-        self.keep(self._count_intact())
-        if len(self.windows) < n_recorded:
-            progress.warn(
-                f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
-            )
-        if self.windows:
-            progress.info(
-                f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
-            )
-
-    def _count_intact(self) -> int:
-        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
-            rows.seek(HEADER_BYTES)
-            for number, window in enumerate(self.windows):
-                if (
-                    window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
-                    != window.written
-                ):
-                    return number
-        return len(self.windows)
-
-    def keep(self, n_windows: int) -> None:
-        """Cut the files back to the first windows."""
-        self.windows = self.windows[:n_windows]
-        self._finished = {}
-        self._write_journal()
-        os.truncate(self.rows, HEADER_BYTES + sum(window.row_bytes for window in self.windows))
-        os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
-
-    def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
-        if not self._is_open:
-            self.open()
-        row_bytes, text_bytes = np.ascontiguousarray(rows).tobytes(), b""
-        if self.settings["texts"]:
-            text_bytes = "".join(json.dumps(text) + "\n" for text in texts).encode()
-        _append(self.rows, row_bytes)
-        if text_bytes:
-            _append(self.texts, text_bytes)
-        window = _Window(len(rows), len(row_bytes), len(text_bytes), _digest(texts), "")
-        window = replace(window, written=window.digest(row_bytes, text_bytes))
-        self._record(asdict(window))
-        self.windows.append(window)
-
-    def finish(self, complete: Path, n_rows: int) -> None:
-        """Record which file becomes the output."""
-        self._record({"finished": _identity(complete) | {"rows": n_rows}})
-
-    def _record(self, facts: dict[str, Any]) -> None:
-        _append(self._journal, json.dumps(facts).encode() + b"\n")
-
-    def _write_journal(self) -> None:
-        with atomic_text(self._journal, force=True) as stream:
-            for facts in ({"settings": self.settings}, *map(asdict, self.windows)):
-                stream.write(json.dumps(facts) + "\n")
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Append to a file that is no link, and return when the data are on the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(descriptor)
-
-
-def _identity(path: Path) -> dict[str, int]:
-    """Return what a file keeps when it is renamed."""
-    found = path.stat()
-    return {"inode": found.st_ino, "bytes": found.st_size}
-
-
-def _digest(texts: Sequence[str]) -> str:
-    return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def is_unfinished(output: Path) -> bool:
-    """Say whether there is a partial file for ``resume`` to continue."""
-    return any(_Partial(output, Shard(0, n_processes)).exists() for n_processes in (1, 2))
-
-
-def drop_unfinished(output: Path) -> None:
-    """Remove the partial file of an output, if there is one."""
-    _Partial(output, Shard()).remove()
-
-
-def _tidy_up(output: Path, shard: Shard) -> int | None:
+def _tidy_up(output: Path, group: ProcessGroup) -> int | None:
     """Remove what lies beside an output that was killed when it was there already, and return its rows, else None."""
-    partials = [_Partial(output, Shard(rank, shard.n_processes)) for rank in range(shard.n_processes)]
+    partials = PartialFile.of_all(output, group.n_processes)
     n_rows = None
     if partials[0].exists():
         with suppress(DataError):
             partials[0].read_journal()
             n_rows = partials[0].finished_rows(output)
-    shard.wait()
-    if n_rows is not None and shard.rank == 0:
+    group.wait()
+    if n_rows is not None and group.rank == 0:
         for partial in reversed(partials):
             partial.remove()
     return n_rows
@@ -393,15 +206,20 @@ class InsideTask(SilentProgress):
 
 
 def _open_windows(
-    every: Iterable[list[str]], partial: _Partial, shard: Shard, task: ProgressTask, *, may_be_empty: bool
+    every: Iterable[list[str]],
+    partial: PartialFile,
+    group: ProcessGroup,
+    task: ProgressTask,
+    *,
+    may_be_empty: bool,
 ) -> Iterator[list[str]]:
     """Yield the windows of this process that are not encoded yet, or were with other sentences."""
     number = -1
     for number, texts in enumerate(every):
-        own_number, rank = divmod(number, shard.n_processes)
-        if rank == shard.rank:
+        own_number, rank = divmod(number, group.n_processes)
+        if rank == group.rank:
             is_recorded = own_number < len(partial.windows)
-            if is_recorded and partial.windows[own_number].read != _digest(texts):
+            if is_recorded and partial.windows[own_number].read != digest_texts(texts):
                 partial.keep(own_number)
                 is_recorded = False
             if not is_recorded:
@@ -410,7 +228,7 @@ def _open_windows(
         task.advance(len(texts))
     if number < 0 and not may_be_empty:
         raise DataError("the input holds no line", hint="give a file with one sentence a line")
-    n_own = len(range(shard.rank, number + 1, shard.n_processes))
+    n_own = len(range(group.rank, number + 1, group.n_processes))
     if n_own < len(partial.windows):
         partial.keep(n_own)
     partial.open()
@@ -427,7 +245,7 @@ def _assemble(
     force: bool,
 ) -> int:
     """Turn the partial files into the output and return its number of rows."""
-    partials = [_Partial(output, Shard(rank, n_processes)) for rank in range(n_processes)]
+    partials = PartialFile.of_all(output, n_processes)
     for partial in partials:
         partial.read_journal()
     dtype, width = STORED[kind], stored_width(kind, dim)
@@ -457,7 +275,7 @@ def _read_texts(path: Path) -> Iterator[str]:
         yield from map(json.loads, lines)
 
 
-def _interleave(folder: Path, partials: list[_Partial]) -> tuple[Path, Path]:
+def _interleave(folder: Path, partials: list[PartialFile]) -> tuple[Path, Path]:
     """Join the windows of all processes in the order of the input; return the files of rows and of texts."""
     raw, texts = folder / "rows", folder / "texts"
     with ExitStack() as stack:

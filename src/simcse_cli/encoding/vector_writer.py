@@ -11,8 +11,9 @@ from simcse_cli import __version__
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.formats import VectorType
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.encoding.stream import EncodeWithProgress, Part, Shard, encode_stream, is_unfinished
+from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files import (
     Inputs,
@@ -116,18 +117,16 @@ class VectorWriter:
         progress: Progress,
         *,
         part: Part | None = None,
-        shard: Shard | None = None,
+        group: ProcessGroup = ALONE,
     ) -> int:
         """Write the vectors of these sentences, and say so; whoever calls holds the lock of the output.
 
-        ``part`` says which rows of the input the sentences are, where it is not all; ``shard``, which windows
-        of them this process takes, where several write the output together. Returned is the number of rows; 0
-        on all processes but the first.
+        ``part`` says which rows of the input the sentences are, where it is not all; ``group``, which processes
+        write the output together. Returned is the number of rows; 0 on all processes but the first.
         """
         options = self.options
         if may_replace(output, options) and not options.force and not is_unfinished(output):
             return self._say_finished(output, part, progress)
-        shard = shard or Shard()
 
         def write_beside(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
             side = self._side(len(rows), part)
@@ -150,14 +149,14 @@ class VectorWriter:
             settings=settings | ({"rows": [part.start, part.stop]} if part else {}),
             resume=options.resume,
             force=options.force,
-            shard=shard,
+            group=group,
             total=part.stop - part.start if part else self._files.total,
             keep_texts=options.index is not None,
             ids=self._ids(output, part),
             beside=write_beside,
-            progress=progress if shard.rank == 0 else None,
+            progress=progress if group.rank == 0 else None,
         )
-        if shard.rank == 0:
+        if group.rank == 0:
             progress.info(f"wrote {output}: {n_rows:,} x {self.dim} {self.kind}")
             if options.index is not None:
                 progress.info(f"wrote {options.index}")

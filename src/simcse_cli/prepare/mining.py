@@ -433,7 +433,7 @@ class _Known:
 
 def _load_index(path: Path, encoder: SentenceEncoder) -> SearchIndex:
     index = SearchIndex.load(path)
-    if index.info.get("digest") not in (None, encoder.digest_with(index.info.get("prompt", ""))):
+    if not index.is_made_by(encoder):
         raise DataError(
             f"{path} was made by another model or pooler ({index.info.get('model')}) than {encoder.name}",
             hint="name the model that made it with --model",

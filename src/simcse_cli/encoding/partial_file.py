@@ -1,0 +1,211 @@
+"""A file of vectors that is not finished: rows, texts, and a journal by which a killed run is continued."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.encoding.formats import HEADER_BYTES
+from simcse_cli.errors import DataError
+from simcse_cli.files import atomic_text, check_output
+from simcse_cli.progress import Progress
+from simcse_cli.schema import checked
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all that was written."""
+
+    rows: int
+    row_bytes: int
+    text_bytes: int
+    read: str
+    written: str
+
+    def digest(self, rows: bytes, texts: bytes) -> str:
+        """Return what ``written`` is if these were written."""
+        facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
+        return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
+
+
+class PartialFile:
+    """The unfinished output of one process: rows, texts where they are kept, and a journal.
+
+    The journal is JSON Lines: the settings, each finished window and, before the output appears, which file will be it.
+    It is the first of the three that is created and the last that is removed: rows without a journal are not ours.
+    """
+
+    def __init__(self, output: Path, rank: int = 0, n_processes: int = 1) -> None:
+        suffix = "" if n_processes == 1 else f"-{rank}"
+        self.rows = output.with_name(f"{output.name}.part{suffix}")
+        self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
+        self._journal = output.with_name(f"{output.name}.part{suffix}.json")
+        self.settings: dict[str, Any] = {}
+        self.windows: list[_Window] = []
+        self._finished: dict[str, int] = {}
+        self._is_open = False
+
+    @classmethod
+    def of_all(cls, output: Path, n_processes: int) -> "list[PartialFile]":
+        return [cls(output, rank, n_processes) for rank in range(n_processes)]
+
+    def exists(self) -> bool:
+        return os.path.lexists(self._journal)
+
+    def remove(self) -> None:
+        for path in (self.rows, self.texts, self._journal):
+            path.unlink(missing_ok=True)
+
+    def drop(self, *, force: bool) -> None:
+        """Make room for a new file.
+
+        Raises:
+            OutputError: there are rows or texts that no journal knows, and ``force`` is off.
+        """
+        for path in (self.rows, self.texts):
+            if not self.exists():
+                check_output(path, force=force)
+        self.remove()
+
+    def open(self) -> None:
+        """Create what is not there yet."""
+        if not self.exists():
+            self._write_journal()
+        for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                if os.fstat(descriptor).st_size < size:
+                    os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+        self._is_open = True
+
+    def read_journal(self) -> None:
+        """Read settings and windows up to a line that a kill cut short.
+
+        Raises:
+            DataError: not even the settings can be read.
+        """
+        lines = self._journal.read_bytes().splitlines()
+        try:
+            self.settings = dict(json.loads(lines[0])["settings"])
+            for line in lines[1:]:
+                facts = json.loads(line)
+                if "finished" in facts:
+                    self._finished = dict(facts["finished"])
+                else:
+                    self.windows.append(checked(facts, _Window, "a window"))
+        except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+            if not self.settings:
+                raise DataError(
+                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
+                ) from error
+
+    def finished_rows(self, output: Path) -> int | None:
+        """Return the number of rows of the output if it is the file that was finished last, else None."""
+        if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
+            return None
+        return self._finished.get("rows")
+
+    def resume(self, progress: Progress) -> None:
+        """Read the journal and keep the windows before the first that was damaged."""
+        wanted, self.settings = self.settings, {}
+        self.read_journal()
+        for key, value in wanted.items():
+            if (found := self.settings.get(key)) != value:
+                raise DataError(
+                    f"{self._journal}: the unfinished file has {key} {found!r}, now it is {value!r}",
+                    hint="repeat the command that was interrupted, or start again with --force",
+                )
+        self.settings = wanted
+        n_recorded = len(self.windows)
+        self.open()
+        self.keep(self._count_intact())
+        if len(self.windows) < n_recorded:
+            progress.warn(
+                f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
+            )
+        if self.windows:
+            progress.info(
+                f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
+            )
+
+    def _count_intact(self) -> int:
+        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
+            rows.seek(HEADER_BYTES)
+            for number, window in enumerate(self.windows):
+                if (
+                    window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                    != window.written
+                ):
+                    return number
+        return len(self.windows)
+
+    def keep(self, n_windows: int) -> None:
+        """Cut the files back to the first windows."""
+        self.windows = self.windows[:n_windows]
+        self._finished = {}
+        self._write_journal()
+        os.truncate(self.rows, HEADER_BYTES + sum(window.row_bytes for window in self.windows))
+        os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
+
+    def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
+        if not self._is_open:
+            self.open()
+        row_bytes, text_bytes = np.ascontiguousarray(rows).tobytes(), b""
+        if self.settings["texts"]:
+            text_bytes = "".join(json.dumps(text) + "\n" for text in texts).encode()
+        _append(self.rows, row_bytes)
+        if text_bytes:
+            _append(self.texts, text_bytes)
+        window = _Window(len(rows), len(row_bytes), len(text_bytes), digest_texts(texts), "")
+        window = replace(window, written=window.digest(row_bytes, text_bytes))
+        self._record(asdict(window))
+        self.windows.append(window)
+
+    def finish(self, complete: Path, n_rows: int) -> None:
+        """Record which file becomes the output."""
+        self._record({"finished": _identity(complete) | {"rows": n_rows}})
+
+    def _record(self, facts: dict[str, Any]) -> None:
+        _append(self._journal, json.dumps(facts).encode() + b"\n")
+
+    def _write_journal(self) -> None:
+        with atomic_text(self._journal, force=True) as stream:
+            for facts in ({"settings": self.settings}, *map(asdict, self.windows)):
+                stream.write(json.dumps(facts) + "\n")
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Append to a file that is no link, and return when the data are on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)
+
+
+def _identity(path: Path) -> dict[str, int]:
+    """Return what a file keeps when it is renamed."""
+    found = path.stat()
+    return {"inode": found.st_ino, "bytes": found.st_size}
+
+
+def digest_texts(texts: Sequence[str]) -> str:
+    return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_unfinished(output: Path) -> bool:
+    """Say whether there is a partial file for ``resume`` to continue."""
+    return any(PartialFile(output, 0, n_processes).exists() for n_processes in (1, 2))
+
+
+def drop_unfinished(output: Path) -> None:
+    """Remove the partial file of an output, if there is one."""
+    PartialFile(output).remove()
