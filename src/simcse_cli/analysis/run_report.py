@@ -203,7 +203,7 @@ def _changes(spaces: Sequence[Space]) -> list[View]:
 def _neighbours(spaces: Sequence[Space], options: ReportOptions) -> View:
     """Return the nearest sentences of a few, by each space."""
     pairs = spaces[0].data.pairs
-    rows = {text: row for row, text in reversed(list(enumerate([*pairs.left, *pairs.right])))}
+    rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = Texts.numbered(list(rows))
     indexes = []
     for space in spaces:

@@ -76,14 +76,13 @@ def load_encoders(
         [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
     )
     given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
-    target = list(zip(pairs.left, pairs.right, strict=True))
     kept: dict[str, OpenEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
             opened = kept.get(named.path) or open_encoder(replace(each, model=named.path), progress)
             if sources.count(named.path) > 1 and named.path not in kept:
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
-            used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=target)
+            used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
             yield Encoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
 
@@ -179,7 +178,7 @@ def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: 
     data = read_pair_set(options)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
-        vectors = encoder.encode(data.pairs.left + data.pairs.right)
+        vectors = encoder.encode(data.pairs.sentences)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or ())
         spaces.append(Space(encoder, data, left, right, options.raw, options.center, average))

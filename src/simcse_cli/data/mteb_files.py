@@ -130,10 +130,6 @@ def _is_reachable(endpoint: str) -> bool:
 
 
 def _to_dataset(subsets: list[StsSubset]) -> datasets.Dataset:
-    return datasets.Dataset.from_dict(
-        {
-            "sentence1": [sentence for subset in subsets for sentence in subset.left],
-            "sentence2": [sentence for subset in subsets for sentence in subset.right],
-            "score": [float(score) for subset in subsets for score in subset.gold],
-        }
-    )
+    joined = StsSubset.join(subsets)
+    columns = {"sentence1": joined.left, "sentence2": joined.right, "score": joined.gold.tolist()}
+    return datasets.Dataset.from_dict(columns)

@@ -4,7 +4,7 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 (``docs/evaluation.md``, data).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -73,9 +73,26 @@ class StsSubset:
     right: list[str]
     gold: NDArray[np.float64]
 
+    @classmethod
+    def join(cls, parts: "Sequence[StsSubset]") -> "StsSubset":
+        return cls(
+            [sentence for part in parts for sentence in part.left],
+            [sentence for part in parts for sentence in part.right],
+            np.concatenate([part.gold for part in parts]),
+        )
+
     @property
     def n_pairs(self) -> int:
         return len(self.left)
+
+    @property
+    def sentences(self) -> list[str]:
+        """All of the left side, then all of the right one."""
+        return self.left + self.right
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return list(zip(self.left, self.right, strict=True))
 
     @property
     def digest(self) -> str:
@@ -97,6 +114,10 @@ class StsTask:
     @property
     def n_pairs(self) -> int:
         return sum(subset.n_pairs for subset in self.subsets.values())
+
+    @property
+    def sentences(self) -> list[str]:
+        return [sentence for subset in self.subsets.values() for sentence in subset.sentences]
 
     @property
     def digest(self) -> str:
@@ -234,12 +255,7 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     if split == "all" and has_split(task, split):
         splits: tuple[Split, ...] = ("train", "dev", "test")
         parts = [read_sts_task(data_dir, task, split=part).subsets[part] for part in splits]
-        joined = StsSubset(
-            [sentence for part in parts for sentence in part.left],
-            [sentence for part in parts for sentence in part.right],
-            np.concatenate([part.gold for part in parts]),
-        )
-        return StsTask(task, split, {split: joined})
+        return StsTask(task, split, {split: StsSubset.join(parts)})
     path, *_ = sts_files(data_dir, task, split=split)
     if task == "STSBenchmark":
         return StsTask(task, split, {split: read_stsb_file(path)})

@@ -60,9 +60,7 @@ def target_examples(
         DataError: a file of the task is missing or malformed.
     """
     chosen = read_task(data_dir, task, "all" if has_split(task, "all") else "test", pair_tasks or {})
-    return [
-        pair for subset in chosen.subsets.values() for pair in zip(subset.left, subset.right, strict=True)
-    ]
+    return [pair for subset in chosen.subsets.values() for pair in subset.pairs]
 
 
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:

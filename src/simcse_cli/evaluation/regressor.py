@@ -162,7 +162,7 @@ def regress_task(
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
-    sentences = [sentence for part in parts.values() for sentence in (*part.left, *part.right)]
+    sentences = [sentence for part in parts.values() for sentence in part.sentences]
     vectors = encode_distinct(encode, sentences)
     orders = {split: _protocol_order(part) for split, part in parts.items()}
     train, dev, test = (_rated(parts[split], orders[split], vectors) for split in splits)

@@ -260,12 +260,7 @@ def evaluate_sts(
     """
     progress = progress or SilentProgress()
     found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})
-    sentences = [
-        s
-        for task in found.values()
-        for subset in task.subsets.values()
-        for s in (*subset.left, *subset.right)
-    ]
+    sentences = [sentence for task in found.values() for sentence in task.sentences]
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
     scored = {name: score_sts_task(task, vectors) for name, task in found.items()}

@@ -229,8 +229,7 @@ def _sts_tasks(
 
 def write_sts_sentences(target: Path, tasks: Iterable[StsTask], progress: Progress, *, force: bool) -> None:
     """Write every distinct sentence of the tasks, for models that are run elsewhere."""
-    subsets = [subset for task in tasks for subset in task.subsets.values()]
-    distinct = dict.fromkeys(sentence for subset in subsets for sentence in (*subset.left, *subset.right))
+    distinct = dict.fromkeys(sentence for task in tasks for sentence in task.sentences)
     with atomic_text(target, force=force) as stream:
         stream.writelines(f"{sentence}\n" for sentence in distinct)
     progress.info(f"wrote {target}: {len(distinct):,} sentences")

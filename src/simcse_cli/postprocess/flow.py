@@ -96,12 +96,12 @@ class BertFlow(PostProcessor):
 
     def transform(self, vectors: FloatArray) -> FloatArray:
         self.check_input(vectors)
-        return self._in_blocks(vectors, lambda block: self.flow_(block)[0])
-
-    def inverse_transform(self, latents: FloatArray) -> FloatArray:
-        """Undo ``transform``, up to float32 rounding."""
-        self.check_input(latents)
-        return self._in_blocks(latents, self.flow_.inverse)
+        mapped = np.empty_like(vectors)
+        with torch.inference_mode():
+            for start in range(0, len(vectors), _TRANSFORM_ROWS):
+                block = torch.from_numpy(vectors[start : start + _TRANSFORM_ROWS].astype(np.float32))
+                mapped[start : start + len(block)] = self.flow_(block)[0].numpy()
+        return mapped
 
     def settings(self) -> dict[str, Any]:
         names = ("levels", "depth", "width", "learning_rate", "epochs", "batch_size", "seed")
@@ -147,11 +147,3 @@ class BertFlow(PostProcessor):
         latent, log_det = self.flow_(batch)
         log_normal = -0.5 * (latent.square().sum(dim=-1) + dim * math.log(2 * math.pi))
         return -(log_normal + log_det).mean() / (dim * math.log(2))  # type: ignore[no-any-return]
-
-    def _in_blocks(self, rows: FloatArray, function: Any) -> FloatArray:
-        mapped = np.empty_like(rows)
-        with torch.inference_mode():
-            for start in range(0, len(rows), _TRANSFORM_ROWS):
-                block = torch.from_numpy(rows[start : start + _TRANSFORM_ROWS].astype(np.float32))
-                mapped[start : start + len(block)] = function(block).numpy()
-        return mapped

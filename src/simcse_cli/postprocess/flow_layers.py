@@ -1,10 +1,8 @@
 """The invertible layers of BERT-flow: actnorm, reversal with additive coupling, and their multi-level stack.
 
 Every layer maps ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian, a scalar: it is the same
-for every row, because only actnorm changes volume. ``inverse`` undoes ``forward``.
+for every row, because only actnorm changes volume.
 """
-
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -41,9 +39,6 @@ class ActNorm(nn.Module):
             self._start_from(x)
         log_scale = LOG_SCALE_FACTOR * self.log_scale
         return (x + self.bias) * torch.exp(log_scale), log_scale.sum()
-
-    def inverse(self, y: Tensor) -> Tensor:
-        return y * torch.exp(-LOG_SCALE_FACTOR * self.log_scale) - self.bias
 
 
 class CouplingNet(nn.Module):
@@ -87,11 +82,6 @@ class FlowStep(nn.Module):
         first, second = x.flip(-1).chunk(2, dim=-1)
         return torch.cat([first, second + self.shift(first)], dim=-1), log_det
 
-    def inverse(self, y: Tensor) -> Tensor:
-        first, second = y.chunk(2, dim=-1)
-        x: Tensor = self.norm.inverse(torch.cat([first, second - self.shift(first)], dim=-1).flip(-1))
-        return x
-
 
 class MultiLevelFlow(nn.Module):
     """Levels of ``depth`` steps; after each but the last, the second half of the channels is final.
@@ -112,29 +102,15 @@ class MultiLevelFlow(nn.Module):
             for level in range(levels)
         )
 
-    def _steps(self, level: int) -> list[FlowStep]:
-        return cast(list[FlowStep], list(self.levels[level].children()))
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the latent ``(B, D)`` and the log-determinant of the whole map."""
         finished: list[Tensor] = []
         log_det = x.new_zeros(())
-        for number in range(len(self.levels)):
+        for number, level in enumerate(self.levels):
             if number:
                 x, leaving = x.chunk(2, dim=-1)
                 finished.append(leaving)
-            for step in self._steps(number):
+            for step in level.children():
                 x, step_log_det = step(x)
                 log_det = log_det + step_log_det
         return torch.cat([*finished, x], dim=-1), log_det
-
-    def inverse(self, latent: Tensor) -> Tensor:
-        dim = latent.shape[-1]
-        sizes = [dim // 2**number for number in range(1, len(self.levels))]
-        *finished, x = torch.split(latent, [*sizes, dim - sum(sizes)], dim=-1)
-        for number in reversed(range(len(self.levels))):
-            for step in reversed(self._steps(number)):
-                x = step.inverse(x)
-            if number:
-                x = torch.cat([x, finished[number - 1]], dim=-1)
-        return x

@@ -42,7 +42,11 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
     transfer tasks those that are scored: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
-    found = {task: _sts_sentences(root, task) for task in STS_TASKS if sts_folder(root, task).is_dir()}
+    found = {
+        task: read_sts_task(root, task, split="all" if has_split(task, "train") else "test").sentences
+        for task in STS_TASKS
+        if sts_folder(root, task).is_dir()
+    }
     missing = missing_transfer_files(root)
     found |= {task: _scored_sentences(root, task) for task in TRANSFER_TASKS if task not in missing}
     if not found:
@@ -50,11 +54,6 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
             f"{root} holds no complete evaluation task", hint=f"simcse prepare senteval --data-dir {data_dir}"
         )
     return found
-
-
-def _sts_sentences(root: Path, task: str) -> list[str]:
-    subsets = read_sts_task(root, task, split="all" if has_split(task, "train") else "test").subsets.values()
-    return [sentence for subset in subsets for side in (subset.left, subset.right) for sentence in side]
 
 
 def _scored_sentences(root: Path, task: str) -> list[str]:

@@ -92,8 +92,8 @@ class DevSts:
 
     def score(self, encode: Encode) -> DevScore:
         """Return the mean over tasks of the correlation over a task's concatenated subsets."""
-        subsets = [self.pairs, *(subset for task in self.tasks for subset in task.subsets.values())]
-        vectors = encode_distinct(encode, [text for part in subsets for text in (*part.left, *part.right)])
+        texts = [text for task in self.tasks for text in task.sentences]
+        vectors = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
         tasks = {
@@ -181,7 +181,7 @@ def geometry(
 
 def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEARMAN) -> DevScore:
     """Return the correlation of cosine and gold scores as a fraction, and the geometry of the pairs."""
-    vectors = encode([*pairs.left, *pairs.right])
+    vectors = encode(pairs.sentences)
     if not np.isfinite(vectors).all():
         return NO_SCORE
     left, right = vectors[: pairs.n_pairs], vectors[pairs.n_pairs :]
@@ -255,12 +255,7 @@ def _build_transfer(
 def geometry_pairs(tasks: Sequence[StsTask]) -> StsSubset:
     """Return the pairs for alignment and uniformity: those of STS-B where it is among the tasks, else all."""
     chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
-    subsets = [subset for task in chosen for subset in task.subsets.values()]
-    return StsSubset(
-        [text for subset in subsets for text in subset.left],
-        [text for subset in subsets for text in subset.right],
-        np.concatenate([subset.gold for subset in subsets]),
-    )
+    return StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
 
 def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
