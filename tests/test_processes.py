@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from torch import distributed
+import torch
+from torch import distributed, nn
 
 from processes import run_on_processes
 from simcse_cli import processes
@@ -24,12 +25,43 @@ def refusal(error: type[Exception], check, *arguments) -> str:
     return str(caught.value)
 
 
+def average_of_gradients(rank: int) -> dict[str, object]:
+    """Average gradients of several layouts on this process, in buckets of 10 numbers and one by one."""
+
+    def parameters() -> list[nn.Parameter]:
+        draws = torch.Generator().manual_seed(rank)
+        made = [nn.Parameter(torch.zeros(shape)) for shape in [(2, 3), (), (7, 2), (3,), (4, 2), (3,)]]
+        for parameter in made:
+            gradient = torch.randn(parameter.shape[::-1], generator=draws)
+            parameter.grad = gradient.mT if gradient.ndim == 2 else gradient
+        made[3].grad = None
+        return made
+
+    plain, bucketed, sizes = parameters(), parameters(), []
+    for gradient in [parameter.grad for parameter in plain if parameter.grad is not None]:
+        whole = gradient.contiguous()
+        distributed.all_reduce(whole)
+        gradient.copy_(whole / 2)
+    all_reduce = distributed.all_reduce
+    processes.BUCKET_BYTES = 40
+    distributed.all_reduce = lambda tensor: sizes.append(tensor.numel()) or all_reduce(tensor)
+    processes.average_gradients(bucketed, 2)
+    distributed.all_reduce = all_reduce
+    pairs = [(one.grad, other.grad) for one, other in zip(plain, bucketed, strict=True)]
+    return {
+        "sizes": sizes,
+        "same bits": [one is other or torch.equal(one, other) for one, other in pairs],
+        "same place": all(other is None or other.stride() == one.stride() for one, other in pairs),
+    }
+
+
 def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
     """Do on each of two processes what the test below looks at."""
     found: dict[str, object] = {"exchanged": processes.exchange(f"of {rank}")}
     rows = np.full((2, 3), 1.0 + rank, dtype=np.float32)
     processes.add_up(rows)
     found["sum"] = rows.tolist()
+    found["average"] = average_of_gradients(rank)
 
     shared = Path(folder) / "shared"
     shared.mkdir(exist_ok=True)
@@ -71,6 +103,8 @@ def test_two_processes_share_work_and_notice_what_they_do_not_share(tmp_path, ti
     first, second = run_on_processes(work_together, tmp_path, str(tmp_path), str(tiny_model_dir))
     assert first["exchanged"] == second["exchanged"] == ["of 0", "of 1"]
     assert first["sum"] == second["sum"] == [[3.0] * 3] * 2
+    assert first["average"] == second["average"]
+    assert first["average"] == {"sizes": [7, 14, 8, 3], "same bits": [True] * 6, "same place": True}
     assert first["unshared"] == second["unshared"]
     assert "v.npy: process 1 (on " in first["unshared"]
     assert first["unlike"] == second["unlike"]

@@ -28,6 +28,8 @@ LONGEST_WAIT = timedelta(days=30)
 connections or by what started it."""
 LONGEST_DELAY_S = 60.0
 """Until a file that one machine has written is seen by another; NFS takes up to 30 seconds."""
+BUCKET_BYTES = 25 << 20
+"""Of gradients that are averaged in one exchange, as in DDP."""
 LAUNCHED = "SIMCSE_LAUNCHED"
 """Variable of the environment of processes that ``train --num-processes`` starts."""
 _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
@@ -147,13 +149,25 @@ def require_alike(facts: Mapping[str, Any]) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
-    """Average gradients over processes, as DDP does by itself."""
+    """Average gradients over processes, as DDP does by itself: several in one exchange, in the order given."""
     if n_processes == 1:
         return
-    for parameter in parameters:
-        if parameter.grad is not None:
-            distributed.all_reduce(parameter.grad)
-            parameter.grad /= n_processes
+    buckets: list[list[Tensor]] = []
+    for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        together = [*buckets[-1], gradient] if buckets else []
+        fits = sum(each.nbytes for each in together) <= BUCKET_BYTES
+        if together and fits and gradient.dtype == together[0].dtype:
+            buckets[-1] = together
+        else:
+            buckets.append([gradient])
+    for bucket in buckets:
+        flat = (
+            torch.cat([gradient.flatten() for gradient in bucket]) if len(bucket) > 1 else bucket[0].flatten()
+        )
+        distributed.all_reduce(flat)
+        flat /= n_processes
+        for gradient, part in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
 
 def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
