@@ -9,6 +9,7 @@
     ├── OutputError         output files: exists, not writable, disk full
     ├── CheckpointError     models: not found, corrupt, pooler refused
     ├── TrainingError       a run that cannot go on: NaN loss, nothing to resume
+    ├── ContactError        processes that work together: another one has ended
     ├── ToleranceError      `compare --check`: scores too far from the reference (exit code 3)
     └── MissingExtraError   an optional dependency is not installed
 """
@@ -68,6 +69,10 @@ class CheckpointError(SimcseError):
 
 class TrainingError(SimcseError):
     """A training run cannot start or go on."""
+
+
+class ContactError(SimcseError):
+    """Another of the processes that work together has ended."""
 
 
 class ToleranceError(SimcseError):

@@ -5,7 +5,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
-from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
 from simcse_cli.files import lock_text
 from simcse_cli.progress import Progress
 
@@ -64,11 +65,24 @@ def end_with_launcher() -> None:
     threading.Thread(target=watch, name="launcher", daemon=True).start()
 
 
-def has_lost_contact(error: RuntimeError) -> bool:
-    """Tell whether an exchange between processes failed because another one is gone."""
-    if process_count() == 1 or not distributed.is_available():
-        return False
-    return isinstance(error, distributed.DistError) or any(sign in str(error) for sign in _LOST_SIGNS)
+@contextmanager
+def in_contact() -> Iterator[None]:
+    """Say it where an exchange between processes fails because another one is gone.
+
+    Raises:
+        ContactError: instead of the error of the connection.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        is_known = distributed.is_available() and isinstance(error, distributed.DistError)
+        if process_count() == 1 or not (is_known or any(sign in str(error) for sign in _LOST_SIGNS)):
+            raise
+        reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
+        raise ContactError(
+            f"another process of the group has ended{reason}",
+            hint="look at its messages, then go on with --resume",
+        ) from error
 
 
 def join_group() -> None:

@@ -11,7 +11,7 @@ from simcse_cli import processes
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.encode_file import encode_file
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.errors import ConfigError, ContactError, OutputError
 from simcse_cli.progress import SilentProgress
 
 
@@ -32,11 +32,16 @@ def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
     Path("rows.txt").write_text("A cat.\n" * (6 + rank))
     with pytest.raises(ConfigError) as unlike:
         encode("rows.txt", "../other.npy", model)
-    return {
+    found = {
         "unshared": str(unshared.value),
         "unlike": str(unlike.value),
         "left": ",".join(sorted(path.name for path in own.iterdir())),
     }
+    if rank == 0:  # the second process ends here
+        with pytest.raises(ContactError, match="^another process of the group has ended$") as alone:
+            encode("../rows.txt", "../alone.npy", model)
+        found["hint"] = str(alone.value.hint)
+    return found
 
 
 def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, monkeypatch):
@@ -45,6 +50,7 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     encode(str(tmp_path / "rows.txt"), str(tmp_path / "one.npy"), str(tiny_model_dir))
     first, second = run_on_processes(encode_on_each, tmp_path, str(tmp_path), str(tiny_model_dir))
     assert (tmp_path / "shared.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    assert first.pop("hint") == "look at its messages, then go on with --resume"
     assert first == second
     assert "v.npy: process 1 (on " in first["unshared"]
     assert first["unlike"] == "process 1 has rows of the input 7, process 0 has 6"

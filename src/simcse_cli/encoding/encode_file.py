@@ -42,6 +42,7 @@ from simcse_cli.errors import DataError, OutputError, UsageError, kept_on_interr
 from simcse_cli.files import STDIO, Inputs, check_output, is_remote, require_file, sole_writer
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.processes import (
+    in_contact,
     join_group,
     process_count,
     process_rank,
@@ -55,6 +56,7 @@ _WINDOW_OF_STDOUT = 256
 _PAIR_COLUMNS = ("sentence1", "sentence2")
 
 
+@in_contact()
 def encode_file(
     source: str | None,
     output: str | None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from simcse_cli.choices import DevSuite, ObjectiveName
 from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.errors import ConfigError, DataError, TrainingError, UsageError, reason_of
+from simcse_cli.errors import ConfigError, ContactError, DataError, UsageError
 from simcse_cli.files import STDIO, atomic_text
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
@@ -19,7 +19,7 @@ from simcse_cli.prepare.demo import demo_folder
 from simcse_cli.processes import (
     end_with_launcher,
     exchange,
-    has_lost_contact,
+    in_contact,
     is_launched,
     join_group,
     process_count,
@@ -64,22 +64,18 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 
 @contextmanager
-def in_contact() -> Iterator[None]:
-    """Say it where another process of a training is gone; one that was launched leaves the word to the launcher."""
+def in_contact_or_silent() -> Iterator[None]:
+    """Say it where another process is gone, unless this one was launched: the launcher says it."""
     try:
-        yield
-    except RuntimeError as error:
-        if not has_lost_contact(error):
+        with in_contact():
+            yield
+    except ContactError:
+        if not is_launched():
             raise
-        if is_launched():
-            raise Stopped(exit_code=LOST_CONTACT) from None
-        raise TrainingError(
-            f"another process of this training is gone ({reason_of(error)})",
-            hint="see what it said; go on from the last state with --resume",
-        ) from error
+        raise Stopped(exit_code=LOST_CONTACT) from None
 
 
-@in_contact()
+@in_contact_or_silent()
 def train(
     flags: Settings, options: RunOptions, arguments: Sequence[str], progress: Progress
 ) -> Outcome | str | None:
@@ -90,7 +86,7 @@ def train(
 
     Raises:
         SimcseError: whatever is wrong with settings, files or the model, before anything is written.
-        TrainingError, Stopped: another process of this training is gone.
+        ContactError, Stopped: another process of this training is gone.
         Stopped: a run was interrupted, or the processes that were started have failed.
     """
     if is_launched():
