@@ -66,6 +66,10 @@ def test_more_shards_than_windows_leave_empty_ones(encode, invoke, tmp_path, end
     encode_shards(encode, f"v.{ending}", 9)
     side = json.loads((tmp_path / f"v.shard-1-of-9.{ending}.json").read_text())
     assert (side["rows"], side["n_rows"], side["input_rows"]) == ([0, 0], 0, 49)
+    said = [encode(f"v.{ending}", "--shard", f"{number}/9", "--force").stderr for number in (1, 2)]
+    why = "shard 1/9 is empty: a shard is of whole windows of 8 rows, and the input has 7"
+    assert why in " ".join(said[0].split())
+    assert "is empty" not in said[1]
     assert invoke("encode", "--merge", f"v.{ending}").exit_code == 0
     assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
 

@@ -14,6 +14,7 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.readers import FileFormat, first_read, guess_format, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
+from simcse_cli.encoding import stream
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
@@ -119,6 +120,11 @@ def _encode_one(
         number, of = parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]
         output, sentences = shard_file(output, part), files.sentences(part.start, part.stop)
+        if part.start == part.stop:
+            progress.info(
+                f"shard {options.shard} is empty: a shard is of whole windows of {stream.WINDOW:,} rows, "
+                f"and the input has {stream.count_windows(part.total):,}"
+            )
     rank = 0 if part else process_rank()
     with writing(output, options, rank):
         writer = VectorWriter(files, inputs, options, progress)
