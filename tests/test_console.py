@@ -4,6 +4,8 @@ import json
 import os
 import re
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -131,6 +133,11 @@ def test_hint_does_not_need_a_cache(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path / "file"))
     Console().hint("said all the same")
     assert capsys.readouterr().err == "said all the same\n"
+    monkeypatch.delenv("SIMCSE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError))
+    Console().hint("said without a home")
+    assert capsys.readouterr().err == "said without a home\n"
 
 
 def clock(monkeypatch, times):

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files import (
     Inputs,
     atomic_path,
     check_output,
+    default_cache_dir,
     iter_lines,
     open_standard_streams,
     read_json,
@@ -31,6 +32,19 @@ def test_lines_end_at_newlines_only(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\ntw\u2028o\x0b\n\nlast".encode())
     assert list(iter_lines(path)) == ["one", "tw\u2028o\x0b", "", "last"]
+
+
+def test_a_cache_folder_needs_a_home_or_a_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "simcse"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # no entry
+    with pytest.raises(ConfigError, match="no home folder") as caught:
+        default_cache_dir()
+    assert "SIMCSE_CACHE" in caught.value.hint
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
 
 
 def test_gzip_and_stdin_are_read(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcse_cli.choices import OutputFormat
-from simcse_cli.errors import SimcseError
+from simcse_cli.errors import ConfigError, SimcseError
 from simcse_cli.files import STDIO, atomic_text, default_cache_dir, standard_output
 from simcse_cli.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.progress import ProgressTask, SilentProgress
@@ -162,13 +162,15 @@ class Console:
 
     def hint(self, message: str) -> None:
         """Like ``info``, but once a day however often it is given."""
-        stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
-        if self.quiet or (stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S):
+        if self.quiet:
             return
-        self.info(message)
-        with suppress(OSError):  # a cache that cannot be written gives the hint again
+        with suppress(OSError, ConfigError):  # without a cache that can be written it is given again
+            stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
+            if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
+                return
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.touch()
+        self.info(message)
 
     def detail(self, message: str) -> None:
         """Show one line on stderr with ``-v``."""

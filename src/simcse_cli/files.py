@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from simcse_cli.errors import DataError, OutputError, SimcseError, reason_of
+from simcse_cli.errors import ConfigError, DataError, OutputError, SimcseError, reason_of
 from simcse_cli.schema import foreign_format, parse_json
 
 STDIO = "-"
@@ -38,10 +38,20 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)",
 
 
 def default_cache_dir() -> Path:
-    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises:
+        ConfigError: no variable names one, and the user has no home folder.
+    """
     if chosen := os.environ.get("SIMCSE_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+    except RuntimeError:
+        raise ConfigError(
+            "there is no home folder to keep a cache in",
+            hint="name a folder for it: export SIMCSE_CACHE=FOLDER",
+        ) from None
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:

@@ -38,7 +38,7 @@ def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
         "left": ",".join(sorted(path.name for path in own.iterdir())),
     }
     if rank == 0:  # the second process ends here
-        with pytest.raises(ContactError, match="^another process of the group has ended$") as alone:
+        with pytest.raises(ContactError, match=r"^another process of the group has ended$") as alone:
             encode("../rows.txt", "../alone.npy", model)
         found["hint"] = str(alone.value.hint)
     return found

@@ -78,6 +78,7 @@ def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
 def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny_model_dir, monkeypatch):
     monkeypatch.setattr(devices.platform, "machine", lambda: machine)
     monkeypatch.setattr(kernels, "is_installed", lambda: True)
+    monkeypatch.setattr(kernels, "can_load", lambda: True)
     monkeypatch.setattr(packed_module, "can_compile", lambda *_: True)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     assert packed_backbone(encoder.backbone).compiles(torch.float32) is pays

@@ -1,6 +1,7 @@
 """Layers by compiled kernels: against PyTorch's operators on the same masks, and against the model's own pass."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -296,3 +297,18 @@ def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monk
     assert packed_backbone(bert()).training_note(large) is None
     monkeypatch.setattr(kernels, "is_installed", lambda: False)
     assert "simcse-cli[cpu-kernels]" in packed_backbone(bert()).training_note(large)
+
+
+def test_without_a_folder_for_compiled_kernels_pytorch_trains(monkeypatch):
+    caching = pytest.importorskip("numba.core.caching")
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    for name in ("compiled", "operators"):
+        monkeypatch.delitem(sys.modules, f"simcse_cli.kernels.{name}", raising=False)
+        monkeypatch.delattr(kernels, name, raising=False)
+    kernels.can_load.cache_clear()
+    try:
+        packed = packed_backbone(bert())
+        assert packed.training_note(len(pack(ROWS).ids)) == backbone.KERNELS_NOT_KEPT
+        assert not packed.compiles(torch.float32)
+    finally:
+        kernels.can_load.cache_clear()

@@ -228,7 +228,8 @@ def _usual_places() -> Iterator[Path]:
         yield Path(os.environ["WNHOME"]) / "dict"
     yield from map(Path, _STANDARD_PLACES)
     nltk_folders = [Path(entry) for entry in os.environ.get("NLTK_DATA", "").split(os.pathsep) if entry]
-    for folder in (*nltk_folders, Path.home() / "nltk_data", Path(sys.prefix) / "nltk_data"):
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+    for folder in (*nltk_folders, home / "nltk_data", Path(sys.prefix) / "nltk_data"):
         yield folder / "corpora" / "wordnet"
     for distribution in importlib.metadata.distributions():
         for file in distribution.files or ():

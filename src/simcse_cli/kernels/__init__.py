@@ -5,6 +5,7 @@ holds the operators as autograd functions, ``compiled`` the code that numba comp
 """
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -31,6 +32,16 @@ def is_installed() -> bool:
 def load() -> Any:
     """Return the module ``operators``."""
     return import_module("simcse_cli.kernels.operators")
+
+
+@cache
+def can_load() -> bool:
+    """Tell whether numba finds a folder to keep what it compiles."""
+    try:
+        load()
+    except RuntimeError:
+        return False
+    return True
 
 
 def is_compiled() -> bool:

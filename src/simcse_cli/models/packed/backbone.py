@@ -32,6 +32,10 @@ KERNELS_MISSING = (
     "compiled kernels would make training steps in bf16 about a seventh shorter: "
     "pip install 'simcse-cli[cpu-kernels]'"
 )
+KERNELS_NOT_KEPT = (
+    "training without compiled kernels: neither the folder of the package nor the user's cache folder can be "
+    "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
+)
 KERNELS_COMPILE = "compiling kernels for this processor, once: the first step takes longer"
 # A compiled kernel uses one thread a share. With more threads than these, PyTorch's many small steps on all of them
 # are faster: an estimate, from 54 ms of kernels in steps of 500 ms on two threads.
@@ -193,7 +197,7 @@ class PackedBackbone:
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
         pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # not measured on others
-        return self._use_kernels or (pays and kernels.is_installed())
+        return self._use_kernels or (pays and kernels.is_installed() and kernels.can_load())
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return what to tell the user before a training pass over so many tokens, if anything."""
@@ -202,6 +206,8 @@ class PackedBackbone:
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING
+        if not kernels.can_load():
+            return KERNELS_NOT_KEPT
         return None if kernels.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:
