@@ -180,7 +180,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
         )
         distributed.all_reduce(flat)
         flat /= n_processes
-        for gradient, part in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
 
