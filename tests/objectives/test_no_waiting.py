@@ -44,8 +44,9 @@ def _meta_autocast(monkeypatch):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_step_reads_nothing_from_the_device(variant, tiny_model_dir):
     objective, data = build(variant, tiny_model_dir)
-    batch = batch_of(objective, data).padded(objective.encoder.pad_id, pinned=False).to(META)
+    batch = batch_of(objective, data)
     objective.to(META)
+    batch = batch.laid_out(objective.encoder).to(META)
     losses, metrics = objective(batch)
     sum(losses.values()).backward()
     parameters = list(objective.parameters())
@@ -67,8 +68,8 @@ def test_no_architecture_is_asked_whether_a_batch_is_padded(kind, tmp_path):
     encoder = load_encoder(build_tiny_model(tmp_path, model_type=kind), pooler="avg", device="cpu")
     rows = encoder.tokenize(["A man.", "The cat sleeps in the kitchen."])
     expected = encoder.embed_rows(rows).shape
-    batch = Batch(rows, 2).padded(encoder.pad_id, pinned=False).to(META)
-    assert encoder.to(META).embed_rows(batch.rows).shape == expected
+    batch = Batch(rows, 2).laid_out(encoder.to(META)).to(META)
+    assert encoder.embed_rows(batch.rows).shape == expected
 
 
 @pytest.mark.usefixtures("_meta_autocast")
@@ -112,7 +113,7 @@ def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypat
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     objective, data = build(variant, tiny_model_dir, dropout=0.0)
     batch = batch_of(objective, data)
-    ahead = batch.padded(objective.encoder.pad_id, pinned=False)
+    ahead = batch.laid_out(objective.encoder)
     assert (ahead.n_tokens, ahead.n_sentences) == (batch.n_tokens, batch.n_sentences)
     for name, value in objective(batch)[0].items():
         assert torch.equal(objective(ahead)[0][name], value)
@@ -133,9 +134,7 @@ def test_a_step_does_not_wait_for_a_gpu(variant, attention, tiny_model_dir):
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode(mode)
         try:
-            made = batch_of(objective, data)
-            if objective.encoder.pads_in_training:
-                made = made.padded(objective.encoder.pad_id, pinned=True)
+            made = batch_of(objective, data).laid_out(objective.encoder)
             losses, _ = objective(made.to(torch.device("cuda")))
             sum(losses.values()).backward()
             clip_gradients(parameters, 1.0)

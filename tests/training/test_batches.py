@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from simcse_cli.config import TrainConfig
+from simcse_cli.models.padding import PaddedRows, pad
 from simcse_cli.objectives.base import Batch
 from simcse_cli.training.batches import BatchMaker, bucket_by_length, files_of, n_steps_per_epoch, prefetch
 
@@ -21,7 +23,7 @@ class Numbers(SimpleNamespace):
 
     ordered = False
     n_reads = 0
-    encoder = SimpleNamespace(pads_in_training=False)
+    encoder = SimpleNamespace(laid_out=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
     def examples(self, data, generator):
         self.n_reads += 1
@@ -79,12 +81,18 @@ def test_counts_are_the_examples_that_each_process_makes(rank):
     assert maker(7, rank, 2, objective=objective).make(0).counts == [3 * 4, 3 * 3]
 
 
-@pytest.mark.parametrize(("device", "pinned"), [("cpu", False), ("cuda", True)])
-def test_batches_that_are_padded_are_pinned_for_gpus(device, pinned):
-    made = SimpleNamespace(n_examples=4, padded=lambda pad_id, pinned: (pad_id, pinned))
-    encoder = SimpleNamespace(pads_in_training=True, pad_id=9, device=SimpleNamespace(type=device))
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_tensors_are_pinned_for_gpus(device, monkeypatch):
+    rows, labels, pinned = [[5, 6], [7]], torch.ones(1), []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    encoder = SimpleNamespace(
+        laid_out=lambda rows: PaddedRows(rows, *pad(rows, 9)), device=SimpleNamespace(type=device)
+    )
+    made = Batch(rows, 2, extra={"labels": labels, "n": 3})
     objective = Numbers(encoder=encoder, collate=lambda examples, generator: made)
-    assert maker(4, objective=objective).make(0) == (9, pinned)
+    ids, mask = maker(4, objective=objective).make(0).rows.tensors()
+    assert (ids.tolist(), mask.tolist()) == ([[5, 6], [7, 9]], [[1, 1], [1, 0]])
+    assert [tensor.numel() for tensor in pinned] == ([4, 4, 1] if device == "cuda" else [])
 
 
 def test_an_ordered_objective_keeps_its_order():

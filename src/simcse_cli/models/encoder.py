@@ -23,6 +23,7 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed import (
     PackedBackbone,
     forget_prepared,
+    packed_ahead,
     packed_backbone,
     packed_vectors,
 )
@@ -327,6 +328,18 @@ class SentenceEncoder(nn.Module):
             return None
         return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
+    def _packed_for(self, rows: Rows) -> PackedBackbone | None:
+        """Return the form without padding, if it knows as many positions as the rows have."""
+        packed = self._packed()
+        return packed if packed is not None and max(map(len, rows)) <= packed.max_tokens else None
+
+    def laid_out(self, rows: Rows) -> Rows:
+        """Return rows padded, on the CPU, or packed, on the device: what a training pass would do, done ahead."""
+        if self.pads_in_training:
+            return PaddedRows(rows, *pad(rows, self.pad_id))
+        packed = self._packed_for(rows)
+        return rows if packed is None else packed_ahead(packed, rows)
+
     @property
     def pads_in_training(self) -> bool:
         """Whether a training pass takes padded rows; the other one lays them end to end."""
@@ -366,8 +379,8 @@ class SentenceEncoder(nn.Module):
 
         Pooling leaves out the first ``n_skipped`` tokens of each row.
         """
-        packed = self._packed()
-        if packed is not None and max(map(len, rows)) <= packed.max_tokens:
+        packed = self._packed_for(rows)
+        if packed is not None:
             pooled = packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped)
             return self.apply_head(pooled)
         return self(*self._padded(rows), n_skipped=n_skipped)  # type: ignore[no-any-return]

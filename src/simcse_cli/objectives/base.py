@@ -15,7 +15,7 @@ from simcse_cli.choices import ObjectiveName
 from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.padding import PaddedRows, Rows, pad
+from simcse_cli.models.padding import PaddedRows, Rows
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged: scalars, which nobody reads before they are due."""
@@ -59,10 +59,10 @@ class Batch:
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
 
-    def padded(self, pad_id: int, *, pinned: bool) -> "Batch":
-        """Return the batch with its rows padded; pinned, a GPU fetches its tensors by itself."""
-        batch = replace(self, rows=PaddedRows(self.rows, *pad(self.rows, pad_id)))
-        return batch._with_tensors(lambda tensors: tensors.pin_memory()) if pinned else batch
+    def laid_out(self, encoder: SentenceEncoder) -> "Batch":
+        """Return the batch with its rows as ``encoder`` takes them, and tensors where a GPU fetches them by itself."""
+        batch = replace(self, rows=encoder.laid_out(self.rows))
+        return batch._with_tensors(lambda t: t.pin_memory()) if encoder.device.type == "cuda" else batch
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch with its tensors on a device, without waiting for them."""

@@ -7,8 +7,13 @@ from torch import Tensor
 
 from simcse_cli.choices import Pooler
 from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedTokens
+from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows, PackedTokens
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
+
+
+def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:
+    """Return rows packed as ``packed_vectors`` needs them, on the device of the model."""
+    return PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
 
 
 def packed_vectors(
@@ -28,7 +33,7 @@ def packed_vectors(
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
         n_skipped: so many first tokens of each row do not count, as in ``pool``; fewer than a row has.
     """
-    tokens = packed.pack(rows, multiple=ROUNDED_TO)
+    tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
     spec = POOLERS[pooler]
     if n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)

@@ -146,3 +146,11 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
         return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
     is_real = ids != pad_id
     return np.where(is_real, first_position - 1 + is_real.cumsum(axis=1), pad_id)
+
+
+class PackedRows(list[Sequence[int]]):
+    """Rows that were packed ahead; a slice has to be packed again."""
+
+    def __init__(self, rows: Sequence[Sequence[int]], tokens: PackedTokens) -> None:
+        super().__init__(rows)
+        self.tokens = tokens
