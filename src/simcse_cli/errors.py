@@ -15,8 +15,9 @@
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.util import find_spec
 
 
@@ -114,6 +115,14 @@ def require_extra(module: str, purpose: str) -> None:
     """
     if find_spec(module) is None:
         raise MissingExtraError(*_EXTRAS[module], purpose)
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
+) -> str | None:
+    """Return the hint for a name that is none of those known: the nearest of them, or what to say without one."""
+    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def reason_of(error: BaseException) -> str:

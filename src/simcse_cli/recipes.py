@@ -6,7 +6,6 @@ Order of precedence: dataclass default < the objective's own defaults < recipe <
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import yaml
 
 from simcse_cli.choices import DevSuite, ObjectiveName
 from simcse_cli.config import DATA_VARIABLE, TrainConfig
-from simcse_cli.errors import ConfigError, DataError, UsageError, reason_of
+from simcse_cli.errors import ConfigError, DataError, UsageError, did_you_mean, reason_of
 from simcse_cli.files import read_text
 from simcse_cli.schema import check_depth
 from simcse_cli.settings import coerce_settings
@@ -38,10 +37,9 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
         if not shipped.is_file():
             known = shipped_recipes(kind)
-            near = get_close_matches(name, known, n=1, cutoff=0.3)
             raise ConfigError(
                 f"{name}: neither a YAML file nor one of the shipped {kind}",
-                hint=f"did you mean {near[0]}?" if near else f"shipped {kind}: {', '.join(known)}",
+                hint=did_you_mean(name, known, f"shipped {kind}: {', '.join(known)}", cutoff=0.3),
             )
         text = shipped.read_text(encoding="utf-8")
     else:

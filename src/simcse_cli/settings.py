@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,9 @@ def check_keys(
         name = str(key).replace("-", "_")
         name = by_key.get(name, name)
         if name not in names:
-            near = get_close_matches(name, names, n=1, cutoff=0.5)
-            raise ConfigError(
-                f"{place}: unknown key {key!r}",
-                hint=f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(names))}",
-            )
+            known = f"known keys: {', '.join(sorted(names))}"
+            hint = did_you_mean(name, names, known, cutoff=0.5)
+            raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
         checked[name] = value
     return checked
 
@@ -128,11 +125,10 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
         return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
     except (KeyError, TypeError, ValueError, OverflowError):
         choices = list(kind) if issubclass(kind, StrEnum) else []
-        near = get_close_matches(str(value)[:80], choices, n=1)
         needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"
         raise ConfigError(
             f"{place}: {name} {repr(value)[:80]}, need {'one of ' + ', '.join(choices) if choices else needed}",
-            hint=f"did you mean {near[0]}?" if near else None,
+            hint=did_you_mean(str(value)[:80], choices),
         ) from None
 
 

@@ -23,7 +23,6 @@ from simcse_cli.evaluation.fitting import (
     with_postprocess,
 )
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.progress import SilentProgress
 
@@ -137,12 +136,10 @@ def test_sample_is_drawn_without_replacement_and_kept_in_order():
 
 
 def test_fitted_post_processor_records_where_it_comes_from():
-    fitted = fit_postprocessor(
-        Whitening(2), encode, [("a", "b"), ("c", "d")], encoder="e", encoder_digest="x", source="nli"
-    )
+    fitted = fit_postprocessor(ENCODER, WHITENING, [("a", "b"), ("c", "d")], SilentProgress())
     assert fitted.describe()["fit"] == {
         "encoder": "e",
-        "encoder_digest": "x",
+        "encoder_digest": "digest",
         "source": "nli",
         "n_vectors": 4,
     }
@@ -152,7 +149,8 @@ def test_fitted_post_processor_records_where_it_comes_from():
 
 def test_pairs_are_the_examples_of_the_flow():
     examples = [(f"left {i}", f"right {i}") for i in range(64)]
-    fitted = fit_postprocessor(BertFlow(), encode, examples, encoder="e", encoder_digest="x", source="nli")
+    flow = replace(WHITENING, name=Postprocess.FLOW, settings={})
+    fitted = fit_postprocessor(ENCODER, flow, examples, SilentProgress())
     assert len(fitted.processor.losses_) == 2
 
 
@@ -160,7 +158,7 @@ def test_vectors_that_do_not_suffice_are_explained():
     with pytest.raises(
         ConfigError, match="cannot fit whitening on 1 vectors of nli: need at least two"
     ) as caught:
-        fit_postprocessor(Whitening(), encode, [("a",)], encoder="e", encoder_digest="x", source="nli")
+        fit_postprocessor(ENCODER, replace(WHITENING, settings={}), [("a",)], SilentProgress())
     assert "--fit" in (caught.value.hint or "")
 
 

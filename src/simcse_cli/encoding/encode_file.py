@@ -17,7 +17,7 @@ from simcse_cli.data.writers import open_rows
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.partial_file import is_unfinished
+from simcse_cli.encoding.partial_file import is_unfinished, left_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.encoding.shards import (
@@ -39,7 +39,7 @@ from simcse_cli.encoding.vector_writer import (
     side_file,
     writing,
 )
-from simcse_cli.errors import DataError, OutputError, UsageError, kept_on_interrupt, require_extra
+from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files import STDIO, Inputs, check_output, is_remote, require_file, sole_writer
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.processes import (
@@ -189,10 +189,7 @@ def _encode_shards(
         shards = [(shard_file(output, part), part) for part in cut(n_rows, count_parts(n_rows))]
         for shard, _ in shards:
             if not may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
-                raise OutputError(
-                    f"{shard} is left from an interrupted run",
-                    hint="continue it with --resume, or drop it with --force",
-                )
+                raise left_unfinished(shard)
         marker = output.with_name(f".{output.name}.lock")
         encode_on_ray(files, [(str(shard), part) for shard, part in shards], marker, options, progress)
         inputs.require_unchanged()

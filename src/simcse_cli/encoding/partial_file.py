@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.encoding.formats import HEADER_BYTES
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files import atomic_text, check_output
 from simcse_cli.progress import Progress
 from simcse_cli.schema import checked
@@ -117,12 +117,7 @@ class PartialFile:
         """Read the journal and keep the windows before the first that was damaged."""
         wanted, self.settings = self.settings, {}
         self.read_journal()
-        for key, value in wanted.items():
-            if (found := self.settings.get(key)) != value:
-                raise DataError(
-                    f"{self._journal}: the unfinished file has {key} {found!r}, now it is {value!r}",
-                    hint="repeat the command that was interrupted, or start again with --force",
-                )
+        require_same_settings(self._journal, "the unfinished file", self.settings, wanted)
         self.settings = wanted
         n_recorded = len(self.windows)
         self.open()
@@ -199,6 +194,23 @@ def _identity(path: Path) -> dict[str, int]:
 
 def digest_texts(texts: Sequence[str]) -> str:
     return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def left_unfinished(place: Path, what: str = "run") -> OutputError:
+    return OutputError(
+        f"{place} is left from an interrupted {what}",
+        hint="continue it with --resume, or drop it with --force",
+    )
+
+
+def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise DataError unless what was interrupted had the settings that it is continued with."""
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise DataError(
+                f"{place}: {what} has {key} {before.get(key)!r}, now it is {value!r}",
+                hint="repeat the command that was interrupted, or start again with --force",
+            )
 
 
 def is_unfinished(output: Path) -> bool:

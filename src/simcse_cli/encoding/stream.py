@@ -28,8 +28,8 @@ from simcse_cli.encoding.formats import (
     stored_width,
     vector_file,
 )
-from simcse_cli.encoding.partial_file import PartialFile, digest_texts
-from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
+from simcse_cli.encoding.partial_file import PartialFile, digest_texts, left_unfinished
+from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files import check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
@@ -140,10 +140,7 @@ def encode_stream(
             return finished if group.rank == 0 else 0
         check_output(output, force=force)
         if partial.exists() and not (resume or force):
-            raise OutputError(
-                f"{partial.rows} is left from an interrupted run",
-                hint="continue it with --resume, or drop it with --force",
-            )
+            raise left_unfinished(partial.rows)
         if resume and partial.exists():
             partial.resume(progress)
         else:

@@ -24,7 +24,6 @@ from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.evaluation.sts import read_task
 from simcse_cli.files import check_output, iter_lines, require_file
-from simcse_cli.postprocess.base import PostProcessor
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
 
@@ -114,34 +113,6 @@ def sample_examples(examples: Sequence[Example], n_examples: int | None, seed: i
         return list(examples)
     rows = np.random.default_rng(seed).choice(len(examples), n_examples, replace=False)
     return [examples[row] for row in np.sort(rows)]
-
-
-def fit_postprocessor(
-    processor: PostProcessor,
-    encode: Encode,
-    examples: Sequence[Example],
-    *,
-    encoder: str,
-    encoder_digest: str,
-    source: str,
-    progress: Progress | None = None,
-) -> FittedPostProcessor:
-    """Encode the examples, all sentences or all pairs, and fit on their vectors.
-
-    Name and digest of the encoder and the source of the examples go into the record.
-
-    Raises:
-        ConfigError: the vectors do not suffice, or their dimension does not suit the processor.
-    """
-    vectors = encode([sentence for example in examples for sentence in example])
-    try:
-        processor.fit(vectors.reshape(len(examples), len(examples[0]), -1), progress=progress)
-    except ValueError as error:
-        raise ConfigError(
-            f"cannot fit {processor.name} on {len(vectors):,} vectors of {source}: {error}",
-            hint="fit on other sentences (--fit nli or --fit FILE) or choose another --postprocess",
-        ) from error
-    return FittedPostProcessor(processor, FitRecord(encoder, encoder_digest, source, len(vectors)))
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
@@ -258,7 +229,7 @@ def with_postprocess(
         examples = (
             nli_examples(data_dir or "", progress) if plan.source == NLI else file_examples(plan.source)
         )
-    fitted = _fit(encoder, plan, examples, progress)
+    fitted = fit_postprocessor(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)
         progress.info(f"wrote {plan.save_to}")
@@ -295,7 +266,7 @@ def per_task_postprocess(
     shared = replace(encoder, encode=memoize(encoder.encode))
 
     def for_task(task: str) -> Encode:
-        fitted = _fit(shared, plan, target_examples(data_dir, task, pair_tasks), progress)
+        fitted = fit_postprocessor(shared, plan, target_examples(data_dir, task, pair_tasks), progress)
         return shared.then(fitted, plan.label).encode
 
     return for_task
@@ -307,18 +278,26 @@ def per_task_name(encoder: OpenEncoder, plan: PostprocessPlan) -> OpenEncoder:
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 
 
-def _fit(
+def fit_postprocessor(
     encoder: OpenEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
-    return fit_postprocessor(
-        create(plan.name, **plan.settings),
-        encoder.encode,
-        sample_examples(examples, plan.sample, plan.seed),
-        encoder=encoder.name,
-        encoder_digest=encoder.digest,
-        source=plan.source,
-        progress=progress,
-    )
+    """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors.
+
+    Raises:
+        ConfigError: the vectors do not suffice, or their dimension does not suit the processor.
+    """
+    processor = create(plan.name, **plan.settings)
+    examples = sample_examples(examples, plan.sample, plan.seed)
+    vectors = encoder.encode([sentence for example in examples for sentence in example])
+    try:
+        processor.fit(vectors.reshape(len(examples), len(examples[0]), -1), progress=progress)
+    except ValueError as error:
+        raise ConfigError(
+            f"cannot fit {processor.name} on {len(vectors):,} vectors of {plan.source}: {error}",
+            hint="fit on other sentences (--fit nli or --fit FILE) or choose another --postprocess",
+        ) from error
+    record = FitRecord(encoder.name, encoder.digest, plan.source, len(vectors))
+    return FittedPostProcessor(processor, record)
 
 
 def _plan_saved(path: Path, options: EncoderOptions) -> PostprocessPlan:

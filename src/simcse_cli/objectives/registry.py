@@ -2,11 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from simcse_cli.choices import ObjectiveName
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
@@ -71,10 +70,9 @@ def build_objective(
                 f"--set {option} is no option of the objective", hint="use its own flag or setting"
             )
         if option not in own:
-            near = get_close_matches(option, own, n=1, cutoff=0.4)
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",
-                hint=f"did you mean {near[0]}?" if near else f"it has: {', '.join(own) or 'none'}",
+                hint=did_you_mean(option, own, f"it has: {', '.join(own) or 'none'}", cutoff=0.4),
             )
     common = {key: value for key, value in settings.items() if key in accepted}
     chosen = {key: coerce_option(key, value, accepted[key]) for key, value in options.items()}

@@ -22,9 +22,10 @@ from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.readers import iter_sentences, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row, describe_file, output_format
+from simcse_cli.encoding.partial_file import left_unfinished, require_same_settings
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
-from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import (
     STDIO,
     Inputs,
@@ -186,10 +187,7 @@ def _mine(
     output_format(check_output(options.output, force=options.force), columns)
     work = options.output.with_name(f"{options.output.name}.mining")
     if any(work.glob("*.npy*")) and not (options.resume or options.force):
-        raise OutputError(
-            f"{work} is left from an interrupted search",
-            hint="continue it with --resume, or drop it with --force",
-        )
+        raise left_unfinished(work, "search")
     encoder = load_for_encoding(options.model, options, writer.progress)
     settings = settings | {"model_digest": encoder.digest}
     facts = {
@@ -212,13 +210,7 @@ def _open_work(work: Path, facts: dict[str, Any], *, resume: bool) -> None:
     """Make the folder of a search; one that is continued must have the same facts."""
     record = work / _RECORD
     if resume and record.is_file():
-        before = read_json(record)
-        for key, value in facts.items():
-            if before.get(key) != value:
-                raise DataError(
-                    f"{record}: the interrupted search has {key} {before.get(key)!r}, now it is {value!r}",
-                    hint="repeat the command that was interrupted, or start again with --force",
-                )
+        require_same_settings(record, "the interrupted search", read_json(record), facts)
         return
     _clear(work)
     write_json(record, facts)
