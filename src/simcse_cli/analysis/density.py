@@ -69,22 +69,20 @@ class RatingGroup:
         return kernel_density(self.cosines) if self.n_pairs else np.zeros_like(GRID)
 
 
-def rating_groups(cosines: Values, gold: Values, edges: Sequence[float] = RATING_EDGES) -> list[RatingGroup]:
-    """Return the cosines ``(N,)`` split by gold rating ``(N,)``; pairs outside the edges belong to no group.
+def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
+    """Return the cosines ``(N,)`` split by gold rating ``(N,)``; pairs outside ``RATING_EDGES`` belong to none.
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, the paper
     does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
 
     Raises:
-        ValueError: lengths differ or edges do not increase.
+        ValueError: lengths differ.
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need as many")
-    if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
-        raise ValueError(f"edges {tuple(edges)} do not increase, need at least two increasing values")
     groups = []
-    for low, high in pairwise(edges):
-        closed = high == edges[-1]
+    for low, high in pairwise(RATING_EDGES):
+        closed = high == RATING_EDGES[-1]
         inside = (gold >= low) & ((gold <= high) if closed else (gold < high))
         groups.append(RatingGroup(low, high, closed, np.asarray(cosines[inside], dtype=np.float64)))
     return groups

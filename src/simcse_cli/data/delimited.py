@@ -35,14 +35,10 @@ _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
 def table_rows(
     lines: Iterator[str], source: str, separators: str, names: tuple[str, ...], header: bool | None
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield ``(line number, columns by name)`` for each row of a table.
+    """Yield ``(line number, columns by name)`` for each row of a table called ``source``.
 
-    Args:
-        lines: of the table, without their ends.
-        source: what the table is called in errors.
-        separators: those it may have.
-        names: of its columns, where it is known to have no header.
-        header: whether it has one, None where its first rows have to say.
+    It has one of the ``separators``. ``names`` are those of its columns where it is known to have no header;
+    ``header`` says whether it has one, None leaving that to its first rows.
     """
     head = list(islice(lines, _SNIFFED_ROWS))
     lines = chain(head, lines)

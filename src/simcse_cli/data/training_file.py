@@ -39,8 +39,7 @@ _NLI_LABELS = {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": F
 class StoredRows(Sequence[Row]):
     """Rows of texts in a temporary file, which goes with the process: memory holds eight bytes for each text.
 
-    Args:
-        rows: as many texts in each.
+    All rows have as many texts.
 
     Raises:
         OutputError: the disk is full.

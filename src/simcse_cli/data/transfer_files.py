@@ -151,10 +151,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
     """Return a table of labelled texts, or pairs of texts, as a task called by the file's stem.
 
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, which the protocol tests in folds.
-
-    Args:
-        path: a table.
-        columns: what ``text``, or ``left`` and ``right``, and ``label`` are called, where that is not recognised.
+    ``columns`` says what ``text``, or ``left`` and ``right``, and ``label`` are called, where that is not recognised.
 
     Raises:
         DataError: a column, a text or a label is missing, or there is only one label; names the line.

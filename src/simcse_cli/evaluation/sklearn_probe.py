@@ -33,17 +33,9 @@ def run_sklearn_probe(
     progress: Progress,
     description: str = "probe",
 ) -> ProbeResult:
-    """Fit and score LogisticRegressionCV on every outer split.
+    """Fit and score LogisticRegressionCV on every outer split; arguments as in ``run_probe``.
 
-    Args:
-        features: ``(N, D)``.
-        labels: ``(N,)``, classes from 0.
-        outer: training and test rows of each outer split.
-        dev_rows: rows that choose the penalty instead of inner folds; the last fit then uses them for
-            training too.
-        max_iterations: of the solver, per fit.
-        progress: shows the outer splits.
-        description: what the progress shows.
+    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too.
 
     Returns:
         Accuracies and, as ``penalties``, the inverse strength C chosen for each outer split.

@@ -18,7 +18,7 @@ from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.bootstrap import N_RESAMPLES, SuiteIntervals, resample_sts, suite_intervals
+from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_sts, suite_intervals
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.files import sha256_file
@@ -303,17 +303,11 @@ def evaluate_per_task(
     )
 
 
-def sts_intervals(result: StsResult, *, n_resamples: int = N_RESAMPLES) -> SuiteIntervals:
+def sts_intervals(result: StsResult) -> SuiteIntervals:
     """Return the intervals under the result's own metric and aggregation."""
     return suite_intervals(
         {
-            name: resample_sts(
-                name,
-                task.pairs,
-                metric=result.metric,
-                aggregation=result.aggregation,
-                n_resamples=n_resamples,
-            )
+            name: resample_sts(name, task.pairs, metric=result.metric, aggregation=result.aggregation)
             for name, task in result.tasks.items()
             if task is not None
         }

@@ -19,6 +19,9 @@ from simcse_cli.progress import Progress, SilentProgress
 
 Float32Array = NDArray[np.float32]
 
+SMOOTHING = 1e-3
+"""The constant a of SIF."""
+
 _PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
 _TEXT_HINT = (
     "need a text file with one word and its numbers per line, as GloVe, fastText (.vec) and word2vec "
@@ -162,26 +165,21 @@ class WordAverage:
     Tokens without a vector are passed over and not counted in ``|s|`` (the SIF paper does not say). A
     sentence without any known token is the zero vector; its cosine with anything counts as 0.
 
-    Args:
-        frequencies: share of each word in a corpus, or None for the plain mean.
-        a: the smoothing constant of SIF.
+    ``frequencies`` are the share of each word in a corpus, None for the plain mean.
     """
 
-    def __init__(
-        self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None, *, a: float = 1e-3
-    ) -> None:
-        if a <= 0:
-            raise ValueError(f"a is {a}, need a number above 0")
+    def __init__(self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None) -> None:
         self.vectors = vectors
         self.frequencies = frequencies
-        self.a = a
         self.dim = vectors.dim
         self.name = vectors.path.name if frequencies is None else f"{vectors.path.name} (SIF)"
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the vectors file and the frequencies."""
-        weights = "" if self.frequencies is None else json.dumps([self.a, *sorted(self.frequencies.items())])
+        weights = (
+            "" if self.frequencies is None else json.dumps([SMOOTHING, *sorted(self.frequencies.items())])
+        )
         return sha256((sha256_file(self.vectors.path) + weights).encode()).hexdigest()
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> Float32Array:
@@ -206,4 +204,4 @@ class WordAverage:
     def _weight(self, token: str) -> np.float32:
         if self.frequencies is None:
             return np.float32(1)
-        return np.float32(self.a / (self.a + self.frequencies.get(token, 0.0)))
+        return np.float32(SMOOTHING / (SMOOTHING + self.frequencies.get(token, 0.0)))
