@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from simcse_cli.choices import Precision
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.progress import SilentProgress
 
 mteb = pytest.importorskip("mteb", reason="needs the extra mteb")
 
-from simcse_cli.evaluation.mteb_adapter import MtebModel, run_mteb, select_tasks  # noqa: E402
+from simcse_cli.evaluation.encoders import OpenEncoder  # noqa: E402
+from simcse_cli.evaluation.mteb_adapter import run_mteb, select_tasks  # noqa: E402
 from simcse_cli.evaluation.mteb_results import MtebResult, MtebTaskScore  # noqa: E402
 
 WORDS = [
@@ -82,11 +84,13 @@ class WordBags:
         return np.stack(rows).astype(np.float32)
 
 
-def model(seed: int = 0, name: str = "bags") -> MtebModel:
-    return MtebModel(name, f"digest{seed}", 8, WordBags(seed))
+def model(seed: int = 0, name: str = "bags") -> OpenEncoder:
+    return OpenEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
 
 
-def run(tasks: list[str], data_dir: Path, tmp_path: Path, which: MtebModel, **options: object) -> MtebResult:
+def run(
+    tasks: list[str], data_dir: Path, tmp_path: Path, which: OpenEncoder, **options: object
+) -> MtebResult:
     chosen = select_tasks(tasks=tasks)
     return run_mteb(which, chosen, results_dir=tmp_path / "results", data_dir=data_dir, **options)
 
@@ -205,10 +209,10 @@ def test_a_result_cut_off_while_written_is_run_again(hub_layout, tmp_path):
 
 def test_results_are_in_the_format_of_mteb(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, model(name="my/model"))
-    path = tmp_path / "results/results/my__model/digest0/STSBenchmark.json"
+    path = tmp_path / "results/results/my__model/digest0-fp32/STSBenchmark.json"
     stored = mteb.results.TaskResult.from_disk(path)
     assert stored.get_score() == result.score("STSBenchmark")
-    assert json.loads((path.parent / "model_meta.json").read_text())["revision"] == "digest0"
+    assert json.loads((path.parent / "model_meta.json").read_text())["revision"] == "digest0-fp32"
 
 
 @pytest.fixture(autouse=True)
@@ -301,7 +305,7 @@ def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path
         raise DataError("sentences.txt lacks 3 sentences", hint="write them first")
 
     with pytest.raises(DataError, match=r"mteb STSBenchmark: sentences\.txt lacks 3") as caught:
-        run(["STSBenchmark"], hub_layout, tmp_path, MtebModel("m", "d", 8, lacking))
+        run(["STSBenchmark"], hub_layout, tmp_path, OpenEncoder("m", "–", "d", 8, Precision.FP32, lacking))
     assert caught.value.hint == "write them first"
 
 
@@ -331,7 +335,7 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
     def prompts_used(prompts: dict[str, str], task: str, data_dir: Path) -> list[str]:
         asked.clear()
         results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
-        which = MtebModel("m", "d", 8, encode, prompts)
+        which = OpenEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
         run_mteb(which, select_tasks(tasks=[task]), results_dir=results, data_dir=data_dir)
         return list(dict.fromkeys(asked))
 

@@ -9,9 +9,8 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -51,20 +50,6 @@ _LOADER_BATCH = 1024
 _LONGEST_NAME = 200  # it becomes the name of a folder
 
 
-@dataclass(frozen=True)
-class MtebModel:
-    """What mteb needs to know of an encoder; ``revision`` decides which cached results are its own.
-
-    ``encode`` takes a ``prompt`` where there are ``prompts``, which each task chooses from by name.
-    """
-
-    name: str
-    revision: str
-    dim: int
-    encode: Callable[..., NDArray[np.float32]]
-    prompts: Mapping[str, str] = field(default_factory=dict)
-
-
 def select_tasks(
     *, benchmark: str = DEFAULT_BENCHMARK, tasks: Sequence[str] = (), categories: Sequence[str] = ()
 ) -> list[Any]:
@@ -96,7 +81,7 @@ def select_tasks(
 
 
 def run_mteb(
-    model: MtebModel,
+    opened: OpenEncoder,
     tasks: Sequence[Any],
     *,
     results_dir: Path,
@@ -104,7 +89,7 @@ def run_mteb(
     rerun: bool = False,
     progress: Progress | None = None,
 ) -> MtebResult:
-    """Score a model on mteb tasks; tasks that are done already are read from ``results_dir``.
+    """Score an encoder on mteb tasks; tasks that are done already are read from ``results_dir``.
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
@@ -115,7 +100,7 @@ def run_mteb(
     """
     mteb = _import_mteb()
     progress = progress or SilentProgress()
-    runner = _Runner(model, results_dir, rerun=rerun)
+    runner = _Runner(opened, results_dir, rerun=rerun)
     outcomes: dict[str, MtebTaskScore | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -142,9 +127,9 @@ def run_mteb(
 class _Runner:
     """Runs single tasks for one model against one results folder."""
 
-    def __init__(self, model: MtebModel, results_dir: Path, *, rerun: bool) -> None:
+    def __init__(self, opened: OpenEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
-        self._encoder = _MtebEncoder(model)
+        self._encoder = _MtebEncoder(opened)
         self._cache = self._mteb.ResultCache(cache_path=results_dir)
         self._rerun = rerun
 
@@ -215,19 +200,25 @@ class _Runner:
 
 
 class _MtebEncoder:
-    """The model as mteb sees it; has the methods of ``mteb.EncoderProtocol``."""
+    """The encoder as mteb sees it; has the methods of ``mteb.EncoderProtocol``.
 
-    def __init__(self, model: MtebModel) -> None:
+    A Hub model that is used as it is there goes by name and commit, anything else by what determines its vectors.
+    """
+
+    def __init__(self, opened: OpenEncoder) -> None:
         from mteb.models import ModelMeta
         from mteb.models.model_meta import ScoringFunction
 
-        self._encode, self._prompts = model.encode, dict(model.prompts)
-        name = model.name.strip("/")[-_LONGEST_NAME:]
+        self._encode, self._prompts = opened.encode, dict(opened.prompts)
+        name, revision = opened.name, _results_key(opened)
+        if opened.commit is not None:
+            name, revision = hub_name_of(opened.name) or name, opened.commit
+        name = name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name if "/" in name else f"local/{name}",
-                "revision": model.revision,
-                "embed_dim": model.dim,
+                "revision": revision,
+                "embed_dim": opened.dim,
                 "similarity_fn_name": ScoringFunction.COSINE,
                 "modalities": ["text"],
             }
@@ -319,7 +310,7 @@ def eval_mteb(
     @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} goes on")
     def run(opened: OpenEncoder) -> MtebResult:
         return run_mteb(
-            mteb_model(opened),
+            opened,
             tasks,
             results_dir=folder,
             data_dir=options.data_dir,
@@ -340,14 +331,6 @@ def eval_mteb(
     payload = record(opened, result)
     keep_in_run(encoder, payload, progress)
     return Outcome(reports, payload)
-
-
-def mteb_model(opened: OpenEncoder) -> MtebModel:
-    """Return an opened encoder as mteb names it: a Hub model, used as it is there, by name and commit."""
-    name, revision = opened.name, _results_key(opened)
-    if opened.commit is not None:
-        name, revision = hub_name_of(opened.name) or name, opened.commit
-    return MtebModel(name, revision, opened.dim, opened.encode, opened.prompts)
 
 
 def _results_key(opened: OpenEncoder) -> str:
