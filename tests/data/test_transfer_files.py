@@ -79,6 +79,7 @@ def test_mrpc_reads_pairs_after_the_header_and_sorts_by_both_lengths(tmp_path):
         ("SST2", b"fine\t1\nno label\n", "line 2: need a sentence, a tab and the label 0 or 1"),
         ("SST2", b"fine\t2\n", "line 1: need a sentence, a tab and the label 0 or 1"),
         ("MRPC", b"header\n1\t2\t3\n", "line 2: 3 columns, need 5"),
+        ("MRPC", b"header\n1\t1\t2\ta\t \tb\n", "line 2: a sentence is blank, need two"),
         ("MRPC", b"header\n2\t1\t2\ta\tb\n", "line 2: 5 columns, need 5 (label 0 or 1"),
     ],
 )

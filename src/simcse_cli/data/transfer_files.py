@@ -251,7 +251,10 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
                 "(label 0 or 1, two ids, two sentences)",
                 hint=CHECK_HINT,
             )
-        yield single_spaced(columns[3]), single_spaced(columns[4]), int(columns[0])
+        left, right = map(single_spaced, columns[3:5])
+        if not (left and right):
+            raise DataError(f"{path}, line {line_no}: a sentence is blank, need two", hint=CHECK_HINT)
+        yield left, right, int(columns[0])
 
 
 _READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {
