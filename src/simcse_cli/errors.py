@@ -15,10 +15,12 @@
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 
 
 @contextmanager
@@ -86,7 +88,14 @@ class MissingExtraError(SimcseError):
     """An optional dependency is needed; the message names the extra that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package}: pip install 'simcse-cli[{extra}]'")
+        super().__init__(f"{purpose} needs the package {package}: {how_to_install(extra)}")
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra; the binary cannot have one, which it says."""
+    command = f"pip install 'simcse-cli[{extra}]'"
+    is_binary = Path(sys.prefix, "unpack.py").is_file()  # in the folder that it unpacks; see binary/build.py
+    return f"the binary has no such extra; install with pip instead: {command}" if is_binary else command
 
 
 # Import name -> the package, and the extra that installs it.

@@ -78,6 +78,18 @@ def test_command_that_misses_an_extra_says_in_one_line_how_to_install_it(
     assert not list(place.glob("out*"))
 
 
+def test_the_binary_says_that_it_has_no_such_extra(invoke, hide, place, monkeypatch):
+    hide("ray")
+    monkeypatch.setattr(sys, "prefix", str(place))
+    (place / "unpack.py").touch()  # what the binary unpacks has it there
+    out = invoke("encode", "no.txt", "-o", "out.npy", "--engine", "ray")
+    assert out.exit_code == 1
+    assert out.stderr == (
+        "error: --engine ray needs the package ray: the binary has no such extra; "
+        "install with pip instead: pip install 'simcse-cli[ray]'\n"
+    )
+
+
 def test_numbers_need_no_matplotlib(invoke, hide, place):
     hide("matplotlib")
     out = invoke(*shlex.split("analyze spectrum -m bert --pooler avg --data-dir senteval --terminal-plot"))

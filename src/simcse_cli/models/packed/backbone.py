@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from simcse_cli import kernels
 from simcse_cli.devices import is_x86
+from simcse_cli.errors import how_to_install
 from simcse_cli.kernels import PutFactors
 from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
@@ -28,10 +29,7 @@ from simcse_cli.models.packed.prepared import prepared
 from simcse_cli.models.packed.split_batch import run_shares
 from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
-KERNELS_MISSING = (
-    "compiled kernels would make training steps in bf16 about a seventh shorter: "
-    "pip install 'simcse-cli[cpu-kernels]'"
-)
+KERNELS_MISSING = "compiled kernels would make training steps in bf16 about a seventh shorter: "
 KERNELS_NOT_KEPT = (
     "training without compiled kernels: neither the folder of the package nor the user's cache folder can be "
     "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
@@ -205,7 +203,7 @@ class PackedBackbone:
         if n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
             return None
         if not kernels.is_installed():
-            return KERNELS_MISSING
+            return KERNELS_MISSING + how_to_install("cpu-kernels")
         if not kernels.can_load():
             return KERNELS_NOT_KEPT
         return None if kernels.is_compiled() else KERNELS_COMPILE
