@@ -20,6 +20,7 @@ from simcse_cli.training.sweep import (
     run_sweep,
     score_quantiles,
     search_trials,
+    sweep_report,
 )
 
 
@@ -125,6 +126,23 @@ def test_best_trial_ignores_missing_scores():
     trials = [Trial("a", {}, [None]), Trial("b", {}, [0.2]), Trial("c", {}, [0.3])]
     assert best_trial(trials).name == "c"
     assert best_trial(trials[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("best_steps", "note"),
+    [
+        ([0, 0], "no run beat the untrained model, whose dev score is 80.00"),
+        ([0, 25], "best: runs/lr=0.1"),
+    ],
+)
+def test_the_untrained_model_is_not_called_the_best_run(best_steps, note):
+    trials = [
+        Trial("lr=0.2", {"lr": 0.2}, [0.7, 0.7], [25, 50]),
+        Trial("lr=0.1", {"lr": 0.1}, [0.8, 0.8], best_steps),
+    ]
+    report = sweep_report("grid", trials, ["lr"], Path("runs"))
+    assert report.notes[0] == note
+    assert [row.get("best_steps") for row in report.rows[:2]] == [", ".join(map(str, best_steps)), "25, 50"]
 
 
 def test_nest_options_gathers_dotted_names():

@@ -17,6 +17,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.recipes import read_recipe
 from simcse_cli.report import Column, Outcome, Report
 from simcse_cli.settings import check_keys, coerce_settings, flag
+from simcse_cli.training.record import percent
 from simcse_cli.training.seeds import (
     RunOne,
     mean_score,
@@ -52,11 +53,15 @@ class SweepPlan:
 
 @dataclass
 class Trial:
-    """One combination of settings: its folder, the dev score of each seed, their mean and deviation."""
+    """One combination of settings: its folder, the dev score of each seed, their mean and deviation.
+
+    ``best_steps`` are those of the scores; 0 is the model before training.
+    """
 
     name: str
     settings: Settings
     scores: list[float | None] = field(default_factory=list)
+    best_steps: list[int | None] = field(default_factory=list)
 
     @property
     def score(self) -> float | None:
@@ -165,6 +170,7 @@ def run_sweep(
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
         records = run_seeds(config, seeds or (config.seed,), folder / trial.name, run_one)
         trial.scores = [None if record is None else record.best_score for record in records]
+        trial.best_steps = [None if record is None else record.best_step for record in records]
         trials.append(trial)
         if None not in records:
             best = best_trial(trials)
@@ -260,15 +266,25 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         *(Column(setting) for setting in swept),
         Column("score", "dev best", "score"),
         Column("deviation", "deviation", "score"),
+        Column("best_steps", "at step"),
     ]
     ranked = sorted(trials, key=_score_or_lowest, reverse=True)
     rows: list[dict[str, Any]] = [
-        {**trial.settings, "score": trial.score, "deviation": score_deviation(trial.scores)}
+        {
+            **trial.settings,
+            "score": trial.score,
+            "deviation": score_deviation(trial.scores),
+            "best_steps": ", ".join(map(str, trial.best_steps)),
+        }
         for trial in ranked
     ]
     rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
+    best = ranked[0]
+    is_untrained = set(best.best_steps) == {0}
     notes = [
-        f"best: {folder / ranked[0].name}",
+        f"no run beat the untrained model, whose dev score is {percent(best.score)}"
+        if is_untrained
+        else f"best: {folder / best.name}",
         "max, q75, q50: best, upper quartile and median of the trials",
     ]
     return Report(f"{Path(name).stem}, {len(trials)} trials", columns, rows, notes)
