@@ -47,7 +47,7 @@ TRACKING = "tracking"
 """The folder of what a tracker writes."""
 OWN_NAMES = (
     "config.yaml",
-    "run.json",
+    RUN_FILE,
     "metrics.jsonl",
     "model",
     "checkpoint",
@@ -134,6 +134,11 @@ class Measured:
     dev_tasks: dict[str, float | None] = field(default_factory=dict)
 
 
+def is_run(folder: Path | str) -> bool:
+    """Say whether a folder holds the record of a run."""
+    return (Path(folder) / RUN_FILE).is_file()
+
+
 def read_run_record(run_dir: Path | str) -> RunRecord:
     """Return the record of a run folder; DataError where there is none or it is unreadable."""
     path = Path(run_dir) / RUN_FILE
@@ -150,12 +155,10 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
 def seed_runs(folder: Path | str) -> dict[int, Path]:
     """Return the runs of a folder that `simcse train --seeds` made, by seed; none for anything else."""
     folder = Path(folder)
-    if (folder / "run.json").is_file():
+    if is_run(folder):
         return {}
     found = {path.name.removeprefix(SEED_PREFIX): path for path in folder.glob(f"{SEED_PREFIX}*")}
-    runs = {
-        int(seed): path for seed, path in found.items() if (path / "run.json").is_file() and seed.isdigit()
-    }
+    runs = {int(seed): path for seed, path in found.items() if is_run(path) and seed.isdigit()}
     return dict(sorted(runs.items()))
 
 
@@ -250,7 +253,7 @@ def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> No
     A model that is no run keeps nothing; a folder that cannot be written is warned about.
     """
     run_dir = Path(model)
-    if not (run_dir / "run.json").is_file():
+    if not is_run(run_dir):
         return
     path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
     try:

@@ -31,7 +31,7 @@ from simcse_cli.metrics import AVERAGE
 from simcse_cli.predictions import SubsetPairs
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
-from simcse_cli.runs import RUN_FILE, RunRecord, read_run_record
+from simcse_cli.runs import RunRecord, is_run, read_run_record
 
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
@@ -91,7 +91,7 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     if not entry.scores:
         return []
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
-    if options.baseline is not None and (Path(options.baseline) / RUN_FILE).is_file():
+    if options.baseline is not None and is_run(options.baseline):
         wanted = replace(wanted, baseline=options.baseline)
     if options.against is None and any(task in entry.scores for task in STS_TASKS):
         group = "supervised" if record.objective in SUPERVISED else "unsupervised"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,7 +10,7 @@ from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import Console, get_console
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
-from simcse_cli.runs import RUN_FILE
+from simcse_cli.runs import is_run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,7 +88,7 @@ def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOpti
     if found is None:
         return
     out.show(found)
-    if (Path(encoder.model) / RUN_FILE).is_file():
+    if is_run(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
     elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
         console.next_step("simcse", "compare", out.output)

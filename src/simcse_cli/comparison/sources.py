@@ -19,6 +19,7 @@ from simcse_cli.runs import (
     SEED_PREFIX,
     Measured,
     RunRecord,
+    is_run,
     read_metrics,
     read_run_record,
 )
@@ -40,7 +41,7 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     if not folder.is_dir():
         return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
     name = folder.resolve().name
-    if (folder / RUN_FILE).is_file():
+    if is_run(folder):
         return _read_run(folder, label or name, view)
     runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
     if not runs:

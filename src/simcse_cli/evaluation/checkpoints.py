@@ -13,6 +13,7 @@ from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Outcome, Report
+from simcse_cli.runs import is_run
 
 
 def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:
@@ -25,7 +26,7 @@ def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> Non
     for flag, value in given.items():
         if value:
             raise UsageError(f"excludes {flag}", option="--checkpoints")
-    if not (Path(options.model) / "run.json").is_file():
+    if not is_run(options.model):
         raise UsageError(
             f"need --model RUN, a run folder of `simcse train`, not {options.model}", option="--checkpoints"
         )

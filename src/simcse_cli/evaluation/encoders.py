@@ -22,7 +22,7 @@ from simcse_cli.models.resolve import commit_of
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
-from simcse_cli.runs import RUN_FILE, keep_result
+from simcse_cli.runs import is_run, keep_result
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
     if options.vectors is not None or options.embeddings is not None:
         return
     keep_result(options.model, result, progress)
-    if (Path(options.model) / RUN_FILE).is_file():
+    if is_run(options.model):
         try:
             update_cards(Path(options.model))
         except (DataError, OutputError) as error:

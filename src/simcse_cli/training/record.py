@@ -14,7 +14,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.report import Column, Report
-from simcse_cli.runs import MetricsLog, RunRecord, read_run_record
+from simcse_cli.runs import MetricsLog, RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
 
@@ -64,7 +64,7 @@ class Session:
 
 
 def earlier_session(run_dir: Path) -> Session:
-    if not (run_dir / "run.json").is_file():
+    if not is_run(run_dir):
         return Session()
     before = read_run_record(run_dir)
     seconds = 3600 * (before.timings.get("hours") or 0.0)
@@ -136,7 +136,7 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
 
 def require_same_processes(run_dir: Path, n_processes: int) -> None:
     """Raise ConfigError if the run in a folder was started with another number of processes."""
-    if not (run_dir / "run.json").is_file():
+    if not is_run(run_dir):
         return
     before = read_run_record(run_dir).n_processes
     if before != n_processes:
@@ -148,7 +148,7 @@ def require_same_processes(run_dir: Path, n_processes: int) -> None:
 
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
     """Raise DataError if a training or dev file has changed since the run in a folder started."""
-    if not (run_dir / "run.json").is_file():
+    if not is_run(run_dir):
         return
     before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
     for name, digest in before.items():

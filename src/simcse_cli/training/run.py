@@ -33,8 +33,8 @@ from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, r
 from simcse_cli.report import Outcome
 from simcse_cli.runs import (
     DONE,
-    RUN_FILE,
     RunRecord,
+    is_run,
     kept_states,
     lock_run,
     open_run_dir,
@@ -202,7 +202,7 @@ def train_run(
         require_shared(run_dir)
         if resume:
             require_same_processes(run_dir, process_count())
-            if (run_dir / RUN_FILE).is_file() and (earlier := read_run_record(run_dir)).status in DONE:
+            if is_run(run_dir) and (earlier := read_run_record(run_dir)).status in DONE:
                 return earlier if is_first else None
         parts = build_parts(config, shown)
         require_alike(config.to_dict() | parts.digests)

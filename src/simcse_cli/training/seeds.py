@@ -11,7 +11,7 @@ from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files import write_json
 from simcse_cli.report import Column, Outcome, Report
-from simcse_cli.runs import DONE, SEED_PREFIX, RunRecord, read_run_record
+from simcse_cli.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
@@ -32,7 +32,7 @@ def parse_seeds(text: str | None) -> list[int]:
 
 
 def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
-    if (folder / "run.json").is_file():
+    if is_run(folder):
         raise OutputError(
             f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
         )
@@ -44,9 +44,7 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
                 hint="go on with its runs with --resume, start over with --force, or choose another -o",
             )
         for entry in inside:
-            is_ours = (
-                entry.name in ("sweep.json", "sweep.png", "seeds.json") or (entry / "run.json").is_file()
-            )
+            is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
             if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
                 raise OutputError(f"{entry} is no run of this toolkit", hint="choose another folder with -o")
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -59,7 +57,7 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
     The resume state of a finished run is removed, unless more than the newest was asked for. An interrupted
     run raises ``Stopped``.
     """
-    if (run_dir / "run.json").is_file():
+    if is_run(run_dir):
         record = read_run_record(run_dir)
         if record.config != config.to_dict():
             changed = sorted(k for k, v in config.to_dict().items() if record.config.get(k) != v)
