@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
-# The whole chain on the generated corpus and the bundled encoder: no network, no data, a few minutes.
+# The whole chain on the generated corpus and the bundled encoder: no network, no data, a few minutes. What is complete
+# in the folder is kept, the rest goes on.
 set -euo pipefail
 
 OUT=${1:-demo}
-rm -rf "$OUT"
+DEV_FILE=$OUT/data/downstream/STS/STSBenchmark/sts-dev.csv
 bold='' plain=''
 [[ ! -t 2 || -n ${NO_COLOR:-} ]] || bold=$'\033[1m' plain=$'\033[0m'
 say() { printf '\n%s$ simcse %s%s\n' "$bold" "$*" "$plain" >&2; simcse "$@"; }
 
-say prepare demo -o "$OUT/data"
-say augment "$OUT/data/sentences.txt" -o "$OUT/deleted.csv" --method delete --rate 0.1 --seed 1
-say train --mode unsup --model minilm --train-file "$OUT/data/sentences.txt" \
-  --dev-file "$OUT/data/downstream/STS/STSBenchmark/sts-dev.csv" --max-steps 40 --eval-every 20 -o "$OUT/unsup"
-say train --mode sup --model minilm --train-file "$OUT/data/triplets.csv" \
-  --dev-file "$OUT/data/downstream/STS/STSBenchmark/sts-dev.csv" --max-steps 40 --eval-every 20 -o "$OUT/sup"
-say eval sts --model "$OUT/sup" --data-dir "$OUT/data" --tasks STSBenchmark -o "$OUT/sup-sts.json"
-say encode "$OUT/data/sentences.txt" -o "$OUT/vectors.npy" --model "$OUT/sup"
-say analyze geometry --model minilm --model "$OUT/sup" --data-dir "$OUT/data" --plot "$OUT/geometry.png"
+# unless FILE COMMAND...: the command, unless the file that it writes last is there
+unless() { if [ -e "$1" ]; then echo "$1 is there already" >&2; else say "${@:2}"; fi; }
+
+# train NAME OPTION...: a run in $OUT/NAME; what is there already goes on, or is kept if complete
+train() {
+  local resume=()
+  [ ! -d "$OUT/$1" ] || resume=(--resume)
+  say train --model minilm --dev-file "$DEV_FILE" --max-steps 40 --eval-every 20 "${@:2}" -o "$OUT/$1" "${resume[@]}"
+}
+
+unless "$OUT/data/manifest.json" prepare demo -o "$OUT/data"
+unless "$OUT/deleted.csv" \
+  augment "$OUT/data/sentences.txt" -o "$OUT/deleted.csv" --method delete --rate 0.1 --seed 1
+train unsup --mode unsup --train-file "$OUT/data/sentences.txt"
+train sup --mode sup --train-file "$OUT/data/triplets.csv"
+unless "$OUT/sup-sts.json" \
+  eval sts --model "$OUT/sup" --data-dir "$OUT/data" --tasks STSBenchmark -o "$OUT/sup-sts.json"
+unless "$OUT/vectors.npy" encode "$OUT/data/sentences.txt" -o "$OUT/vectors.npy" --model "$OUT/sup" --resume
+unless "$OUT/geometry.png" \
+  analyze geometry --model minilm --model "$OUT/sup" --data-dir "$OUT/data" --plot "$OUT/geometry.png"
 say compare "$OUT/unsup" "$OUT/sup"

@@ -32,9 +32,14 @@ simcse() {
       "$OUT"/* | *="$OUT"/*)
         value=${arguments[i]#*=}
         [ -f "$value" ] || [ -e "$value/run.json" ] || [ -e "$value/seeds.json" ] ||
-          { echo "$value is not complete" >&2; return 1; } ;;
+          [ -e "$value/manifest.json" ] || { echo "$value is not complete" >&2; return 1; } ;;
     esac
   done
+  if [ "$1 $2" = "prepare demo" ]; then
+    mkdir -p "$out/downstream/STS/STSBenchmark"
+    touch "$out/sentences.txt" "$out/triplets.csv" "$out/downstream/STS/STSBenchmark/sts-dev.csv"
+    out+=/manifest.json
+  fi
   for value in "$out" "$scores"; do
     if [ -e "$value" ] && [ -z "$again" ]; then echo "$value exists already" >&2; return 1; fi
   done
@@ -129,6 +134,19 @@ def test_recipe_restarts_after_every_call_and_all_calls_are_valid(
     for call in calls:
         check(tuple(call), seeds if call[0] == "train" else "")
     assert calls[-1][0] == "compare"
+
+
+def test_the_demo_restarts_after_every_call_and_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "mine.txt").touch()
+    calls = run_recipe("demo.sh", tmp_path)
+    assert [call[0] for call in calls] == [
+        *("prepare", "augment", "train", "train", "train", "train", "eval", "encode", "analyze", "compare")
+    ]
+    assert [call[-1] == "--resume" for call in calls if call[0] == "train"] == [False, True] * 2
+    for call in calls:
+        parse(call)
+    assert (tmp_path / "demo" / "mine.txt").is_file()
 
 
 def test_scale_other_than_full_or_small_is_refused(tmp_path: Path) -> None:
