@@ -6,6 +6,8 @@ import yaml
 
 from helpers import SENTENCES
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.training import dry_run
+from simcse_cli.training.loop import Trainer
 
 
 @pytest.fixture
@@ -109,6 +111,22 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
     assert "batch_size: 8" in outcome.stdout
     assert "first batch: 8 examples, 16 rows" in outcome.stdout
     assert "forecast" in outcome.stdout
+
+
+@pytest.mark.parametrize(("enough", "n_steps"), [(1e-9, 2), (600.0, 3)])
+def test_dry_run_measures_a_long_step_once(
+    enough, n_steps, invoke, corpus, tiny_model_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(dry_run, "ENOUGH_S", enough)
+    steps, train_step = [], Trainer.train_step
+    monkeypatch.setattr(
+        Trainer, "train_step", lambda self, step, batch: steps.append(step) or train_step(self, step, batch)
+    )
+    arguments = ("-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
+    outcome = invoke("train", *arguments)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert steps == list(range(n_steps))
+    assert f"measuring steps: {n_steps} in" in outcome.stderr
 
 
 def test_flag_beats_environment_beats_recipe(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from simcse_cli.devices import peak_memory_bytes, resolve_precision
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
+ENOUGH_S = 5.0  # a step as long as this is measured once: Barlow Twins has a projector of 137 million weights
 
 
 def n_kept_states(trainer: Trainer) -> int:
@@ -33,16 +34,21 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 
 
 def forecast(trainer: Trainer) -> str:
-    """Do one step unmeasured, ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
+    """Do one step unmeasured, up to ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
 
     Returned are the first batch and the forecast as people read them.
     """
     batch = trainer.batches.make(0)
-    loss = trainer.train_step(0, batch).loss
-    started = time.perf_counter()
-    for step in range(1, 1 + MEASURED_STEPS):
-        trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
-    step_s = (time.perf_counter() - started) / MEASURED_STEPS
+    with trainer.progress.task("measuring steps") as task:
+        loss = trainer.train_step(0, batch).loss
+        task.advance()
+        started, step, seconds = time.perf_counter(), 0, 0.0
+        while step < MEASURED_STEPS and seconds < ENOUGH_S:
+            step += 1
+            trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
+            task.advance()
+            seconds = time.perf_counter() - started
+    step_s = seconds / step
     started = time.perf_counter()
     trainer.evaluate()
     eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
