@@ -42,6 +42,13 @@ case $SCALE in
     ;;
 esac
 mkdir -p "$OUT"
+settings="MODEL=$MODEL STEPS=${STEPS:-} DEV_FILE=$DEV_FILE PRECISION=${PRECISION:-}"
+[ -e "$OUT/settings" ] || echo "$settings" > "$OUT/settings"
+if [ "$(cat "$OUT/settings")" != "$settings" ]; then
+  printf '%s holds results of\n  %s\nand this call has\n  %s\nname another folder by OUT\n' \
+    "$OUT" "$(cat "$OUT/settings")" "$settings" >&2
+  exit 2
+fi
 
 # train NAME OPTION...: one run (or one per seed) in $OUT/NAME; what is there already goes on, or is kept if complete
 train() {

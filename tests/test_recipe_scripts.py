@@ -163,6 +163,21 @@ def test_scale_other_than_full_or_small_is_refused(tmp_path: Path) -> None:
     assert "need full or small" in done.stderr
 
 
+def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "SCALE": "small", "OUT": str(tmp_path)}
+    script = f"source {RECIPES}/common.sh"
+    done = [
+        subprocess.run(
+            ["bash", "-c", script, "table"], env=environment | model, capture_output=True, text=True
+        )
+        for model in ({}, {"SEEDS": "1,2"}, {"MODEL": "bert-base"})
+    ]
+    assert [each.returncode for each in done] == [0, 0, 2]
+    assert "holds results of\n  MODEL=minilm" in done[2].stderr
+    assert "MODEL=bert-base" in done[2].stderr
+    assert "name another folder by OUT" in done[2].stderr
+
+
 def test_every_published_table_has_a_recipe_or_needs_none() -> None:
     from simcse_cli.comparison.published import table_ids
 
