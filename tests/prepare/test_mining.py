@@ -49,7 +49,7 @@ def mined_by_sentence_transformers(model, pairs, **options):
     datasets = pytest.importorskip("datasets")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        st = pytest.importorskip("sentence_transformers")
+        st = pytest.importorskip("sentence_transformers", minversion="6.2")
         from sentence_transformers.util import mine_hard_negatives
 
         rows = datasets.Dataset.from_list([{"anchor": a, "positive": p} for a, p in pairs])
@@ -203,7 +203,7 @@ def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tm
     assert result.exit_code == 0, result.stderr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        st = pytest.importorskip("sentence_transformers")
+        st = pytest.importorskip("sentence_transformers", minversion="6.2")
         from sentence_transformers.util import paraphrase_mining
 
         peer = st.SentenceTransformer(str(model), device="cpu")
