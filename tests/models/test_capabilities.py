@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from simcse_cli import devices, kernels
-from simcse_cli.choices import Precision
+from simcse_cli.choices import Attention, Precision
 from simcse_cli.config import ModelOptions
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
@@ -84,6 +84,8 @@ def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny
     assert packed_backbone(encoder.backbone).compiles(torch.float32) is pays
     monkeypatch.setattr(kernels, "is_installed", lambda: False)
     assert (encoder.training_note(5000) is not None) is pays
+    encoder.attend_by(Attention.PACKED)  # which uses none of them
+    assert encoder.training_note(5000) is None
 
 
 @every_switch

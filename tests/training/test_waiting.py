@@ -156,13 +156,13 @@ def test_settings_of_padded_rows_are_refused_where_rows_are_packed(settings, giv
 def test_packed_rows_are_refused_beside_settings_of_padded_ones(settings, monkeypatch, other):
     config = dataclasses.replace(settings, attention=Attention.PACKED, **{other: True})
     monkeypatch.setattr("simcse_cli.training.setup.resolve_device", lambda _: torch.device("cuda"))
-    with pytest.raises(ConfigError, match="--attention packed: its layers are neither compiled nor computed"):
+    with pytest.raises(ConfigError, match="--attention packed works neither with --compile nor"):
         build_parts(config, SilentProgress())
 
 
 def test_packed_rows_are_refused_where_every_row_is_padded(tiny_encoder):
     tiny_encoder.token_cnn = TokenCnn(32, 8)
-    with pytest.raises(ConfigError, match=r"--attention packed: .* pads its rows"):
+    with pytest.raises(ConfigError, match=r"--attention packed: .* needs padded rows"):
         tiny_encoder.attend_by(Attention.PACKED)
 
 

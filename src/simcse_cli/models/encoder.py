@@ -282,11 +282,11 @@ class SentenceEncoder(nn.Module):
         Raises:
             ConfigError: the transformer has none of this name, or its library is missing.
         """
-        if attention is Attention.PACKED:
-            self.packs_anywhere = True
+        self.packs_anywhere = attention is Attention.PACKED
+        if self.packs_anywhere:
             if self._packed() is None:
                 raise ConfigError(
-                    f"--attention {attention}: {self.name} pads its rows, by its architecture or its convolutions",
+                    f"--attention packed: {self.name} has an architecture or a head that needs padded rows",
                     hint="leave it out",
                 )
             return
@@ -334,7 +334,7 @@ class SentenceEncoder(nn.Module):
         return packed if packed is not None and max(map(len, rows)) <= packed.max_tokens else None
 
     def laid_out(self, rows: Rows) -> Rows:
-        """Return rows padded, on the CPU, or packed, on the device: what a training pass would do, done ahead."""
+        """Return rows padded or packed as a training pass needs them, which may be done ahead in another thread."""
         if self.pads_in_training:
             return PaddedRows(rows, *pad(rows, self.pad_id))
         packed = self._packed_for(rows)

@@ -295,8 +295,8 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                 )
         if config.attention is Attention.PACKED and (config.compile or config.gradient_checkpointing):
             raise ConfigError(
-                f"{flag(TrainConfig, 'attention')} packed: its layers are neither compiled nor computed again",
-                hint="leave it out, or --compile and --gradient-checkpointing",
+                "--attention packed works neither with --compile nor with --gradient-checkpointing",
+                hint="choose one of them",
             )
         if config.attention is not None:
             encoder.attend_by(config.attention)

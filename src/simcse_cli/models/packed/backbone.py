@@ -139,7 +139,10 @@ class PackedBackbone:
     def _run_nested(
         self, tokens: PackedTokens, dtype: torch.dtype | None, *, wanted: Collection[int], first_only: bool
     ) -> dict[int, Tensor]:
-        """Return what ``_run`` does; weights are not kept: to ask a GPU whether they have changed is to wait for it."""
+        """Return what ``_run`` does.
+
+        Weights are cast in every pass, since checking whether they have changed would wait for the GPU.
+        """
         parts, dtype = self._parts, dtype or self._default_dtype()
         masks = DeviceMasks() if self._drops() else None
         with torch.autocast(tokens.ids.device.type, enabled=False):
@@ -200,7 +203,7 @@ class PackedBackbone:
     def training_note(self, n_tokens: int) -> str | None:
         """Return what to tell the user before a training pass over so many tokens, if anything."""
         dtype = self._parts.words.weight.dtype
-        if n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
+        if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING + how_to_install("cpu-kernels")
