@@ -36,8 +36,8 @@ test-lowest:     ## all tests, with the lowest versions that pyproject.toml allo
 	  > $(LOWEST)/pins.txt
 	$(MAKE) test VENV=$(LOWEST) PINS=$(LOWEST)/pins.txt
 
-test-pythons:    ## all tests on other versions of Python, where there is one: PYTHONS="python3.12 python3.13"
-	@for python in $(or $(PYTHONS),python3.12 python3.13); do \
+test-pythons:    ## all tests on other versions of Python, where there is one: PYTHONS="python3.13 python3.14"
+	@for python in $(or $(PYTHONS),python3.12 python3.13 python3.14); do \
 	  if command -v $$python > /dev/null; then $(MAKE) test PYTHON=$$python VENV=.venv-$$python || exit 1; \
 	  else echo "$$python: not on this machine, not tested"; fi; \
 	done
