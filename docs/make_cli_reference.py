@@ -15,8 +15,8 @@ Written by `make docs` from the commands themselves. Every command also takes `-
 and run folders. Data and results go to stdout, everything else to stderr; `-` is stdin or stdout wherever a file is
 expected.
 
-Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage, 3 `compare --check`
-outside tolerance, 130 interrupted.
+Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage (also an
+option that would have no effect beside the others), 3 `compare --check` outside tolerance, 130 interrupted.
 
 Environment: `SIMCSE_MODEL`, `SIMCSE_DATA`, `SIMCSE_DEVICE`, `SIMCSE_PRECISION`, `SIMCSE_SEED`; for `train` every
 setting as `SIMCSE_<NAME>`, such as `SIMCSE_BATCH_SIZE`.

@@ -1,5 +1,6 @@
 """A setting is written once, as a field of a dataclass: it is the flag, the YAML key, the variable and the help."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
@@ -7,7 +8,7 @@ from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from simcse_cli.errors import ConfigError, did_you_mean
+from simcse_cli.errors import ConfigError, UsageError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
 def flag(group: type, name: str) -> str:
     """Return the long command-line flag of a setting."""
     flags = settings_of(group)[name][1].flags
-    return next((f for f in flags if f.startswith("--")), "--" + name.replace("_", "-"))
+    given = next((f for f in flags if f.startswith("--")), "--" + name.replace("_", "-"))
+    return given.partition("/")[0]
 
 
 def check_ranges(values: Any) -> None:
@@ -68,6 +70,15 @@ def check_ranges(values: Any) -> None:
             raise ConfigError(f"{place}: need a number above {own.above:g}")
         if own.max is not None and value > own.max:
             raise ConfigError(f"{place}: need at most {own.max:g}")
+
+
+def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
+    """Raise UsageError for the first of these settings that was chosen, and not by a variable of the environment."""
+    for name in names:
+        own, details = settings_of(type(values))[name]
+        is_variable = details.env is not None and details.env in os.environ
+        if getattr(values, name) != own.default and not is_variable:
+            raise UsageError(reason, option=flag(type(values), name))
 
 
 def check_keys(

@@ -74,6 +74,15 @@ def test_page_holds_everything_and_fetches_nothing(invoke, run, sts_folder, tmp_
     assert ">81.57<" not in page  # the supervised one
 
 
+def test_page_shows_the_group_of_the_table_that_is_asked_for(invoke, run, tmp_path):
+    keep_sts_result(run, 0.4321)
+    page = tmp_path / "page.html"
+    outcome = invoke("analyze", "report", run, "-o", page, "--group", "supervised", "--queries", 0)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert ">81.57<" in page.read_text()  # SimCSE-BERT-base, supervised, of Table 5
+    assert ">76.25<" not in page.read_text()
+
+
 def test_page_shows_the_numbers_of_analyze_geometry(invoke, run, tiny_model_dir, sts_folder, tmp_path):
     assert (
         invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder).exit_code

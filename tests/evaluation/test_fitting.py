@@ -201,21 +201,27 @@ def test_no_post_processor_is_planned_without_a_name():
 
 
 @pytest.mark.parametrize(
-    ("asked", "options", "message"),
+    ("asked", "options", "message", "option"),
     [
-        ("whitening", {}, "whitening needs --fit nli, --fit target or --fit FILE"),
-        ("whitening:many", {"fit": "nli"}, "'many' is not a whole number"),
-        ("whitenning", {}, "neither a file nor one of whitening, flow, all-but-the-top, sif"),
-        ("w.safetensors", {"fit": "nli"}, "is fitted already; leave out --fit and --save-postprocess"),
-        ("w.safetensors", {"save_postprocess": "x"}, "is fitted already"),
+        ("whitening", {}, "whitening needs --fit nli, --fit target or --fit FILE", "--postprocess"),
+        ("whitening:many", {"fit": "nli"}, "'many' is not a whole number", "--postprocess"),
+        (
+            "whitenning",
+            {},
+            "neither a file nor one of whitening, flow, all-but-the-top, sif",
+            "--postprocess",
+        ),
+        ("w.safetensors", {"fit": "nli"}, "is fitted already: leave this out", "--fit"),
+        ("w.safetensors", {"fit_sample": 5}, "is fitted already", "--fit-sample"),
+        ("w.safetensors", {"save_postprocess": "x"}, "is fitted already", "--save-postprocess"),
     ],
 )
-def test_contradictory_plans_are_refused(asked, options, message, tmp_path, monkeypatch):
+def test_contradictory_plans_are_refused(asked, options, message, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("w.safetensors").touch()
     with pytest.raises(UsageError, match=message) as caught:
         plan(asked, **options)
-    assert caught.value.option == "--postprocess"
+    assert caught.value.option == option
 
 
 def test_files_of_a_plan_are_looked_at_first(tmp_path):

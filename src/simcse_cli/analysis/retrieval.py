@@ -23,6 +23,7 @@ from simcse_cli.analysis.views import (
 )
 from simcse_cli.choices import LongTexts, Pooler, SearchBackend
 from simcse_cli.config import LoadOptions
+from simcse_cli.data.readers import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files import STDIO, check_output
@@ -33,6 +34,7 @@ from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
 from simcse_cli.report import Column, Report
 from simcse_cli.schema import checked, parse_number
+from simcse_cli.settings import refuse_unused
 
 EVALUATION_DEPTH = 100
 _DEFAULT_MODEL = "minilm"
@@ -169,6 +171,18 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
+    check_column(
+        options.column, [str(each) for each in (options.corpus, options.queries) if each is not None]
+    )
+    if options.qrels is None:
+        refuse_unused(options, ["at"], "has no use without --qrels")
+    if options.backend is not SearchBackend.FAISS:
+        refuse_unused(options, ["faiss_factory"], "has no use without --backend faiss")
+    if indexes:
+        fixed = ("backend", "faiss_factory", "corpus_prompt", "truncate_dim", "long")
+        refuse_unused(options, fixed, "has no use with --index, which was built already")
+    elif embeddings:
+        refuse_unused(options, ["corpus_prompt"], "has no use with --embeddings, which are encoded already")
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -178,6 +192,9 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         raise UsageError(
             "need a query after the corpus, --queries, --sample or --interactive", option="--query"
         )
+    if not n_sources:
+        refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
+        refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and indexes:
         raise UsageError("give --index or --embeddings, not both", option="--index")
     if embeddings and len(models) != len(embeddings):

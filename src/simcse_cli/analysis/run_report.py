@@ -94,7 +94,7 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     if options.baseline is not None and is_run(options.baseline):
         wanted = replace(wanted, baseline=options.baseline)
     if options.against is None and any(task in entry.scores for task in STS_TASKS):
-        group = "supervised" if record.objective in SUPERVISED else "unsupervised"
+        group = options.group or ("supervised" if record.objective in SUPERVISED else "unsupervised")
         rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
         published = replace(wanted, against=[STS_TABLE], row=options.row or rows, group=group)
     else:

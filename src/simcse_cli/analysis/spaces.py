@@ -1,7 +1,7 @@
 """Embedding spaces as `analyze` measures them: encoders, the rated pairs they encode, and the vectors."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,6 +25,7 @@ from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postproces
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files import read_json
 from simcse_cli.progress import Progress
+from simcse_cli.settings import refuse_unused, settings_of
 
 Vectors = NDArray[np.floating[Any]]
 SPLITS = ("train", "dev", "test", "all")
@@ -95,15 +96,17 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
             f"{len(names)} for {len(sources)} models, need one for all or one for each",
             option="--postprocess",
         )
-    if options.embeddings and options.sentences is None:
+    if not options.embeddings:
+        refuse_unused(options, ["sentences"], "has no use without --embeddings")
+    elif options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
-    shared = {
-        field.name: getattr(options, field.name) for field in (*fields(LoadOptions), *fields(FitOptions))
-    }
+    of_models = {name: getattr(options, name) for name in settings_of(LoadOptions)}
+    of_fit = {name: getattr(options, name) for name in settings_of(FitOptions)}
     n_models = len(options.model or [])
     return [
         EncoderOptions(
-            **shared | ({"fit": None} if name == "none" and options.postprocess else {}),
+            **({} if options.model and number >= n_models else of_models),
+            **({} if name == "none" and options.postprocess else of_fit),
             model=source,
             embeddings=Path(source) if number >= n_models else None,
             sentences=options.sentences if number >= n_models else None,
@@ -133,6 +136,7 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
         pairs = read_scored_pairs(options.pair_file, parse_columns(options.columns, SCORED_PAIR))
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
+    refuse_unused(options, ["columns"], "has no use without --pair-file")
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
     task = read_sts_task(options.data_dir, "STSBenchmark", split=cast(Split, options.split))

@@ -17,13 +17,14 @@ from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
 from simcse_cli.choices import Augmentation, Sides, TextUnit
-from simcse_cli.data.readers import iter_sentences, source_name
+from simcse_cli.data.readers import check_column, iter_sentences, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, manifest_path, open_rows, output_format
 from simcse_cli.errors import DataError
 from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer, write_json
 from simcse_cli.progress import Progress
 from simcse_cli.report import DiffRow
+from simcse_cli.settings import refuse_unused
 
 _CHUNK_LINES = 2000
 # Starting workers takes longer than this many chunks do in one process.
@@ -50,6 +51,14 @@ def augment_file(
     ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
     """
     output, steps = options.output or Path(STDIO), parse_steps(options)
+    methods = {step.method for step in steps}
+    if Augmentation.MLM in methods:
+        refuse_unused(options, ["workers"], "has no use with mlm, which computes on all cores in one process")
+    else:
+        refuse_unused(options, ["device"], "has no use without mlm: nothing else runs a model")
+    if not methods & {Augmentation.SYNONYM, Augmentation.EDA}:
+        refuse_unused(options, ["wordnet_dir"], "has no use without synonym or eda")
+    check_column(options.column, [source])
     with sole_writer(output, manifest_path(output)):
         if options.output is not None:
             output_format(output, COLUMNS)

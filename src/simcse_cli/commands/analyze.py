@@ -21,6 +21,7 @@ from simcse_cli.choices import OutputFormat
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.console import Console, get_console
 from simcse_cli.report import Outcome
+from simcse_cli.settings import refuse_unused
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.views import View
@@ -49,6 +50,8 @@ def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
     from simcse_cli.analysis.views import check_outputs, write_pictures
 
     shown.check()
+    if shown.terminal_plot and shown.fmt is not OutputFormat.TABLE:
+        refuse_unused(shown, ["terminal_plot"], "stands under tables: leave it or --format out")
     check_outputs(shown, force=shown.force)
     console = get_console()
     view = analyze(console)

@@ -27,6 +27,7 @@ from simcse_cli.metrics import find_measure, listed
 from simcse_cli.predictions import read_pair_scores, read_predictions
 from simcse_cli.progress import Progress
 from simcse_cli.report import Outcome, Report
+from simcse_cli.settings import refuse_unused
 
 Changes = tuple[list[Any], Report | None]
 
@@ -40,6 +41,8 @@ class Compared(Outcome):
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
     """Return everything there is to say: scores, differences, tests, settings and examples that changed."""
+    if not options.check:
+        refuse_unused(options, ["tolerance"], "has no use without --check")
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)
@@ -99,6 +102,7 @@ def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:
 def _published_entries(options: CompareOptions) -> list[Entry]:
     tables = [load_table(name) for name in options.against or ()]
     if not options.row:
+        refuse_unused(options, ["group"], "has no use without --row")
         return [from_published(system) for table in tables for system in table.all_systems()]
     if not tables:
         raise UsageError("name the table of the row with --against", option="--row")

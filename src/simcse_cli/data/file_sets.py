@@ -10,7 +10,14 @@ from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
-from simcse_cli.data.readers import FileFormat, count_rows, guess_format, iter_cells, iter_sentences
+from simcse_cli.data.readers import (
+    FileFormat,
+    check_column,
+    count_rows,
+    guess_format,
+    iter_cells,
+    iter_sentences,
+)
 from simcse_cli.errors import DataError
 from simcse_cli.files import Inputs, file_system, is_remote, sha256_file
 from simcse_cli.schema import foreign_format
@@ -40,6 +47,7 @@ class FileSet:
         """
         files = _listed(source)
         if files is None:
+            check_column(column, [source])
             return cls(source, (source,), column)
         if not files:
             raise DataError(
@@ -52,6 +60,7 @@ class FileSet:
                 f"{source} holds files of several formats, as {' and '.join(sorted(by_format.values())[:2])}",
                 hint="name those to read by a glob in quotes, as in 'FOLDER/*.txt'",
             )
+        check_column(column, files)
         return cls(source, tuple(sorted(files)), column)
 
     @property

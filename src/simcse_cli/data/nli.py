@@ -38,7 +38,9 @@ class NliPair:
     label: Label | None
 
 
-def iter_nli(source: InputPath, columns: Mapping[str, str] | None = None) -> Iterator[Iterator[NliPair]]:
+def iter_nli(
+    source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
+) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any layout that NLI corpora are published in.
 
     Read are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
@@ -53,14 +55,15 @@ def iter_nli(source: InputPath, columns: Mapping[str, str] | None = None) -> Ite
     else:
         label_files = _senteval_labels(source)
     for labels in label_files:
-        yield _iter_senteval(labels)
+        yield _iter_senteval(labels, encoding)
     if not label_files:
-        yield _iter_table(source, columns or {})
+        yield _iter_table(source, columns or {}, encoding)
 
 
-def _iter_table(source: InputPath, given: Mapping[str, str]) -> Iterator[NliPair]:
+def _iter_table(source: InputPath, given: Mapping[str, str], encoding: str) -> Iterator[NliPair]:
     names: tuple[str, str, str] | None = None
-    for record in iter_records(source, text_as=FileFormat.TSV, header=has_header(given.values())):
+    header = has_header(given.values())
+    for record in iter_records(source, text_as=FileFormat.TSV, encoding=encoding, header=header):
         names = names or _columns(record, given)
         premise, hypothesis, label = (record[name] for name in names)
         yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, record.place))
@@ -106,10 +109,10 @@ def _senteval_labels(source: InputPath) -> list[Path]:
     return [labels] if stem in ("s1", "s2", "labels") and labels.is_file() else []
 
 
-def _iter_senteval(labels: Path) -> Iterator[NliPair]:
+def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
     sides = [labels.with_name(side + labels.name.removeprefix("labels")) for side in ("s1", "s2")]
     files = (*sides, labels)
-    lines = [list(iter_lines(path)) for path in files]
+    lines = [list(iter_lines(path, encoding=encoding)) for path in files]
     if len({len(column) for column in lines}) > 1:
         counts = ", ".join(f"{path.name} {len(column):,}" for path, column in zip(files, lines, strict=True))
         raise DataError(f"{labels.parent}: line counts differ ({counts}), need the same number in each")

@@ -14,7 +14,7 @@ from typing import Any
 
 from simcse_cli.data.columns import POSITIONAL, find_column, has_header
 from simcse_cli.data.delimited import SEPARATORS, table_rows
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files import STDIO, iter_json_lines, iter_lines, open_input
 from simcse_cli.schema import foreign_format
 
@@ -58,6 +58,12 @@ def guess_format(source: InputPath) -> FileFormat:
 
 def source_name(source: InputPath) -> str:
     return "standard input" if str(source) == STDIO else str(source)
+
+
+def check_column(column: str | None, sources: Sequence[InputPath], option: str = "--column") -> None:
+    """Raise UsageError for a column where every input is plain text, which has none."""
+    if column is not None and all(guess_format(source) is FileFormat.TEXT for source in sources):
+        raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
 
 
 def iter_sentences(

@@ -52,6 +52,7 @@ from simcse_cli.processes import (
     tell_if_alone,
 )
 from simcse_cli.progress import Progress
+from simcse_cli.settings import refuse_unused, settings_of
 
 _WINDOW_OF_STDOUT = 256
 _PAIR_COLUMNS = ("sentence1", "sentence2")
@@ -75,6 +76,10 @@ def encode_file(
         SimcseError: whatever is wrong with options, input or model, before anything is written.
     """
     if options.merge is not None:
+        others = [name for name in settings_of(EncodeOptions) if name not in ("merge", "force")]
+        refuse_unused(options, others, "has no use with --merge, which encodes nothing")
+        if output is not None:
+            raise UsageError("has no use with --merge, which names the output", option="--output")
         merge_shards(options.merge, source, force=options.force, progress=progress)
         return
     if source is None:
@@ -208,6 +213,10 @@ def _check_output(files: FileSet, output: str, options: EncodeOptions) -> None:
         raise UsageError("has no use without --engine ray", option="--workers")
     if len(several) > 1:
         raise UsageError("has no use with --engine ray, which cuts the input itself", option="--shard")
+    if output == STDIO:
+        refuse_unused(
+            options, ["dtype", "resume"], "has no use with -o -, which prints plain numbers: give a file"
+        )
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
     if several and output == STDIO:
@@ -263,10 +272,8 @@ def _process_group(files: FileSet, writer: VectorWriter, output: Path, progress:
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
-    without_use = {"--index": options.index, "--resume": options.resume, "--shard": options.shard}
-    for flag, is_given in (without_use | {"--engine": options.engine is Engine.RAY}).items():
-        if is_given:
-            raise UsageError("has no use with --pairs, which writes no vectors", option=flag)
+    of_vectors = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize")
+    refuse_unused(options, of_vectors, "has no use with --pairs, which writes no vectors")
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.choices import LongTexts, Precision
+from simcse_cli.config import LoadOptions
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
@@ -23,6 +24,7 @@ from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_f
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
 from simcse_cli.runs import is_run, keep_result
+from simcse_cli.settings import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,7 @@ def _check_sources(options: EncoderOptions) -> None:
         if value is not None and options.vectors is None:
             raise UsageError("needs word vectors: --vectors glove.840B.300d.txt", option=flag)
     if options.vectors is not None or options.embeddings is not None:
-        given = {"--prompt": options.prompt, "--truncate-dim": options.truncate_dim}
-        given["--long"] = None if options.long is LongTexts.CUT else options.long
-        for flag, chosen in given.items():
-            if chosen is not None:
-                raise UsageError("is for a --model, not for vectors from files", option=flag)
+        of_models = [name for name in settings_of(LoadOptions) if name != "device"]
+        refuse_unused(options, of_models, "is for a --model, not for vectors from files")
     if options.sif_counts is not None and options.bilstm is not None:
         raise UsageError("excludes --bilstm", option="--sif-counts")

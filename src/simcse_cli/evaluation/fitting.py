@@ -26,6 +26,7 @@ from simcse_cli.evaluation.sts import read_task
 from simcse_cli.files import check_output, iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
+from simcse_cli.settings import refuse_unused
 
 NLI, TARGET = "nli", "target"
 _FILE_HINT = "--fit takes nli, target or a file of sentences or pairs"
@@ -164,11 +165,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         OutputError: the file to save exists already (without ``force``).
     """
     if options.postprocess is None:
-        for flag, value in (("--fit", options.fit), ("--save-postprocess", options.save_postprocess)):
-            if value is not None:
-                raise UsageError(
-                    "needs --postprocess, for example --postprocess whitening --fit nli", option=flag
-                )
+        reason = "needs --postprocess, for example --postprocess whitening --fit nli"
+        refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return None
     name, _, number = options.postprocess.partition(":")
     if name not in list(Postprocess):
@@ -305,8 +303,6 @@ def _plan_saved(path: Path, options: EncoderOptions) -> PostprocessPlan:
         raise UsageError(
             f"{path} is neither a file nor one of {', '.join(Postprocess)}", option="--postprocess"
         )
-    if options.fit is not None or options.save_postprocess is not None:
-        raise UsageError(
-            f"{path} is fitted already; leave out --fit and --save-postprocess", option="--postprocess"
-        )
+    reason = f"{path} is fitted already: leave this out"
+    refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
     return PostprocessPlan(path.name, path)

@@ -53,6 +53,7 @@ from simcse_cli.predictions import write_pair_scores, write_predictions
 from simcse_cli.prepare.demo import data_dir_or_demo
 from simcse_cli.progress import Progress
 from simcse_cli.report import Outcome
+from simcse_cli.settings import refuse_unused
 
 
 def eval_sts(
@@ -78,6 +79,11 @@ def eval_sts(
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             check_output(path, force=force)
+    if not options.pair_file:
+        refuse_unused(options, ["columns"], "has no use without --pair-file")
+    if options.write_sentences is not None:
+        unused = ("ci", "save_scores", "protocol", "metric", "aggregation", "regressor")
+        refuse_unused(options, unused, "has no use with --write-sentences, which scores nothing")
     pair_tasks = read_pair_tasks(options.pair_file or (), options.columns)
     if pair_tasks and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
@@ -160,6 +166,8 @@ def eval_transfer(
         require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
         check_output(options.save_scores, force=force)
+    if not options.task_file:
+        refuse_unused(options, ["columns"], "has no use without --task-file")
     file_tasks = read_file_tasks(options.task_file or (), options.columns, options.protocol)
     named = () if options.tasks is None and file_tasks else parse_tasks(options.tasks, TRANSFER_TASKS)
     data_dir, tasks = options.data_dir if named else None, (*named, *file_tasks)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simcse_cli.choices import NegativePick
 from simcse_cli.config import pinned
 from simcse_cli.data.columns import POSITIONAL, parse_columns
-from simcse_cli.data.readers import iter_sentences, take_out_hint
+from simcse_cli.data.readers import check_column, iter_sentences, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
 from simcse_cli.data.writers import Row, describe_file, output_format
 from simcse_cli.encoding.partial_file import left_unfinished, require_same_settings
@@ -42,6 +42,7 @@ from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairO
 from simcse_cli.prepare.pairs import pair_rows
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import Progress
+from simcse_cli.settings import refuse_unused
 
 BLOCK = 1024
 """Texts that are searched for together; what is done of a search is kept block by block."""
@@ -56,6 +57,8 @@ Numbers = NDArray[np.int64]
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write each pair of the inputs with the hard negatives of its anchor, a row each."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
+    if options.index is not None:
+        refuse_unused(options, ["corpus"], "has no use with --index, which is searched instead")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
@@ -80,6 +83,10 @@ def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of texts of one corpus that are nearest to each other, nearest first."""
+    refuse_unused(
+        options, ["flickr30k", "parallel"], "has no use with --paraphrases, which finds its own pairs"
+    )
+    check_column(options.columns, inputs, "--columns")
     settings = {
         "model": pinned(options.model, options.revision),
         "paraphrases": True,
@@ -93,7 +100,7 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
     def mine(encoder: SentenceEncoder, work: Path) -> Mined:
         return _paraphrase_rows(inputs, options, encoder, work, writer.progress)
 
-    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
+    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer, measure_overlap=options.overlap)
 
 
 @dataclass
@@ -177,6 +184,8 @@ def _mine(
     settings: dict[str, Any],
     mine: Callable[[SentenceEncoder, Path], Mined],
     writer: RowWriter,
+    *,
+    measure_overlap: bool = False,
 ) -> None:
     """Check the output, load the model, mine in the folder beside the output, write the rows, drop the folder."""
     if STDIO in sources or str(options.output) == STDIO:
@@ -201,7 +210,15 @@ def _mine(
         _open_work(work, facts, resume=options.resume)
         rows, counts = mine(encoder, work)
         read.require_unchanged()
-        writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
+        writer.write(
+            kind,
+            rows,
+            columns,
+            inputs=sources,
+            settings=settings,
+            measure_overlap=measure_overlap,
+            corpus=counts,
+        )
         _clear(work)
     work.rmdir()
 

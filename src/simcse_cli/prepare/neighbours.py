@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simcse_cli.data.columns import POSITIONAL
-from simcse_cli.data.readers import FileFormat, InputPath, guess_format, iter_sentences
+from simcse_cli.data.readers import FileFormat, InputPath, check_column, guess_format, iter_sentences
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -17,6 +17,7 @@ from simcse_cli.prepare.sentences import split_sentences
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
     """Write the neighbours in the documents of the inputs; warns if there seem to be no documents."""
     column, split = options.column, options.split_sentences
+    check_column(column, inputs)
     counts = DocumentCounts()
     documents = iter_documents(inputs, column=column, split=split, encoding=options.encoding, counts=counts)
     result = writer.write(

@@ -21,7 +21,7 @@ def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -
     sources = [*inputs, *(options.anli or [])]
     counts = NliCounts()
     rows = nli_rows(
-        (pairs for source in sources for pairs in iter_nli(source)),
+        (pairs for source in sources for pairs in iter_nli(source, encoding=options.encoding)),
         positive=options.positive,
         hard_negative=options.hard_negative,
         seed=options.seed,

@@ -7,7 +7,7 @@ from pathlib import Path
 from simcse_cli.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
 from simcse_cli.config import REVISION_HELP, ModelOptions
 from simcse_cli.errors import UsageError
-from simcse_cli.settings import setting
+from simcse_cli.settings import refuse_unused, setting
 
 _MINING = "Mining"
 MAX_DEMO_SIZE = 100_000
@@ -26,6 +26,8 @@ class LintOptions:
     encoding: str = setting("utf-8", "Encoding of text inputs.")
 
     def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            refuse_unused(self, ["max_length"], "has no use without --tokenizer")
         try:
             codecs.lookup(self.encoding)
         except LookupError:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from simcse_cli.data.readers import InputPath, iter_sentences
+from simcse_cli.data.readers import InputPath, check_column, iter_sentences
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -21,6 +21,7 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
     column, split = options.column, options.split_sentences
+    check_column(column, inputs)
     writer.write(
         "sentences",
         sentence_rows(inputs, column=column, split=split, encoding=options.encoding),
