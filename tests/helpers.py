@@ -41,10 +41,11 @@ _POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet
 
 
 class CountingProgress:
-    """Counts how much work its latest task expects, and how much was done."""
+    """Counts how much work its latest task expects, and how much was done; keeps the latest detail."""
 
     n_expected: float | None = None
     n_done = 0.0
+    said = ""
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator["CountingProgress"]:
@@ -53,6 +54,9 @@ class CountingProgress:
 
     def advance(self, amount: float = 1) -> None:
         self.n_done += amount
+
+    def detail(self, text: str) -> None:
+        self.said = text
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:

@@ -9,7 +9,7 @@ from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
 from simcse_cli.data.senteval import read_sts_task, read_stsb_file
-from simcse_cli.errors import DataError, UsageError
+from simcse_cli.errors import DataError
 
 ROWS = [("A man, alone.", "Someone; here", 0.8), ('He said "no".', "No.", 0.25)]
 
@@ -79,19 +79,6 @@ def test_what_cannot_be_read_names_line_and_fix(tmp_path, text, message, hint):
     with pytest.raises(DataError, match=message) as caught:
         read_scored_pairs(tmp_path / "a.csv")
     assert hint is None or hint in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lefty=A,right=B", "did you mean left=A"),
-        ("left=A,left=B", "left is named twice"),
-        ("a,b,c,d", "need left=NAME"),
-    ],
-)
-def test_columns_that_say_nothing_are_refused(text, message):
-    with pytest.raises(UsageError, match=message):
-        parse_columns(text, SCORED_PAIR)
 
 
 def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcse_cli.data.columns import resolve_columns
 from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences, parse_hub_source
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
@@ -77,38 +76,9 @@ def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("a\n", [("a",)]),
-        ("a,b\nc,d\n", [("a", "b"), ("c", "d")]),
-        ("a,b,c\n", [("a", "b", "c")]),
-        ("sent0,sent1,hard_neg\na,b,c\n", [("a", "b", "c")]),
-        ("anchor,positive,hard_negative\na,b,c\n", [("a", "b", "c")]),
-        ("hard_negative,positive,anchor\nc,b,a\n", [("a", "b", "c")]),
-        ("Sentence1,Sentence2\na,b\n", [("a", "b")]),
-        (",anchor,positive\n0,a,b\n", [("a", "b")]),
-        ('a,"b\nb"\n\n"c,c",d\n', [("a", "b\nb"), ("c,c", "d")]),
-    ],
-)
-def test_columns_are_found_by_header_and_by_position(tmp_path, content, expected):
-    records = list(iter_records(write(tmp_path / "a.csv", content)))
-    columns = ("anchor", "positive", "hard_negative")[: len(expected[0])]
-    names = resolve_columns(records[0], columns, "a.csv")
-    assert [tuple(record[name] for name in names) for record in records] == expected
-
-
-def test_resolve_columns_says_which_column_is_missing():
-    with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing is hard_negative"):
-        resolve_columns({"anchor": "", "positive": ""}, ("anchor", "hard_negative"), "a.csv, line 2")
-
-
-@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "a,b\nc,d,e\n", "line 2: 3 columns, need 2"),
-        ("a.tsv", "a\tb\nc\n", "line 2: 1 columns, need 2"),
         ("a.csv", 'a,b\n"c"d,e\n', "line 2: not valid CSV"),
-        ("a.csv", "1,2,3,3\n", "line 1: need a header with a different name"),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
         ("a.jsonl", '{"text": "a"}\n7\n', "line 2: a JSON int, need an object"),
         ("a.parquet", "not parquet", "need a parquet file"),
@@ -121,11 +91,6 @@ def test_iter_records_names_file_and_line_of_what_is_wrong(tmp_path, name, conte
     assert str(path) in caught.value.message
 
 
-def test_iter_records_counts_the_last_line_of_a_row(tmp_path):
-    path = write(tmp_path / "a.csv", 'anchor,positive\n"a\na",b\nc,d\n')
-    assert [record.place for record in iter_records(path)] == [f"{path}, line 3", f"{path}, line 4"]
-
-
 def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
     path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
     assert list(iter_records(path)) == [
@@ -133,15 +98,6 @@ def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
         {"anchor": "c"},
         {"text": "", "n": "2", "list": '["x"]'},
     ]
-
-
-@pytest.mark.parametrize(
-    ("cell", "read"),
-    [('"a ""b"" c"', 'a "b" c'), ('"quoted"', '"quoted"'), ('a "b" c', 'a "b" c'), ('"a" "b"', '"a" "b"')],
-)
-def test_iter_records_undoes_tsv_quoting_only_where_certain(tmp_path, cell, read):
-    path = write(tmp_path / "a.tsv", f"text\tlabel\n{cell}\t1\n")
-    assert next(iter_records(path))["text"] == read
 
 
 def test_iter_records_streams(tmp_path):

@@ -1,7 +1,7 @@
 """CSV and TSV as rows with named columns: the separator, whether there is a header, quotes.
 
 Files of one to three columns may lack a header, as files made for the original SimCSE code do; their columns are then
-``POSITIONAL``. The separator of a CSV file is the one of ``,``, ``;`` and tab that fits its first rows.
+``POSITIONAL``. The separator of a CSV file is the one of ``,``, ``;``, tab and ``|`` that fits its first rows.
 """
 
 import csv
@@ -25,7 +25,7 @@ _HEADER_NAMES = frozenset(
         *("normal_sentence", "simple_sentence"),
     )
 )
-SEPARATORS = ",;\t"
+SEPARATORS = ",;\t|"
 _SNIFFED_ROWS = 20
 # A column name: letters first, three words at most, nothing that ends a sentence.
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")

@@ -19,6 +19,7 @@ from simcse_cli.errors import OutputError
 from simcse_cli.files import STDIO, atomic_path, atomic_text, sha256_file
 
 Row = tuple[str, ...]
+"""One to three texts: a sentence, a pair, or a pair with a hard negative."""
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:

@@ -55,14 +55,6 @@ class PairVectors:
         return with_constant(require_finite(difference_and_product(self.left, self.right), name))
 
 
-@dataclass(frozen=True)
-class RegressorFit:
-    """Predicted similarity of the test pairs, and the dev Pearson correlation of the model kept."""
-
-    predicted: Floats
-    dev_pearson: float
-
-
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:
     """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
 
@@ -85,8 +77,8 @@ def fit_regressor(
     *,
     progress: Progress | None = None,
     name: str = "regressor",
-) -> RegressorFit:
-    """Train on ``train``, stop on ``dev``, predict ``test``.
+) -> Floats:
+    """Return the predicted similarity of the pairs of ``test``: train on ``train``, stop on ``dev``.
 
     One linear layer and a softmax over five grades, mean squared error over all entries, Adam without
     weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
@@ -103,7 +95,8 @@ def fit_regressor(
     optimizer = Adam(weights)
     orders = epoch_orders((len(design), 0), seed=SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
-    with (progress or SilentProgress()).task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
+    progress = progress or SilentProgress()
+    with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
         while failures <= TENACITY and epoch <= MAX_EPOCH:
             for _ in range(EPOCHS_PER_ROUND):
                 _pass(weights, optimizer, design, targets, torch.from_numpy(next(orders)))
@@ -115,7 +108,8 @@ def fit_regressor(
                 best, best_weights = score, weights.clone()
             else:
                 failures += 1
-    return RegressorFit(_expected_grade(best_weights, test.design(name)), best)
+    progress.detail(f"{name}: Pearson {100 * best:.2f} on the dev set")
+    return _expected_grade(best_weights, test.design(name))
 
 
 def _pass(weights: Tensor, optimizer: Adam, design: Tensor, targets: Tensor, order: Tensor) -> None:
@@ -166,9 +160,9 @@ def regress_task(
     vectors = encode_distinct(encode, sentences)
     orders = {split: _protocol_order(part) for split, part in parts.items()}
     train, dev, test = (_rated(parts[split], orders[split], vectors) for split in splits)
-    fit = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
-    predicted = np.empty_like(fit.predicted)
-    predicted[orders["test"]] = fit.predicted
+    in_order = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
+    predicted = np.empty_like(in_order)
+    predicted[orders["test"]] = in_order
     return StsTaskScore(name, "test", {"test": SubsetScore(predicted, parts["test"].gold)})
 
 

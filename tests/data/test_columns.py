@@ -1,0 +1,92 @@
+import pytest
+
+from simcse_cli.data.columns import (
+    POSITIONAL,
+    columns_hint,
+    find_column,
+    has_header,
+    parse_columns,
+    resolve_columns,
+)
+from simcse_cli.data.pair_files import SCORED_PAIR
+from simcse_cli.errors import DataError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("names", "column", "found"),
+    [
+        (["Premise", "ANCHOR"], "anchor", "ANCHOR"),  # its own name before every alias
+        (["sentence1", "sent0"], "anchor", "sent0"),  # the earlier alias
+        ([" Question1 "], "anchor", " Question1 "),
+        (["text", "TEXT"], "text", "text"),  # the first of equal names
+        (["body"], "anchor", None),
+        (["Body"], "body", "Body"),
+        ([], "anchor", None),
+    ],
+)
+def test_find_column_takes_the_own_name_then_the_first_alias(names, column, found):
+    assert find_column(dict.fromkeys(names, ""), column) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "header"),
+    [([], None), ([""], None), (["1", "2"], False), (["1", "body"], True), (["anchor"], None)],
+)
+def test_columns_asked_for_tell_of_a_header(given, header):
+    assert has_header(given) is header
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (None, {}),
+        ("", {}),
+        ("Question", {"anchor": "Question"}),
+        ("Question, Answer", {"anchor": "Question", "positive": "Answer"}),
+        ("positive=2,anchor=1", {"positive": "2", "anchor": "1"}),
+        ('anchor="a, b"', None),
+        ('"anchor=a, b"', {"anchor": "a, b"}),
+        ("anchor=a=b", {"anchor": "a=b"}),
+    ],
+)
+def test_parse_columns_reads_names_with_and_without_roles(text, columns):
+    if columns is None:
+        with pytest.raises(UsageError, match="need anchor=NAME"):
+            parse_columns(text, POSITIONAL)
+    else:
+        assert parse_columns(text, POSITIONAL) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lefty=A,right=B", "did you mean left=A"),
+        ("left=A,left=B", "left is named twice"),
+        ("a,b,c,d", "need left=NAME"),
+        ("left=", "did you mean left=NAME"),
+    ],
+)
+def test_columns_that_say_nothing_are_refused(text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_columns(text, SCORED_PAIR, "--column")
+    assert caught.value.option == "--column"
+
+
+def test_resolve_columns_says_which_column_is_missing():
+    with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing is hard_negative"):
+        resolve_columns({"anchor": "", "positive": ""}, ("anchor", "hard_negative"), "a.csv, line 2")
+
+
+def test_resolve_columns_takes_the_given_name_and_no_other():
+    row = dict.fromkeys(("anchor", "question", "answer"), "")
+    given = {"anchor": "Question"}
+    assert resolve_columns(row, POSITIONAL[:2], "a.csv", given) == ("question", "answer")
+    with pytest.raises(DataError, match=r"a\.csv: the columns are anchor, question, answer; no column Frage"):
+        resolve_columns(row, POSITIONAL[:2], "a.csv", {"anchor": "Frage"})
+
+
+def test_columns_hint_can_be_pasted():
+    hint = columns_hint(dict.fromkeys(("id", "my text", "answer"), ""), POSITIONAL[:2])
+    assert "--columns anchor=id,positive=answer " in hint
+    assert "anchor=1,positive=2" in hint
+    assert "--columns 'anchor=my text,positive=NAME'" in columns_hint({"my text": ""}, POSITIONAL[:2])
