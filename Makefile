@@ -46,14 +46,14 @@ soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 w
 	$(BIN)/python tests/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 check: $(STAMP)  ## format, lint, types, tests
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks binary
+	$(BIN)/ruff check src tests benchmarks binary
 	$(BIN)/mypy
 	$(PYTEST)
 
 format: $(STAMP) ## format the code
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks binary
+	$(BIN)/ruff check --fix src tests benchmarks binary
 
 $(BENCH): $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),bench]'

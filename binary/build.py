@@ -16,8 +16,9 @@ from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-import unpack
 import zstandard
+
+import unpack
 
 HERE = Path(__file__).resolve().parent
 EXTRAS = "demo,plot"  # the kernels (numba and LLVM) would add 50 MB
@@ -42,9 +43,10 @@ sklearn/* scikit_learn* sentence_transformers*
 STRIP = ["libpython*", "lib-dynload/*", "torch/lib/libtorch_*.so", "zstandard/*.so"]
 
 
-def run(*command: object, **options: object) -> str:
+def run(*command: object, env: dict[str, str] | None = None) -> str:
     """Run a command and return its output."""
-    return subprocess.run([str(word) for word in command], check=True, text=True, stdout=-1, **options).stdout
+    words = [str(word) for word in command]
+    return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, env=env).stdout
 
 
 def install(root: Path, wheel: Path) -> None:

@@ -28,7 +28,8 @@ def make_jail(jail: Path, binary: Path) -> None:
         (jail / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, jail / path.relative_to("/"))
     (jail / "dev").mkdir()
-    (jail / "dev/urandom").write_bytes(os.urandom(1 << 20))  # torch reads it, dill /dev/null, when they are imported
+    # torch reads /dev/urandom, dill /dev/null, when they are imported
+    (jail / "dev/urandom").write_bytes(os.urandom(1 << 20))
     (jail / "dev/null").touch()
     (jail / "dev/null").chmod(0o666)
     (jail / "tmp").mkdir()

@@ -23,11 +23,11 @@ def unpack(file: int, offset: int, size: int, folder: str) -> None:
         for member in archive:
             path = f"{folder}/{member.name}"
             if member.isdir():
-                os.makedirs(path, 0o700, exist_ok=True)
+                os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to import
                 continue
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, member.mode), "wb") as out:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, member.mode), "wb") as out:  # noqa: PTH123
                 source = archive.extractfile(member)
-                while block := source.read(BLOCK):
+                while source and (block := source.read(BLOCK)):
                     out.write(block)
         while stream.read(BLOCK):  # the checksum stands at the end
             pass
@@ -35,7 +35,7 @@ def unpack(file: int, offset: int, size: int, folder: str) -> None:
 
 if __name__ == "__main__":
     try:
-        unpack(*map(int, sys.argv[1:4]), folder=sys.argv[4])
+        unpack(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     except OSError as error:
         sys.exit(error.errno or errno.EIO)
     except (zstandard.ZstdError, tarfile.TarError):
