@@ -71,6 +71,27 @@ def test_bad_text_names_file_line_and_fix(tmp_path, content, message):
     assert "a.txt" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "encoding", "command"),
+    [
+        ("a b.csv", "latin1", "iconv -f latin1 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
+        ("a.csv", "utf-16", "iconv -f utf-16 -t utf-8 a.csv > a-utf8.csv"),
+        ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f latin1 -t utf-8 > a-utf8.csv"),
+    ],
+)
+def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, encoding, command):
+    monkeypatch.chdir(tmp_path)
+    text = "Frage;Antwort\nété;Straße\n"
+    content = text.encode(encoding)
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(DataError, match="UTF-8") as caught:
+        list(iter_lines(name))
+    assert caught.value.hint.endswith(command)
+    subprocess.run(command, shell=True, check=True)
+    (fixed,) = tmp_path.glob("*-utf8.csv")
+    assert list(iter_lines(fixed)) == text.splitlines()
+
+
 def test_truncated_gzip_is_explained(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"x\n" * 1000)[:-9])

@@ -119,3 +119,17 @@ def test_any_text_is_a_yaml_value_or_an_error_that_names_the_file(text):
         parse_yaml(text, "r.yaml")
     except ConfigError as error:
         assert error.message.startswith("r.yaml")  # noqa: PT017 - both ends are fine
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("nope.yaml", "shipped recipes: "),
+        ("simcse-mlm.yaml", "did you mean simcse-mlm?"),
+        ("mlm", "did you mean"),
+    ],
+)
+def test_a_missing_file_is_not_mistaken_for_a_recipe(name, start):
+    with pytest.raises(ConfigError, match="neither a YAML file") as caught:
+        read_recipe(name)
+    assert caught.value.hint.startswith(start)

@@ -3,6 +3,7 @@
 ``-`` is standard input or output, opened here; messages to people go through the console.
 """
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -13,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import socket
 import stat
@@ -511,8 +513,21 @@ def open_input(source: Path | str) -> Iterator[BinaryIO]:
         yield stream
 
 
+def _conversion(name: str, encoding: str) -> str:
+    """Return the hint that makes UTF-8 of a file, under a name of the same ending, which says the format."""
+    if name == "standard input":
+        return f"put `iconv -f {encoding} -t utf-8` into the pipe before it"
+    plain = Path(name.removesuffix(".gz"))
+    fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
+    unpack = f"zcat {shlex.quote(name)} | " if name.endswith(".gz") else ""
+    file = "" if unpack else f" {shlex.quote(name)}"
+    return f"convert it first, for example: {unpack}iconv -f {encoding} -t utf-8{file} > {fixed}"
+
+
 def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
     for number, raw in enumerate(stream, start=1):
+        if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise DataError(f"{name}: UTF-16 text, need UTF-8", hint=_conversion(name, "utf-16"))
         if b"\0" in raw:
             raise DataError(
                 f"{name}, line {number}: a NUL byte; this is a binary file, need text",
@@ -523,7 +538,7 @@ def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterato
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text",
-                hint=f"convert it first, for example: iconv -f latin1 -t utf-8 {name} > fixed.txt",
+                hint=_conversion(name, "latin1"),
             ) from error
         if number == 1:
             line = line.removeprefix("\ufeff")

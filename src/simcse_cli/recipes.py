@@ -37,9 +37,10 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
         if not shipped.is_file():
             known = shipped_recipes(kind)
+            cutoff = 0.7 if path.suffix else 0.3  # a file of one's own has a name of one's own
             raise ConfigError(
                 f"{name}: neither a YAML file nor one of the shipped {kind}",
-                hint=did_you_mean(name, known, f"shipped {kind}: {', '.join(known)}", cutoff=0.3),
+                hint=did_you_mean(name, known, f"shipped {kind}: {', '.join(known)}", cutoff=cutoff),
             )
         text = shipped.read_text(encoding="utf-8")
     else:

@@ -90,6 +90,11 @@ def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differ
     assert [column.key for column in differences.columns] == ["system", "STS12"]
 
 
+def test_no_table_of_differences_where_no_line_shares_a_score_with_the_reference() -> None:
+    run, other = entry("run", scores={}), entry("other", scores={"STS12": 0.7, "uniformity": -2.0})
+    assert [table.title for table in comparison_tables(join([run, other], reference=run))] == ["Scores"]
+
+
 def test_pareto_front_keeps_what_no_other_beats() -> None:
     points = {"a": (0.8, 0.9), "b": (0.9, 0.8), "c": (0.8, 0.8), "d": (0.9, 0.8), "e": (0.7, 0.95)}
     entries = [entry(name, scores={"average": x, "transfer-average": y}) for name, (x, y) in points.items()]

@@ -58,6 +58,21 @@ def test_iter_sentences_reads_stdin(monkeypatch):
     assert list(iter_sentences("-")) == ["a b", "ç"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(("value", "found"), [({"text": "a"}, "an object"), (["a", "b"], "a list")])
+def test_iter_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value, found):
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".jsonl":
+        path.write_text(json.dumps({"data": value}) + "\n")
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"data": [value]}), path)
+    with pytest.raises(DataError, match=f"line 1: column data holds {found}, need a text"):
+        list(iter_sentences(path, column="data"))
+
+
 @pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
 def test_iter_sentences_takes_the_named_column(tmp_path, header):
     path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")

@@ -173,6 +173,12 @@ def test_unreachable_models_are_explained(name, message):
         resolve_model(name)
 
 
+def test_misspelt_alias_names_the_nearest():
+    with pytest.raises(CheckpointError, match="no such folder") as caught:
+        resolve_model("minilmm")
+    assert caught.value.hint == "did you mean minilm?"
+
+
 def test_file_instead_of_folder_is_refused(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(CheckpointError, match="is a file"):

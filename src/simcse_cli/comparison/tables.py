@@ -16,13 +16,15 @@ FRONT_MARK = "*"
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the table of scores, and that of differences where there is a reference."""
+    """Return the table of scores, and that of differences where a line shares a score with the reference."""
     scores, reference = _scores_table(comparison), comparison.reference
     if reference is None:
         return [scores]
     others = [entry for entry in comparison.entries if entry is not reference]
     rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
     shared = [name for name in comparison.measures if any(name in row for row in rows)]
+    if not shared:
+        return [scores]
     columns = [Column("system"), *(_column(name, "difference") for name in shared)]
     return [scores, Report(f"Difference to {reference.label}", columns, rows, list(comparison.unlike_data))]
 

@@ -91,15 +91,17 @@ def iter_sentences(
     if fmt is FileFormat.PARQUET:
         record = dict.fromkeys(_parquet_columns(source), "")
         chosen = _sentence_column(record, column, source_name(source), hint, is_delimited=False)
-        yield from (_text_of(row[chosen]) for row in _parquet_rows(source, [chosen], start))
+        for number, cells in enumerate(_parquet_rows(source, [chosen], start), start=start + 1):
+            yield _sentence(cells[chosen], chosen, source, number)
         return
     chosen = ""
-    records = iter_records(source, encoding=encoding, header=has_header([column or ""]))
-    for record in islice(records, start, None):
-        if chosen not in record:
+    rows = iter_values(source, encoding=encoding, header=has_header([column or ""]))
+    for number, row in islice(rows, start, None):
+        if chosen not in row:
             is_delimited = fmt in (FileFormat.CSV, FileFormat.TSV)
-            chosen = _sentence_column(record, column, record.place, hint, is_delimited=is_delimited)
-        yield record[chosen]
+            place = f"{source_name(source)}, line {number}"
+            chosen = _sentence_column(row, column, place, hint, is_delimited=is_delimited)
+        yield _sentence(row[chosen], chosen, source, number)
 
 
 def iter_cells(source: InputPath, column: str, *, start: int = 0) -> Iterator[Any]:
@@ -225,7 +227,7 @@ def take_out_hint(source: InputPath, option: str) -> str:
 
 
 def _sentence_column(
-    record: Mapping[str, str], column: str | None, place: str, hint: str, *, is_delimited: bool
+    record: Mapping[str, Any], column: str | None, place: str, hint: str, *, is_delimited: bool
 ) -> str:
     hint = hint.replace("COLUMN", shlex.quote(next(iter(record))))
     if column is not None:
@@ -237,6 +239,17 @@ def _sentence_column(
     if found is None:
         raise DataError(f"{place}: which of the columns {', '.join(record)} holds the sentences?", hint=hint)
     return found
+
+
+def _sentence(value: Any, column: str, source: InputPath, number: int) -> str:
+    """Return the text of a cell; the spelling of an object or list is none, and would be encoded as if it were."""
+    if isinstance(value, dict | list):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise DataError(
+            f"{source_name(source)}, line {number}: column {column} holds {kind}, need a text",
+            hint="take the text out first; of JSON, for example: jq -c '{text: .data.text}' FILE > FLAT.jsonl",
+        )
+    return _text_of(value)
 
 
 def _text_of(value: Any) -> str:

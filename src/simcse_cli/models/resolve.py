@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from simcse_cli.config import pinned
-from simcse_cli.errors import CheckpointError, reason_of
+from simcse_cli.errors import CheckpointError, did_you_mean, reason_of
 from simcse_cli.files import sha256_file
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.runs import seed_runs
@@ -149,8 +149,8 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         ) from error
     except LocalEntryNotFoundError as error:
         raise CheckpointError(
-            f"the Hugging Face Hub cannot be reached and {called} is not in the local cache",
-            hint=_LOCAL_CHOICES,
+            f"no such folder, the Hugging Face Hub cannot be reached, and {called} is not in the local cache",
+            hint=did_you_mean(hub_name, ALIASES, _LOCAL_CHOICES, cutoff=0.8),
         ) from error
     except (HfHubHTTPError, OSError) as error:
         raise CheckpointError(
