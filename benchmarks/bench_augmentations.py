@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from measure import data_dir
-from simcse_cli.choices import DropoutMode, Pooler, Precision
 from simcse_cli.comparison.published import load_table
-from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import read_stsb_file
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import DropoutMode, Pooler, Precision
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.dev import evaluate_dev
 from simcse_cli.training.run import train_run
 

@@ -20,10 +20,10 @@ from transformers import AutoModel, AutoTokenizer
 
 from measure import Peaks, alternate, arguments, machine, report, types, useful_flops, wikipedia
 from shapes import model_folder
-from simcse_cli.choices import Attention, Pooler, Precision
-from simcse_cli.devices import DTYPES
+from simcse_cli.machine.devices import DTYPES
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.padding import pad, token_batches
+from simcse_cli.settings.choices import Attention, Pooler, Precision
 
 BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]

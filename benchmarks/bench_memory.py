@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from measure import arguments, data_dir, machine, report
-from simcse_cli.choices import Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Pooler
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 

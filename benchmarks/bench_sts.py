@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from measure import alternate, arguments, data_dir, machine, report
-from simcse_cli.choices import STS_TASKS, Metric
 from simcse_cli.data.senteval import StsSubset, has_split, read_sts_task
 from simcse_cli.evaluation.correlation import correlate
 from simcse_cli.evaluation.sts import evaluate_sts
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.settings.choices import STS_TASKS, Metric
 
 ORIGINAL = "original script's way"
 TEST_ONLY = "original script's way, test pairs only"

@@ -32,10 +32,10 @@ from measure import (
     wikipedia,
 )
 from shapes import model_folder
-from simcse_cli.choices import Attention, Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Attention, Pooler
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import prefetch
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts

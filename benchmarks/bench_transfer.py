@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "evalu
 import plain_loop
 
 from measure import Timing, alternate, arguments, data_dir, machine, report
-from simcse_cli.choices import TRANSFER_TASKS, Pooler, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, default_cache_dir
 from simcse_cli.evaluation.linear import difference_and_product
@@ -27,6 +26,7 @@ from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import outer_splits
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import TRANSFER_TASKS, Pooler, TransferProtocol
 
 Found = tuple[float, float, tuple[float, ...]]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from simcse_cli.devices import hardware
+from simcse_cli.machine.devices import hardware
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

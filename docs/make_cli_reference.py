@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.cli import COMMANDS, build
-from simcse_cli.help import default_of, examples_of
+from simcse_cli.commands.app import COMMANDS, build
+from simcse_cli.commands.help import default_of, examples_of
 
 TARGET = Path(__file__).parent / "cli.md"
 INTRO = """# Command reference

@@ -53,7 +53,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Return a function that runs the console command in this process: ``invoke("eval", "sts", input="...")``."""
 
     def run(*arguments: object, input: str | bytes = "") -> Outcome:  # noqa: A002 - named as in other runners
-        from simcse_cli.cli import main
+        from simcse_cli.commands.app import main
 
         data = input.encode() if isinstance(input, str) else input
         stdin = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")

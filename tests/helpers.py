@@ -177,8 +177,8 @@ def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArra
 
 def write_transfer_folder(folder: Path, *, n_good: int = 60, n_bad: int = 50) -> Path:
     """Write a SentEval folder with all seven transfer tasks; one word a sentence gives its class away."""
-    from simcse_cli.choices import TRANSFER_TASKS
     from simcse_cli.data.transfer_files import TREC_CLASSES, transfer_files
+    from simcse_cli.settings.choices import TRANSFER_TASKS
 
     rng = np.random.default_rng(0)
     fillers = [f"w{i}" for i in range(30)]
@@ -211,7 +211,7 @@ def write_transfer_folder(folder: Path, *, n_good: int = 60, n_bad: int = 50) ->
 
 def small_run(model: Path, folder: Path, sts_folder: Path, **settings: Any) -> Any:
     """Return the settings of a run on the CPU over ``SENTENCES``, which are written, with a dev set at each step."""
-    from simcse_cli.config import TrainConfig
+    from simcse_cli.settings.config import TrainConfig
 
     (folder / "train.txt").write_text("\n".join(SENTENCES) + "\n")
     dev_file = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"

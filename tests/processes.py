@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 import torch
 from torch import distributed
 
-from simcse_cli.processes import join_group
+from simcse_cli.machine.processes import join_group
 from simcse_cli.training import launch
 
 # They are forked from a process that has imported what runs need, and in which nothing else has happened.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
-        "simcse_cli.cli",
+        "simcse_cli.commands.app",
         "simcse_cli.commands.train",
         "simcse_cli.encoding.encode_file",
         "simcse_cli.training.run",
@@ -34,7 +34,7 @@ FORKS.set_forkserver_preload(
 
 def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
     """Run the console command with these variables, as a process of its own does."""
-    from simcse_cli.cli import main
+    from simcse_cli.commands.app import main
 
     os.environ |= environment
     torch.set_num_threads(1)

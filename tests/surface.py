@@ -6,7 +6,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
-from simcse_cli.cli import build
+from simcse_cli.commands.app import build
 
 OF_TYPER = ("--install-completion", "--show-completion")
 

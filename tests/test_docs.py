@@ -45,7 +45,7 @@ CALLS = [(page.name, call) for page in PAGES for call in shell_commands(page)]
 @pytest.mark.parametrize(("page", "call"), CALLS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(CALLS)])
 def test_documented_call_is_one_that_the_program_takes(page, call):
     """Every call parses: its options exist, their values are of the right kind, and nothing required is missing."""
-    from simcse_cli.cli import build
+    from simcse_cli.commands.app import build
 
     words = [word for word in shlex.split(call, comments=True)[1:] if word != "..."]
     command, context = build(), None

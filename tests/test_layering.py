@@ -16,21 +16,19 @@ from simcse_cli import errors
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"choices", "errors", "help", "progress"},
-    {"schema"},
-    {"devices", "files", "metrics", "optimizers", "report", "settings"},
-    {"config", "data", "losses", "postprocess", "processes", "runs", "predictions"},
-    {"kernels", "recipes"},
+    {"errors", "progress"},
+    {"files"},
+    {"settings"},
+    {"machine", "results"},
+    {"data", "losses", "postprocess"},
     {"models"},
     {"encoding"},
     {"api", "prepare"},
     {"augment"},
     {"objectives", "evaluation"},
     {"comparison"},
-    {"analysis"},
-    {"console", "training"},
+    {"analysis", "training"},
     {"commands"},
-    {"cli"},
     {"__main__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -42,24 +40,14 @@ ROOMS = {
     "faiss": {"encoding"},
     "huggingface_hub": {"data", "models", "training"},
     "jinja2": {"analysis"},
-    "llvmlite": {"kernels"},
-    "matplotlib": {"analysis"},
+    "llvmlite": {"models"},
+    "matplotlib": {"results"},
     "mlflow": {"training"},
     "mteb": {"evaluation"},
-    "numba": {"kernels"},
+    "numba": {"models"},
     "numpy": {
-        *(
-            "analysis",
-            "api",
-            "comparison",
-            "data",
-            "encoding",
-            "evaluation",
-            "kernels",
-            "models",
-            "objectives",
-        ),
-        *("postprocess", "predictions", "prepare", "processes", "training"),
+        *("analysis", "api", "comparison", "data", "encoding", "evaluation", "machine", "models"),
+        *("objectives", "postprocess", "prepare", "results", "training"),
     },
     "onnxruntime": {"models"},
     "openvino": {"models"},
@@ -68,19 +56,19 @@ ROOMS = {
     "pyarrow": {"data", "encoding", "files"},
     "ray": {"encoding"},
     "regex": {"augment", "data"},
-    "rich": {"console"},
+    "rich": {"commands"},
     "safetensors": {"encoding", "models", "postprocess", "training"},
     "scipy": {"comparison", "evaluation"},
     "sentence_transformers": {"models"},
     "sklearn": {"evaluation"},
     "tokenizers": {"models"},
     "torch": {
-        *("augment", "devices", "encoding", "evaluation", "kernels", "losses", "models", "objectives"),
-        *("optimizers", "postprocess", "processes", "training"),
+        *("augment", "encoding", "evaluation", "losses", "machine", "models", "objectives"),
+        *("postprocess", "training"),
     },
     "transformers": {"augment", "models"},
-    "typer": {"cli", "commands"},
-    "yaml": {"recipes"},
+    "typer": {"commands"},
+    "yaml": {"settings"},
 }
 EXTRAS = {
     "faiss",
@@ -105,10 +93,10 @@ FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 REQUIREMENTS = [*PROJECT["dependencies"], *(line for lines in ADDITIONS.values() for line in lines)]
 
 # Lazy imports have one place: what a command needs is imported when it runs.
-LAZY_ROOMS = {"commands", "cli", "console", "__main__"}
+LAZY_ROOMS = {"commands", "__main__"}
 
 # `files` opens `-`, the standard streams as files.
-WRITERS = {"console.py", "files.py"}
+WRITERS = {"commands/console.py", "files/atomic.py", "files/streams.py"}
 
 # Each command module has a `register`.
 SHARED_NAMES = {"register"}
@@ -192,7 +180,7 @@ def test_extra_is_imported_in_one_module(package):
 
 @each_module
 def test_extras_are_imported_when_they_are_used(path):
-    if place(path) == "kernels/compiled.py":  # imported where numba is installed
+    if place(path) == "models/packed/kernels/compiled.py":  # imported where numba is installed
         return
     at_once = {
         name.split(".")[0]
@@ -281,7 +269,7 @@ def test_public_name_has_one_meaning():
 )
 def test_help_imports_no_heavy_package(arguments):
     code = (
-        "import sys\nfrom simcse_cli.cli import main\n"
+        "import sys\nfrom simcse_cli.commands.app import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit as stop:\n    assert not stop.code\n"
         "heavy = {'torch', 'transformers', 'numpy', 'scipy', 'datasets', 'pyarrow', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"

@@ -96,7 +96,7 @@ def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
 
 @cache
 def command_tree(name: str) -> Any:
-    from simcse_cli.cli import build
+    from simcse_cli.commands.app import build
 
     return build([name])
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from soak.runner import PARTS, soak
 from soak.workbench import Workbench
-from simcse_cli import files
+from simcse_cli.files import locks
 
 bench = Workbench(Path(sys.argv[1]))
 # Malformed files have a fixed part without forks, soak/test_soak_cases.py; killed trainings have tests of their own.
@@ -24,13 +24,13 @@ from random import Random
 job = kills.jobs(bench)[-1]
 
 def findings(name, broken):
-    whole = getattr(files, name)
-    setattr(files, name, broken)
+    whole = getattr(locks, name)
+    setattr(locks, name, broken)
     for _, run in kills.of_job(bench, job, Random(0), force=False):
         run()
         if bench.findings:
             break
-    setattr(files, name, whole)
+    setattr(locks, name, whole)
     found = {failure for failure, _ in bench.findings}
     bench.findings.clear()
     return found

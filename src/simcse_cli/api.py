@@ -8,13 +8,14 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import Device, LongTexts, Pooler, Precision, SearchBackend
-from simcse_cli.config import pinned
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, unit_rows
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
 from simcse_cli.errors import DataError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
+from simcse_cli.settings.config import pinned
 
 Texts = str | Sequence[str]
 Vectors = NDArray[np.floating[Any]]

@@ -4,16 +4,11 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from simcse_cli.analysis.geometry import (
-    alignment,
-    describe_geometry,
-    geometry_figure,
-    mean_cosine,
-    uniformity,
-)
+from simcse_cli.analysis.geometry import describe_geometry, geometry_figure
 from simcse_cli.analysis.spaces import PairSet, Space
 from simcse_cli.data.senteval import StsSubset
 from simcse_cli.errors import DataError
+from simcse_cli.evaluation.alignment import alignment, mean_cosine, uniformity
 
 SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])

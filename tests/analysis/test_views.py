@@ -1,9 +1,9 @@
 import re
 from html.parser import HTMLParser
 
-from simcse_cli.analysis.plots import house_style, new_figure
 from simcse_cli.analysis.views import Page, View, html_page
-from simcse_cli.report import Column, Report
+from simcse_cli.results.plots import house_style, new_figure
+from simcse_cli.results.report import Column, Report
 
 VOID = {"meta", "img", "br", "link"}
 

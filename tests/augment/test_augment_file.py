@@ -11,8 +11,8 @@ from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentCounts, AugmentJob, number_lines, write_pairs
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.choices import Augmentation
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Augmentation
 
 DELETE = make_augmenter(Augmentation.DELETE, 0.3)
 LINES = [f"line {i} has a few words, some of which go" if i % 7 else "" for i in range(60)]

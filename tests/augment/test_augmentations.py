@@ -15,8 +15,8 @@ from simcse_cli.augment.augmentations import (
 )
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import split_graphemes
-from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.settings.choices import Augmentation, TextUnit
 
 AWKWARD = [
     "one",

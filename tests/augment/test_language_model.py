@@ -162,7 +162,7 @@ def test_no_bars_and_reports_of_libraries_reach_the_screen(tmp_path: Path) -> No
     whole.save_pretrained(folder)  # with weights that a masked language model has no use for
     (tmp_path / "text.txt").write_text("a man is playing a guitar\n")
     code = (
-        "import sys; from simcse_cli.cli import main\n"
+        "import sys; from simcse_cli.commands.app import main\n"
         "try:\n    main(sys.argv[1:])\n"
         "finally:\n    import tqdm\n    list(tqdm.tqdm([1]))"
     )

@@ -10,7 +10,7 @@ from simcse_cli.augment.words import (
     split_units,
     split_words,
 )
-from simcse_cli.choices import TextUnit
+from simcse_cli.settings.choices import TextUnit
 
 FAMILY = "👨‍👩‍👧"
 

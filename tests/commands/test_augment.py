@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key
-from simcse_cli.choices import Augmentation
 from simcse_cli.data.readers import iter_records
+from simcse_cli.settings.choices import Augmentation
 from tiny_wordnet import write_wordnet
 
 

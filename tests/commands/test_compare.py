@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from comparison.cases import write_pairs, write_run, write_sts_result, write_transfer_result
-from simcse_cli.choices import STS_TASKS
 from simcse_cli.comparison.published import load_table
+from simcse_cli.settings.choices import STS_TASKS
 
 UNSUPERVISED = ("--against", "simcse.5", "--row", "SimCSE-BERT-base", "--group", "unsupervised")
 

@@ -11,7 +11,7 @@ import pytest
 from helpers import SENTENCES, plain_vectors, sigterm_in_second_window
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.files import sole_writer
+from simcse_cli.files.locks import sole_writer
 from simcse_cli.models.encoder import SentenceEncoder
 
 

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.cli import build
+from simcse_cli.commands.app import build
 from simcse_cli.models.encoder import SentenceEncoder
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from simcse_cli.choices import STS_TASKS
-from simcse_cli.predictions import read_pair_scores
+from simcse_cli.results.examples import read_pair_scores
+from simcse_cli.settings.choices import STS_TASKS
 
 
 def test_json_on_stdout_has_scores_as_fractions(invoke, sts_folder, tiny_model_dir):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import SENTENCES, build_tiny_model, write_sts_folder
-from simcse_cli.cli import build
+from simcse_cli.commands.app import build
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
 

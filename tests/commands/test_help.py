@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from simcse_cli.cli import COMMANDS, build
 from simcse_cli.commands import completion
-from simcse_cli.help import examples_of, help_page, main_options
+from simcse_cli.commands.app import COMMANDS, build
+from simcse_cli.commands.help import examples_of, help_page, main_options
 
 
 def leaves(command, path=("simcse",)):
@@ -119,7 +119,7 @@ def test_runs_are_completed_to_a_depth_of_two(tmp_path, monkeypatch):
 def test_a_shell_gets_completions_of_options_and_values():
     words = "simcse train --config simcse-unsup-r"
     environment = {"_SIMCSE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
-    code = "from simcse_cli.cli import main; main()"
+    code = "from simcse_cli.commands.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | environment,

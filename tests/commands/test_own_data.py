@@ -6,7 +6,7 @@ import pytest
 
 from comparison.cases import write_run
 from helpers import SENTENCES
-from simcse_cli.metrics import STSB_DEV
+from simcse_cli.results.columns import STSB_DEV
 
 
 @pytest.fixture

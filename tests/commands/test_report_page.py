@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.choices import STS_TASKS
+from simcse_cli.settings.choices import STS_TASKS
 
 
 def train(invoke, model, sts_folder, run, *arguments):

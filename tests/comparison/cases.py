@@ -9,9 +9,9 @@ import numpy as np
 
 from simcse_cli.comparison.entries import Entry, EntryKind, from_published
 from simcse_cli.comparison.published import load_table
-from simcse_cli.data.evaluation_sets import PUBLISHED, known_sets
-from simcse_cli.predictions import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
-from simcse_cli.runs import RunRecord
+from simcse_cli.results.evaluation_sets import PUBLISHED, known_sets
+from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.results.runs import RunRecord
 
 
 def entry(label: str, **fields: Any) -> Entry:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings, rank_errors
-from simcse_cli.predictions import SubsetPairs, TaskPredictions
+from simcse_cli.results.examples import SubsetPairs, TaskPredictions
 
 
 def test_changed_settings_are_those_that_differ() -> None:

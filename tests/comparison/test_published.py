@@ -5,11 +5,11 @@ from statistics import fmean
 import pytest
 import yaml
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, StsProtocol
 from simcse_cli.comparison.published import PublishedTable, TableRow, load_table, origins, sources, table_ids
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.sts import STS_SETTINGS
-from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE
+from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, StsProtocol
 
 TABLES = {name: load_table(name) for name in table_ids()}
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from comparison.cases import write_run, write_sts_result, write_transfer_result
-from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.comparison.entries import EntryKind, merge_parts
 from simcse_cli.comparison.results import StsView, read_results
 from simcse_cli.comparison.sources import load_entries
+from simcse_cli.data.senteval_files import expected_files
 from simcse_cli.errors import DataError
-from simcse_cli.metrics import label
-from simcse_cli.prepare.senteval import expected_files
+from simcse_cli.results.columns import label
+from simcse_cli.settings.choices import Aggregation, Metric
 
 
 def test_sts_result_keeps_scores_and_leaves_missing_tasks_out(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from simcse_cli.data.columns import parse_columns
-from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
 from simcse_cli.data.senteval import read_sts_task, read_stsb_file
 from simcse_cli.errors import DataError
+from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
 
 ROWS = [("A man, alone.", "Someone; here", 0.8), ('He said "no".', "No.", 0.25)]
 
@@ -95,11 +95,11 @@ def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):
 
 
 def test_digests_of_the_published_and_the_demo_sets_are_known(shared_data, tmp_path):
-    from simcse_cli.choices import STS_TASKS
-    from simcse_cli.data.evaluation_sets import DEMO
+    from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
+    from simcse_cli.data.demo_grammar import DemoSizes
     from simcse_cli.data.transfer_files import read_transfer_task
-    from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
-    from simcse_cli.prepare.options import DemoSizes
+    from simcse_cli.results.evaluation_sets import DEMO
+    from simcse_cli.settings.choices import STS_TASKS
 
     for name in STS_TASKS:
         task = read_sts_task(shared_data / "senteval", name)
@@ -115,7 +115,7 @@ def test_digests_of_the_published_and_the_demo_sets_are_known(shared_data, tmp_p
 
 
 def test_positive_pairs_follow_the_scale():
-    from simcse_cli.analysis.geometry import is_positive
+    from simcse_cli.evaluation.alignment import is_positive
 
     assert is_positive(np.array([4.0, 4.2, 5.0])).tolist() == [False, True, True]
     assert is_positive(np.array([0.8, 0.81, 0.1])).tolist() == [False, True, False]

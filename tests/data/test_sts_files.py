@@ -1,8 +1,8 @@
 import pytest
 
-from simcse_cli.choices import STS_TASKS
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import DataError
+from simcse_cli.settings.choices import STS_TASKS
 
 
 def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):

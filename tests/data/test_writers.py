@@ -8,7 +8,7 @@ import pytest
 from simcse_cli.data.readers import iter_records
 from simcse_cli.data.writers import build_manifest, describe_file, manifest_path, open_rows
 from simcse_cli.errors import OutputError
-from simcse_cli.files import write_json
+from simcse_cli.files.atomic import write_json
 
 ROWS = [("A dog, running.", 'He said "no".'), ("ç", '"all quoted"')]
 COLUMNS = ("anchor", "positive")

@@ -7,11 +7,11 @@ import pytest
 
 from helpers import SENTENCES
 from processes import run_on_processes
-from simcse_cli import processes
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.encode_file import encode_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.errors import ConfigError, ContactError, OutputError
+from simcse_cli.machine import processes
 from simcse_cli.progress import SilentProgress
 
 

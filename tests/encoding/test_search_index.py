@@ -3,10 +3,11 @@ import json
 import numpy as np
 import pytest
 
-from simcse_cli.choices import SearchBackend
 from simcse_cli.encoding import search_index
-from simcse_cli.encoding.search_index import SearchIndex, nearest, rank_rows, unit_rows
+from simcse_cli.encoding.search_index import SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
+from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.settings.choices import SearchBackend
 
 ANGLES = np.deg2rad([0, 10, 25, 40, 90])
 CIRCLE = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)

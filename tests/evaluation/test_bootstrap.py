@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 from scipy.stats import spearmanr
 
-from simcse_cli.choices import Aggregation, Correction, Metric, Probe, TransferProtocol
 from simcse_cli.evaluation.bootstrap import (
     Discordance,
     Interval,
@@ -26,6 +25,7 @@ from simcse_cli.evaluation.bootstrap import (
 from simcse_cli.evaluation.correlation import pearson
 from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, sts_intervals
 from simcse_cli.evaluation.transfer import TransferResult, TransferScore, transfer_intervals
+from simcse_cli.settings.choices import Aggregation, Correction, Metric, Probe, TransferProtocol
 
 
 def scores(n, seed, noise=1.0):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simcse_cli.choices import Aggregation, Metric
 from simcse_cli.evaluation.correlation import aggregate, cosine_rows, pearson, spearman, strata
+from simcse_cli.settings.choices import Aggregation, Metric
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of, memoize
-from simcse_cli.files import default_cache_dir
+from simcse_cli.files.streams import default_cache_dir
 
 
 class CountingEncoder:

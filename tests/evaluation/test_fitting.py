@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.choices import Postprocess, Precision
 from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
 from simcse_cli.evaluation.encoders import OpenEncoder
 from simcse_cli.evaluation.fitting import (
@@ -25,6 +24,7 @@ from simcse_cli.evaluation.fitting import (
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Postprocess, Precision
 
 
 def write_nli(folder: Path, name: str, n_pairs: int) -> None:

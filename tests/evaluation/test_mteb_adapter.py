@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from simcse_cli.choices import Precision
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Precision
 
 mteb = pytest.importorskip("mteb", reason="needs the extra mteb")
 

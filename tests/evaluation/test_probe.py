@@ -5,10 +5,10 @@ import plain_loop
 import pytest
 
 from helpers import CountingProgress
-from simcse_cli.choices import TransferProtocol
 from simcse_cli.evaluation.folds import Fold, stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, choose_penalties, collect_result, run_probe
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import TransferProtocol
 
 
 def make_task(n_rows, n_features, n_classes, *, noise, seed=0):

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from helpers import plain_vectors
-from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation import sts
@@ -22,6 +21,7 @@ from simcse_cli.evaluation.sts import (
     sts_pair_scores,
 )
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 
 def letters(sentences):

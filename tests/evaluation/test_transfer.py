@@ -7,7 +7,6 @@ import pytest
 from sklearn.metrics import f1_score as sklearn_f1
 
 from helpers import write_transfer_folder
-from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import transfer
@@ -22,8 +21,9 @@ from simcse_cli.evaluation.transfer import (
     outer_splits,
     transfer_predictions,
 )
-from simcse_cli.predictions import same_examples
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.examples import same_examples
+from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 FAST = TransferProtocol.FAST
 

@@ -5,8 +5,8 @@ import torch
 from draws import cosine, dot, normal
 from torch.nn.functional import cosine_similarity
 
-from simcse_cli.choices import Similarity
 from simcse_cli.losses.info_nce import info_nce
+from simcse_cli.settings.choices import Similarity
 
 
 def info_nce_oracle(anchors, positives, temperature, negatives=None, alpha=1.0, similarity=cosine):

@@ -11,16 +11,15 @@ from transformers import AutoModel
 
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli import load
-from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, MissingExtraError
 from simcse_cli.models.adapters import add_lora, merged_tensors, plain_weights
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder, verify_export
-from simcse_cli.models.packed import packed_backbone
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.backbone import can_split
+from simcse_cli.models.packed.backbone import can_split, packed_backbone
 from simcse_cli.models.padding import pad
+from simcse_cli.settings.choices import HeadUse
 
 peft = pytest.importorskip("peft")
 

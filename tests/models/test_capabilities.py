@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli import devices, kernels
-from simcse_cli.choices import Attention, Precision
-from simcse_cli.config import ModelOptions
+from simcse_cli.machine import devices
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.packed import backbone as packed_module
-from simcse_cli.models.packed import packed_backbone
+from simcse_cli.models.packed import backbone, kernels
+from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.operators import Operators, PrepackedOperators, inference_operators
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Attention, Precision
+from simcse_cli.settings.config import ModelOptions
 
 
 def no_bf16(monkeypatch):
@@ -79,7 +79,7 @@ def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny
     monkeypatch.setattr(devices.platform, "machine", lambda: machine)
     monkeypatch.setattr(kernels, "is_installed", lambda: True)
     monkeypatch.setattr(kernels, "can_load", lambda: True)
-    monkeypatch.setattr(packed_module, "can_compile", lambda *_: True)
+    monkeypatch.setattr(backbone, "can_compile", lambda *_: True)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     assert packed_backbone(encoder.backbone).compiles(torch.float32) is pays
     monkeypatch.setattr(kernels, "is_installed", lambda: False)

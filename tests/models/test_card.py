@@ -12,12 +12,12 @@ from huggingface_hub import ModelCard, metadata_load
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 
 from helpers import SENTENCES, build_tiny_model, put_on_hub, write_sts_folder
-from simcse_cli.choices import Device, Similarity
-from simcse_cli.config import TrainConfig
 from simcse_cli.models.card import write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.progress import SilentProgress
-from simcse_cli.runs import read_run_record
+from simcse_cli.results.runs import read_run_record
+from simcse_cli.settings.choices import Device, Similarity
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import with_model_defaults
 

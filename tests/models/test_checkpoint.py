@@ -6,12 +6,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import plain_vectors
-from simcse_cli.choices import HeadUse, Pooler
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.settings.choices import HeadUse, Pooler
 
 
 def reshape_weights(folder, change):

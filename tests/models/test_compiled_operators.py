@@ -17,14 +17,16 @@ from transformers import (
     RobertaModel,
 )
 
-from simcse_cli import kernels
-from simcse_cli.choices import Pooler
-from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
-from simcse_cli.models.packed import backbone, pack, packed_backbone, packed_vectors
+from simcse_cli.machine.buffers import BufferPool, pool_of
+from simcse_cli.models.packed import backbone, kernels
+from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.compiled_operators import CompiledOperators
 from simcse_cli.models.packed.dropout import DropoutMasks
 from simcse_cli.models.packed.operators import Affine, Operators
+from simcse_cli.models.packed.pooling import packed_vectors
+from simcse_cli.models.packed.tokens import pack
 from simcse_cli.models.poolers import pool
+from simcse_cli.settings.choices import Pooler
 
 SIZES = {
     "vocab_size": 50,
@@ -303,7 +305,7 @@ def test_without_a_folder_for_compiled_kernels_pytorch_trains(monkeypatch):
     caching = pytest.importorskip("numba.core.caching")
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
     for name in ("compiled", "operators"):
-        monkeypatch.delitem(sys.modules, f"simcse_cli.kernels.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"simcse_cli.models.packed.kernels.{name}", raising=False)
         monkeypatch.delattr(kernels, name, raising=False)
     kernels.can_load.cache_clear()
     try:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.embeddings import look_up
 
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from helpers import build_tiny_model, plain_vectors
-from simcse_cli.choices import Pooler
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.settings.choices import Pooler
 
 
 @pytest.mark.parametrize("pooler", list(Pooler))

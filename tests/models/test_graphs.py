@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from helpers import SENTENCES, build_tiny_model
-from simcse_cli.choices import Backend
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder, verify_export
+from simcse_cli.settings.choices import Backend
 
 PACKAGES = {Backend.ONNX: "onnxruntime", Backend.OPENVINO: "openvino"}
 

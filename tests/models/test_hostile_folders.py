@@ -11,12 +11,12 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from helpers import build_tiny_model
-from simcse_cli.choices import HeadUse
 from simcse_cli.errors import CheckpointError, DataError, SimcseError
 from simcse_cli.models import pretrained
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead
+from simcse_cli.settings.choices import HeadUse
 
 
 @pytest.fixture(autouse=True)

@@ -21,14 +21,16 @@ from transformers import (
     RobertaModel,
 )
 
-from simcse_cli.choices import Pooler
-from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.attention import _products, attend
+from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.cls_attention import attend_from_first, query_key_value
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
 from simcse_cli.models.packed.operators import Affine, NestedOperators, Operators
+from simcse_cli.models.packed.pooling import packed_vectors
+from simcse_cli.models.packed.tokens import pack
 from simcse_cli.models.poolers import pool
+from simcse_cli.settings.choices import Pooler
 
 SIZES = {
     "vocab_size": 60,

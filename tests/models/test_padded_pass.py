@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.choices import Attention, HeadUse
-from simcse_cli.devices import DTYPES, HostCopy
+from simcse_cli.machine.devices import DTYPES, HostCopy
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.poolers import POOLERS, pool
+from simcse_cli.settings.choices import Attention, HeadUse
 
 HEADS = ("none", "square", "narrow", "cnn", "cnn-head")
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from simcse_cli.choices import Pooler
-from simcse_cli.files import write_json
+from simcse_cli.files.atomic import write_json
 from simcse_cli.models.poolers import POOLERS, pool, without_head
 from simcse_cli.models.record import read_record
+from simcse_cli.settings.choices import Pooler
 
 # Two layers over the embedding output; one sentence of two tokens and a padded third.
 STATES = [torch.tensor([[[1.0], [3.0], [9.0]]]) * scale for scale in (1, 10, 100)]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES, build_tiny_model, plain_vectors
-from simcse_cli.choices import LongTexts
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.record import PROMPTS_FILE
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import LongTexts
 
 PROMPTS = {"query": "someone reads: ", "document": "the film ", "STS": "price ", "empty": ""}
 

@@ -5,13 +5,14 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
-from simcse_cli.choices import Pooler
-from simcse_cli.kernels.buffer_pool import BufferPool
-from simcse_cli.kernels.operators import linear
-from simcse_cli.models.packed import pack, packed_backbone, packed_vectors
+from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.backbone import can_split
+from simcse_cli.models.packed.backbone import can_split, packed_backbone
+from simcse_cli.models.packed.kernels.operators import linear
+from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.split_batch import run_shares
+from simcse_cli.models.packed.tokens import pack
+from simcse_cli.settings.choices import Pooler
 
 WIDTH = 16
 SIZES = {

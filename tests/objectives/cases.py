@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from helpers import SENTENCES
-from simcse_cli.choices import HeadUse, Pooler
-from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.objectives.base import Batch, Objective
 from simcse_cli.objectives.registry import build_objective
+from simcse_cli.settings.choices import HeadUse, Pooler
+from simcse_cli.settings.choices import ObjectiveName as Name
 
 SINGLES = TrainingRows("singles", ("anchor",), [(s,) for s in SENTENCES], 0, "")
 PAIRS = TrainingRows("pairs", ("anchor", "positive"), list(pairwise(SENTENCES)), 0, "")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from helpers import SENTENCES
-from simcse_cli.choices import ObjectiveName as Name
-from simcse_cli.config import TrainConfig
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
-from simcse_cli.recipes import resolve_config
+from simcse_cli.settings.choices import ObjectiveName as Name
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import resolve_config
 
 LABELS = ("entailment", "neutral", "contradiction")
 

@@ -8,10 +8,10 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from simcse_cli.augment.augmentations import Augmenter, CombinedAugmenter, TokenShuffle, make_augmenter
 from simcse_cli.augment.language_model import MlmFiller
-from simcse_cli.choices import Augmentation, Device
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.settings.choices import Augmentation, Device
 from simcse_cli.training.setup import build_augment
 
 DELETE = make_augmenter(Augmentation.DELETE, 0.3)

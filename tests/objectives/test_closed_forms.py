@@ -8,10 +8,10 @@ import torch
 from cases import batch_of, build
 from torch.nn import functional
 
-from simcse_cli.choices import DropoutMode
-from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.registry import build_objective
+from simcse_cli.settings.choices import DropoutMode
+from simcse_cli.settings.choices import ObjectiveName as Name
 
 
 def vectors(*shape, seed=0):

@@ -10,10 +10,10 @@ from torch import Tensor, distributed
 
 from helpers import build_tiny_model
 from processes import run_on_processes
-from simcse_cli.choices import ObjectiveName as Name
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES
-from simcse_cli.recipes import read_recipe, shipped_recipes
+from simcse_cli.settings.choices import ObjectiveName as Name
+from simcse_cli.settings.recipes import read_recipe, shipped_recipes
 from simcse_cli.training.cached_gradients import cached_backward
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import build_tiny_model
-from simcse_cli.choices import Attention
+from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import pool
 from simcse_cli.objectives.base import Batch
-from simcse_cli.optimizers import UncorrectedAdamW
+from simcse_cli.settings.choices import Attention
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.optim import clip_gradients
 

@@ -11,9 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from helpers import SENTENCES
-from simcse_cli.choices import DropoutMode, HeadUse, Pooler, Similarity
-from simcse_cli.choices import ObjectiveName as Name
-from simcse_cli.config import TrainConfig
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.info_nce import info_nce
@@ -23,7 +20,10 @@ from simcse_cli.models.padding import pad
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
-from simcse_cli.recipes import resolve_config
+from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, Similarity
+from simcse_cli.settings.choices import ObjectiveName as Name
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.setup import check_settings
 
 

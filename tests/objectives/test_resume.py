@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from helpers import build_tiny_model
 from processes import start_command
-from simcse_cli.choices import ObjectiveName as Name
-from simcse_cli.recipes import dump_config
+from simcse_cli.settings.choices import ObjectiveName as Name
+from simcse_cli.settings.recipes import dump_config
 
 
 @pytest.fixture(scope="module")

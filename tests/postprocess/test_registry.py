@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from simcse_cli import __version__
-from simcse_cli.choices import Postprocess
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError
 from simcse_cli.postprocess import registry
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor
+from simcse_cli.settings.choices import Postprocess
 
 RECORD = FitRecord(encoder="tiny", encoder_digest="abc", source="nli", n_vectors=40)
 

@@ -6,14 +6,23 @@ from random import Random
 
 import pytest
 
+from simcse_cli.data.demo import build_demo_corpus, demo_folder, write_demo_corpus
+from simcse_cli.data.demo_grammar import (
+    PARTS,
+    WEIGHTS,
+    DemoSizes,
+    Scene,
+    draw_scene,
+    phrase,
+    similarity,
+    vary,
+)
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.readers import iter_records, iter_sentences
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.errors import OutputError
 from simcse_cli.prepare import demo
-from simcse_cli.prepare.demo import build_demo_corpus, demo_folder, prepare_demo, write_demo_corpus
-from simcse_cli.prepare.demo_grammar import PARTS, WEIGHTS, Scene, draw_scene, phrase, similarity, vary
-from simcse_cli.prepare.options import DemoSizes
+from simcse_cli.prepare.demo import prepare_demo
 from simcse_cli.progress import SilentProgress
 
 SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)

@@ -2,11 +2,11 @@ import random
 
 import pytest
 
+from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
+from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.data.readers import iter_sentences
 from simcse_cli.errors import DataError
-from simcse_cli.prepare.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences
-from simcse_cli.prepare.options import DemoSizes
 
 LONG = "Two dogs are running through a field of tall grass near the river."
 SENTENCES = {"A": [LONG, "A man plays a guitar."], "B": ["A man plays a guitar.", "Yes."]}

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES, build_tiny_model
-from simcse_cli.choices import SearchBackend
 from simcse_cli.data.text import match_key
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.prepare import mining
+from simcse_cli.settings.choices import SearchBackend
 
 WORDS = sorted({word.strip(".,?") for sentence in SENTENCES for word in sentence.split()})
 

@@ -3,9 +3,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from simcse_cli.choices import HardNegativeLabel, PositiveLabel
 from simcse_cli.data.nli import Label, NliPair, iter_nli
 from simcse_cli.prepare.nli import NliCounts, choose, nli_rows
+from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 E, N, C = Label
 PAIRS = [

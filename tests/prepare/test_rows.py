@@ -3,12 +3,14 @@ import os
 
 import pytest
 
-from simcse_cli.choices import Dedup
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import iter_lines, sha256_file, sole_writer, temporary_beside
+from simcse_cli.files.atomic import temporary_beside
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import iter_lines, sha256_file
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Dedup
 
 PAIR = ("anchor", "positive")
 

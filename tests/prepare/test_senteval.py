@@ -3,8 +3,9 @@ import shutil
 import pytest
 
 from simcse_cli.data.senteval import STS_SUBSETS
+from simcse_cli.data.senteval_files import expected_files
 from simcse_cli.data.transfer_files import TRANSFER_ROWS
-from simcse_cli.prepare.senteval import FileState, check_senteval, expected_files
+from simcse_cli.prepare.senteval import FileState, check_senteval
 from simcse_cli.progress import SilentProgress
 
 PATHS = [file.path for file in expected_files()]

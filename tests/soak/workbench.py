@@ -128,7 +128,7 @@ class Workbench:
     n_cases: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        from simcse_cli.cli import COMMANDS, build
+        from simcse_cli.commands.app import COMMANDS, build
 
         build(COMMANDS)
         for package in ("augment", "encoding", "evaluation", "prepare", "training"):
@@ -206,7 +206,7 @@ class Workbench:
         place.mkdir(parents=True)
 
         def main() -> None:
-            from simcse_cli.cli import main as run_command
+            from simcse_cli.commands.app import main as run_command
 
             os.environ.update(env or {}, SOAK_CANARY=str(self.canary))
             os.chdir(cwd)

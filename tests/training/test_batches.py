@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.models.padding import PaddedRows, pad
 from simcse_cli.objectives.base import Batch
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, bucket_by_length, files_of, n_steps_per_epoch, prefetch
 
 

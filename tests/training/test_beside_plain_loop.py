@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warm
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import resolve_config
+from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from helpers import SENTENCES, small_run, train_until
-from simcse_cli.choices import DevSuite, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files import read_json
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import SilentProgress
-from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
+from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
+from simcse_cli.settings.choices import DevSuite, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.training import state as states
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts

@@ -7,14 +7,14 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from helpers import write_transfer_folder
-from simcse_cli.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
-from simcse_cli.config import TrainConfig
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.sts import evaluate_sts
 from simcse_cli.evaluation.transfer import evaluate_transfer
-from simcse_cli.files import sha256_file
+from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.dev import build_dev_set
 
 

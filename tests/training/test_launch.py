@@ -12,7 +12,7 @@ import pytest
 from helpers import SENTENCES
 from processes import is_alive
 from simcse_cli.errors import TrainingError
-from simcse_cli.processes import LAUNCHED
+from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training import launch as launching
 from simcse_cli.training import run as runs_of_training

@@ -19,7 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from helpers import SENTENCES
 from processes import FORKS, is_alive, run_command, start_command
 from simcse_cli.errors import OutputError
-from simcse_cli.runs import lock_run
+from simcse_cli.results.runs import lock_run
 
 
 @pytest.fixture

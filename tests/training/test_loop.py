@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from helpers import SENTENCES, train_until
 from processes import run_on_processes
-from simcse_cli.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
 

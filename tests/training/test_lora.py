@@ -14,8 +14,8 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.kept_checkpoints import load_state_weights
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import dump_config, resolve_config
-from simcse_cli.runs import WEIGHTS_FILE, kept_states, read_run_record
+from simcse_cli.results.runs import WEIGHTS_FILE, kept_states, read_run_record
+from simcse_cli.settings.recipes import dump_config, resolve_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_parts

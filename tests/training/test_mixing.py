@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from helpers import SENTENCES
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import dump_config, resolve_config
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import dump_config, resolve_config
 from simcse_cli.training.batches import random_generator, shuffled_files
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts, train_sources

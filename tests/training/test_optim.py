@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from simcse_cli.choices import OptimizerName, Schedule
-from simcse_cli.config import TrainConfig
-from simcse_cli.optimizers import UncorrectedAdamW
+from simcse_cli.machine.optimizers import UncorrectedAdamW
+from simcse_cli.settings.choices import OptimizerName, Schedule
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor, parameter_groups
 
 

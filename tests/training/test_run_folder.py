@@ -10,11 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import SENTENCES
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import CheckpointError, DataError, OutputError, TrainingError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import dump_config
-from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, lock_run, read_metrics, read_run_record
+from simcse_cli.results.runs import (
+    STATE_FILE,
+    WEIGHTS_FILE,
+    kept_states,
+    lock_run,
+    read_metrics,
+    read_run_record,
+)
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training import loop
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.run import train_run

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, OutputError
-from simcse_cli.files import read_json
+from simcse_cli.files.streams import read_json
 from simcse_cli.progress import SilentProgress
-from simcse_cli.runs import RunRecord
+from simcse_cli.results.runs import RunRecord
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.seeds import mean_score, run_or_reuse, run_seeds, score_deviation
 from simcse_cli.training.sweep import (

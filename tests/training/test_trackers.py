@@ -9,11 +9,11 @@ import pytest
 from accelerate.state import PartialState
 
 from helpers import SENTENCES, write_sts_folder
-from simcse_cli.choices import Tracker
 from simcse_cli.errors import ConfigError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import dump_config, resolve_config
-from simcse_cli.runs import TRACKING, RunRecord, lock_run
+from simcse_cli.results.runs import TRACKING, RunRecord, lock_run
+from simcse_cli.settings.choices import Tracker
+from simcse_cli.settings.recipes import dump_config, resolve_config
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.record import open_log
 from simcse_cli.training.run import train_run

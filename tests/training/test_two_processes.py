@@ -9,13 +9,13 @@ import pytest
 
 from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfer_folder
 from processes import run_on_processes
-from simcse_cli.choices import DevSuite, Metric, ObjectiveName
-from simcse_cli.config import TrainConfig
 from simcse_cli.models import encoder as encoders
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
-from simcse_cli.recipes import resolve_config
+from simcse_cli.settings.choices import DevSuite, Metric, ObjectiveName
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.dev import build_dev_set
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts

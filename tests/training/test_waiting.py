@@ -8,11 +8,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import SENTENCES
-from simcse_cli.choices import Attention, HeadUse, ObjectiveName, Pooler
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, TrainingError
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Attention, HeadUse, ObjectiveName, Pooler
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES, small_run
-from simcse_cli.choices import HeadUse, ObjectiveName, Pooler
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import HeadUse, ObjectiveName, Pooler
 from simcse_cli.training.record import StepResult, show_step
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_encoder, with_model_defaults
@@ -99,7 +99,14 @@ def test_head_none_is_a_value_in_settings(invoke, settings, tmp_path):
 def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path):
     """Steps that ruin the vectors leave the model as it was, and say so."""
     model = recording(Pooler.AVG, normalize=True)
-    config = dataclasses.replace(settings, model=model, lr=0.5)
+    vectors = load_encoder(model, device="cpu").encode(SENTENCES)
+    order = np.argsort(
+        vectors[1:] @ vectors[0]
+    )  # gold scores that rank the pairs as the model does: it scores 1
+    rows = [f"{SENTENCES[0]}\t{SENTENCES[1 + row]}\t{rank}" for rank, row in enumerate(order)]
+    dev_file = tmp_path / "dev.tsv"
+    dev_file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    config = dataclasses.replace(settings, model=model, lr=0.5, dev_file=str(dev_file))
     progress = SilentProgress()
     record = train_run(config, tmp_path / "run", progress)
     assert (record.best_step, record.best_score) == (0, record.start_score)

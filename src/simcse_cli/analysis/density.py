@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.plots import (
+from simcse_cli.analysis.spaces import Space, spaces_payload
+from simcse_cli.analysis.views import View
+from simcse_cli.results.plots import (
     INK,
     SOFT,
     Axes,
@@ -20,9 +22,7 @@ from simcse_cli.analysis.plots import (
     new_figure,
     shades,
 )
-from simcse_cli.analysis.spaces import Space, spaces_payload
-from simcse_cli.analysis.views import View
-from simcse_cli.report import Column, Report
+from simcse_cli.results.report import Column, Report
 
 RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRID = np.linspace(-1.0, 1.0, 401)

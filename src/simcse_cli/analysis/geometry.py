@@ -3,13 +3,17 @@
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simcse_cli.analysis.plots import (
+from simcse_cli.analysis.spaces import Space, spaces_payload
+from simcse_cli.analysis.spectrum import spectrum_of
+from simcse_cli.analysis.views import View
+from simcse_cli.errors import DataError
+from simcse_cli.evaluation.alignment import POSITIVE_SHARE, alignment, is_positive, mean_cosine, uniformity
+from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
     COLOUR_MAP,
     INK,
@@ -20,114 +24,7 @@ from simcse_cli.analysis.plots import (
     new_figure,
     place_labels,
 )
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
-from simcse_cli.analysis.spectrum import spectrum_of
-from simcse_cli.analysis.views import View
-from simcse_cli.encoding.search_index import unit_rows
-from simcse_cli.errors import DataError
-from simcse_cli.report import Column, Report
-
-POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
-
-
-def alignment(left: Vectors, right: Vectors) -> float:
-    """Return the mean squared distance of positive pairs on the unit sphere.
-
-    Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
-    ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
-
-    Rows ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
-
-    Raises:
-        ValueError: shapes differ or there is no pair.
-    """
-    if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
-        raise ValueError(
-            f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0"
-        )
-    difference = unit_rows(left, np.float64) - unit_rows(right, np.float64)
-    return float(np.einsum("nd,nd->n", difference, difference).mean())
-
-
-def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which pairs count as positive: rated above 4 on a scale from 0 to 5, above 80% of another scale.
-
-    Source: Gao et al. 2021, section 3, for 0 to 5. A scale begins at 0, or at the lowest score if that is below,
-    and ends at 1, 5, 10 or 100, or at the highest score if that is above.
-    """
-    low = min(0.0, float(gold.min(initial=0.0)))
-    high = float(gold.max(initial=low))
-    high = next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
-    return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
-
-
-def uniformity(vectors: Vectors, t: float = 2.0, *, block_rows: int = 1024) -> float:
-    """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
-
-    Source: Wang and Isola 2020: ``log mean over i < j of exp(-t * |u_i - u_j|^2)``, rows on the unit sphere,
-    each pair counted once, a row never with itself. Exact: tiles of ``block_rows`` squared are visited one by
-    one, so memory beside the vectors is ``O(block_rows^2)``; the sum is kept relative to the largest term, so
-    a large ``t`` does not underflow. Equal rows in the data count as pairs at distance 0.
-
-    Args:
-        vectors: ``(N, D)``, any norm, N at least 2.
-        t: above 0; 2 in every table and figure of the papers.
-        block_rows: edge of a tile.
-
-    Returns:
-        A value in ``[-4t, 0]``: 0 when all rows point the same way, -8 for two antipodal rows at t = 2,
-        ``-2t`` for orthogonal rows.
-
-    Raises:
-        ValueError: fewer than two rows.
-    """
-    n_rows = len(vectors)
-    if vectors.ndim != 2 or n_rows < 2:
-        raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N at least 2")
-    largest, total = -np.inf, 0.0
-    for exponents in _pair_exponents(unit_rows(vectors, np.float64), t, block_rows):
-        peak = float(exponents.max())
-        if peak > largest:
-            total, largest = total * np.exp(largest - peak), peak
-        exponents -= largest
-        total += float(np.exp(exponents, out=exponents).sum())
-    return float(largest + np.log(total) - np.log(n_rows * (n_rows - 1) / 2))
-
-
-def _pair_exponents(units: NDArray[np.float64], t: float, block_rows: int) -> Iterator[NDArray[np.float64]]:
-    """Yield ``-t * squared distance`` of every unordered pair once, tile by tile."""
-    squared_norms = np.einsum("nd,nd->n", units, units)
-    for top in range(0, len(units), block_rows):
-        rows = slice(top, top + block_rows)
-        for first in range(top, len(units), block_rows):
-            columns = slice(first, first + block_rows)
-            tile = units[rows] @ units[columns].T
-            tile *= 2
-            tile -= squared_norms[rows, None]
-            tile -= squared_norms[None, columns]
-            np.minimum(tile, 0, out=tile)
-            tile *= t
-            values = tile[np.triu_indices(len(tile), k=1)] if first == top else tile
-            if values.size:
-                yield values
-
-
-def mean_cosine(vectors: Vectors) -> float:
-    """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
-
-    Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit rows the
-    sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal rows, 1 for equal.
-
-    Raises:
-        ValueError: fewer than two rows.
-    """
-    n_rows = len(vectors)
-    if n_rows < 2:
-        raise ValueError(f"{n_rows} vectors, need at least 2")
-    units = unit_rows(vectors, np.float64)
-    resultant = units.sum(axis=0)
-    own = np.einsum("nd,nd->", units, units)
-    return float((resultant @ resultant - own) / (n_rows * (n_rows - 1)))
+from simcse_cli.results.report import Column, Report
 
 
 def describe_geometry(space: Space) -> dict[str, Any]:

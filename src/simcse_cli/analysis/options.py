@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import SearchBackend
-from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
 from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import SearchBackend
+from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
+from simcse_cli.settings.declare import setting
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import OverlapOptions
-from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure
 from simcse_cli.analysis.views import View, label_sources
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
@@ -15,7 +14,8 @@ from simcse_cli.data.readers import source_name
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
+from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure
+from simcse_cli.results.report import Column, Report
 
 BINS = np.linspace(0, 1, 21)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_lines
+from simcse_cli.files.streams import STDIO, iter_lines
 
 RowSet = frozenset[int]
 _HINT = "the layouts are described in docs/analysis.md, retrieval"

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
 from simcse_cli.analysis.spaces import Encoder
 from simcse_cli.analysis.views import (
@@ -21,20 +20,22 @@ from simcse_cli.analysis.views import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.choices import LongTexts, Pooler, SearchBackend
-from simcse_cli.config import LoadOptions
 from simcse_cli.data.readers import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
-from simcse_cli.files import STDIO, check_output
+from simcse_cli.files.atomic import check_output
+from simcse_cli.files.schema import checked, parse_number
+from simcse_cli.files.streams import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
-from simcse_cli.schema import checked, parse_number
-from simcse_cli.settings import refuse_unused
+from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
+from simcse_cli.results.report import Column, Report
+from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
+from simcse_cli.settings.config import LoadOptions
+from simcse_cli.settings.declare import refuse_unused
 
 EVALUATION_DEPTH = 100
 _DEFAULT_MODEL = "minilm"

@@ -10,28 +10,29 @@ import numpy as np
 
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_view
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
-from simcse_cli.analysis.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
 from simcse_cli.analysis.qrels import Texts, sample_texts
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_view
 from simcse_cli.analysis.spaces import Space, encode_pairs
 from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.analysis.views import Page, View, html_page
-from simcse_cli.choices import STS_TASKS, ObjectiveName
 from simcse_cli.comparison.changes import changed_pairs
 from simcse_cli.comparison.compare import compare
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.comparison.sources import load_entries
 from simcse_cli.comparison.tables import pairs_table
-from simcse_cli.config import LoadOptions
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, require_extra
-from simcse_cli.files import atomic_text, check_output, iter_json_lines
-from simcse_cli.metrics import AVERAGE
-from simcse_cli.predictions import SubsetPairs
+from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Report
-from simcse_cli.runs import RunRecord, is_run, read_run_record
+from simcse_cli.results.columns import AVERAGE
+from simcse_cli.results.examples import SubsetPairs
+from simcse_cli.results.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
+from simcse_cli.results.report import Column, Report
+from simcse_cli.results.runs import RunRecord, is_run, read_run_record
+from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
+from simcse_cli.settings.config import LoadOptions
 
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)

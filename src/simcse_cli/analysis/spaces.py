@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.views import label_sources, name_sources
-from simcse_cli.choices import STS_TASKS
-from simcse_cli.config import LoadOptions
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
@@ -23,11 +21,12 @@ from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
 from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
-from simcse_cli.files import read_json
+from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
-from simcse_cli.settings import refuse_unused, settings_of
+from simcse_cli.settings.choices import STS_TASKS
+from simcse_cli.settings.config import LoadOptions
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
-Vectors = NDArray[np.floating[Any]]
 SPLITS = ("train", "dev", "test", "all")
 
 

@@ -7,12 +7,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.analysis.spaces import Space, Vectors, spaces_payload
+from simcse_cli.analysis.spaces import Space, spaces_payload
 from simcse_cli.analysis.views import View
-from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.errors import DataError
-from simcse_cli.report import Column, Report
+from simcse_cli.evaluation.alignment import Vectors
+from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
+from simcse_cli.results.report import Column, Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 BOUND_NOTE = (

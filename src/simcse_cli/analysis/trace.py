@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import TraceOptions
-from simcse_cli.analysis.plots import (
+from simcse_cli.analysis.views import View, name_sources
+from simcse_cli.comparison.join import is_pareto_optimal
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
     INK,
     SOFT,
@@ -23,11 +26,8 @@ from simcse_cli.analysis.plots import (
     marker,
     new_figure,
 )
-from simcse_cli.analysis.views import View, name_sources
-from simcse_cli.comparison.join import is_pareto_optimal
-from simcse_cli.errors import DataError, UsageError
-from simcse_cli.report import Column, Report
-from simcse_cli.runs import read_metrics
+from simcse_cli.results.report import Column, Report
+from simcse_cli.results.runs import read_metrics
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}

@@ -10,13 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simcse_cli import __version__
 from simcse_cli.analysis.options import ViewOptions
-from simcse_cli.analysis.plots import Figure, check_figure_path, inline_svg, save_figure
-from simcse_cli.choices import OutputFormat
 from simcse_cli.errors import UsageError, require_extra
-from simcse_cli.files import atomic_text, check_output
+from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.progress import Progress
-from simcse_cli.report import Report, mean_and_deviation
-from simcse_cli.runs import seed_runs
+from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
+from simcse_cli.results.report import Report, mean_and_deviation
+from simcse_cli.results.runs import seed_runs
+from simcse_cli.settings.choices import OutputFormat
 
 
 @dataclass(frozen=True)

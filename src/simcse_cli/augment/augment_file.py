@@ -16,15 +16,17 @@ from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentenc
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
-from simcse_cli.choices import Augmentation, Sides, TextUnit
 from simcse_cli.data.readers import check_column, iter_sentences, source_name
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, manifest_path, open_rows, output_format
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, check_output, check_record, sole_writer, write_json
+from simcse_cli.files.atomic import check_output, check_record, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import STDIO, Inputs
 from simcse_cli.progress import Progress
-from simcse_cli.report import DiffRow
-from simcse_cli.settings import refuse_unused
+from simcse_cli.results.report import DiffRow
+from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
+from simcse_cli.settings.declare import refuse_unused
 
 _CHUNK_LINES = 2000
 # Starting workers takes longer than this many chunks do in one process.

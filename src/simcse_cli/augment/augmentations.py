@@ -25,8 +25,8 @@ from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
-from simcse_cli.choices import Augmentation, TextUnit
 from simcse_cli.errors import ConfigError
+from simcse_cli.settings.choices import Augmentation, TextUnit
 
 DEFAULT_RATES = {
     Augmentation.CROP: 0.1,

@@ -27,14 +27,14 @@ from simcse_cli.augment.augmentations import (
 from simcse_cli.augment.operators import n_chosen, shuffle
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuation, split_words
-from simcse_cli.choices import Augmentation
-from simcse_cli.devices import resolve_device
 from simcse_cli.errors import CheckpointError
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.padding import pad
 from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress
-from simcse_cli.schema import foreign_format
+from simcse_cli.settings.choices import Augmentation
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
 # of the logits, depend on the sentences alone.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Device, Sides, TextUnit
-from simcse_cli.config import REVISION_HELP, pinned
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import Device, Sides, TextUnit
+from simcse_cli.settings.config import REVISION_HELP, pinned
+from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simcse_cli.augment.words import join_units, split_units
-from simcse_cli.choices import TextUnit
-from simcse_cli.report import DiffRow
+from simcse_cli.results.report import DiffRow
+from simcse_cli.settings.choices import TextUnit
 
 
 @dataclass(frozen=True)

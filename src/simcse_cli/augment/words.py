@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import regex
 
-from simcse_cli.choices import TextUnit
+from simcse_cli.settings.choices import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
 _SPACED_GRAPHEME = regex.compile(r"\s*\X")

@@ -17,11 +17,11 @@ from simcse_cli.analysis.options import (
     TraceOptions,
     ViewOptions,
 )
-from simcse_cli.choices import OutputFormat
+from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import OutputOptions, takes
-from simcse_cli.console import Console, get_console
-from simcse_cli.report import Outcome
-from simcse_cli.settings import refuse_unused
+from simcse_cli.results.report import Outcome
+from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.settings.declare import refuse_unused
 
 if TYPE_CHECKING:
     from simcse_cli.analysis.views import View

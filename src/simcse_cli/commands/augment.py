@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
-from simcse_cli.console import get_console
-from simcse_cli.files import STDIO
+from simcse_cli.files.streams import STDIO
 
 
 def register(app: typer.Typer) -> None:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.comparison.options import CompareOptions
-from simcse_cli.console import get_console
 
 
 def register(app: typer.Typer) -> None:

@@ -3,19 +3,19 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
 RUN_FILES = ("*/run.json", "*/*/run.json")
 
 
 def recipe(incomplete: str) -> list[str]:
-    from simcse_cli.recipes import shipped_recipes
+    from simcse_cli.settings.recipes import shipped_recipes
 
     return _starting(incomplete, shipped_recipes())
 
 
 def sweep(incomplete: str) -> list[str]:
-    from simcse_cli.recipes import shipped_recipes
+    from simcse_cli.settings.recipes import shipped_recipes
 
     return _starting(incomplete, shipped_recipes("sweeps"))
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
-from simcse_cli.config import pinned
-from simcse_cli.console import get_console
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.settings.config import pinned
 
 
 def register(app: typer.Typer) -> None:

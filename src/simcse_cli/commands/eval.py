@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
-from simcse_cli.choices import OutputFormat
+from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import OutputOptions, takes
-from simcse_cli.console import Console, get_console
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
-from simcse_cli.runs import is_run
+from simcse_cli.results.runs import is_run
+from simcse_cli.settings.choices import OutputFormat
 
 app = typer.Typer(
     no_args_is_help=True,

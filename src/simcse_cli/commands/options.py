@@ -11,12 +11,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from simcse_cli.choices import OutputFormat
 from simcse_cli.commands import completion
-from simcse_cli.console import get_console
-from simcse_cli.files import STDIO, check_output
-from simcse_cli.report import Outcome
-from simcse_cli.settings import Setting, setting, settings_of
+from simcse_cli.commands.console import get_console
+from simcse_cli.files.atomic import check_output
+from simcse_cli.files.streams import STDIO
+from simcse_cli.results.report import Outcome
+from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.settings.declare import Setting, setting, settings_of
 
 OUTPUT = "Output"
 

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes
-from simcse_cli.config import pinned
-from simcse_cli.console import get_console
+from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
-    DemoSizes,
     HardNegativeOptions,
     LintOptions,
     ModelFolderOptions,
@@ -21,6 +20,7 @@ from simcse_cli.prepare.options import (
     RowOptions,
     SentenceOptions,
 )
+from simcse_cli.settings.config import pinned
 
 prepare_app = typer.Typer(
     no_args_is_help=True,

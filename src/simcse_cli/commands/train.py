@@ -5,9 +5,9 @@ from typing import Any
 
 import typer
 
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
-from simcse_cli.config import TrainConfig
-from simcse_cli.console import get_console
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.options import RunOptions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from simcse_cli.predictions import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
+from simcse_cli.results.examples import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
 
 
 @dataclass(frozen=True)

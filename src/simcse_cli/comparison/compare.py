@@ -23,11 +23,11 @@ from simcse_cli.comparison.tables import (
     tests_tables,
 )
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.metrics import find_measure, listed
-from simcse_cli.predictions import read_pair_scores, read_predictions
 from simcse_cli.progress import Progress
-from simcse_cli.report import Outcome, Report
-from simcse_cli.settings import refuse_unused
+from simcse_cli.results.columns import find_measure, listed
+from simcse_cli.results.examples import read_pair_scores, read_predictions
+from simcse_cli.results.report import Outcome, Report
+from simcse_cli.settings.declare import refuse_unused
 
 Changes = tuple[list[Any], Report | None]
 

@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from simcse_cli.comparison.published import PublishedSystem
-from simcse_cli.data.evaluation_sets import PUBLISHED
-from simcse_cli.metrics import AVERAGE, STSB_DEV, STSB_DEV_DATA, TIMES
+from simcse_cli.results.columns import AVERAGE, STSB_DEV, STSB_DEV_DATA, TIMES
+from simcse_cli.results.evaluation_sets import PUBLISHED
 
 # settings in which repetitions of one run may differ
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")

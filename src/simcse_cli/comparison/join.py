@@ -10,11 +10,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.comparison.entries import Entry, EntryKind
-from simcse_cli.data.evaluation_sets import DEMO, PUBLISHED
 from simcse_cli.errors import ConfigError, ToleranceError
-from simcse_cli.metrics import (
+from simcse_cli.results.columns import (
     AVERAGE,
     DEV_SUFFIX,
     TIMES,
@@ -24,6 +22,8 @@ from simcse_cli.metrics import (
     label,
     lower_is_better,
 )
+from simcse_cli.results.evaluation_sets import DEMO, PUBLISHED
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
 Value = TypeVar("Value")
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from simcse_cli.choices import Aggregation, Correction, Metric
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import Aggregation, Correction, Metric
+from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)

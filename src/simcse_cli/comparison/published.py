@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import read_text
-from simcse_cli.metrics import MTEB_PREFIX, is_score
-from simcse_cli.recipes import parse_yaml
-from simcse_cli.schema import checked
+from simcse_cli.files.schema import checked
+from simcse_cli.files.streams import read_text
+from simcse_cli.results.columns import MTEB_PREFIX, is_score
+from simcse_cli.settings.recipes import parse_yaml
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
 _PREFIXES = ("simcse", "v1", "repro", "nc", "repo")

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 from simcse_cli.comparison.entries import Entry, EntryKind
-from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.errors import DataError
-from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, STSB_DEV, TIMES, TRANSFER_AVERAGE
-from simcse_cli.schema import checked
+from simcse_cli.files.schema import checked
+from simcse_cli.results.columns import AVERAGE, DEV_SUFFIX, MTEB_PREFIX, STSB_DEV, TIMES, TRANSFER_AVERAGE
+from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 _WRITE_ONE = "write one with `simcse eval sts --model NAME -o result.json`"

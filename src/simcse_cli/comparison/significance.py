@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from simcse_cli.choices import Aggregation, Correction, Metric
 from simcse_cli.comparison.entries import Entry
 from simcse_cli.comparison.join import Comparison
 from simcse_cli.comparison.options import CompareOptions
@@ -19,8 +18,9 @@ from simcse_cli.evaluation.bootstrap import (
     paired_accuracy_bootstrap,
     paired_bootstrap,
 )
-from simcse_cli.metrics import AVERAGE, TRANSFER_AVERAGE
-from simcse_cli.predictions import (
+from simcse_cli.progress import Progress
+from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE
+from simcse_cli.results.examples import (
     PairScores,
     TaskPredictions,
     read_pair_scores,
@@ -28,7 +28,7 @@ from simcse_cli.predictions import (
     same_examples,
     same_pairs,
 )
-from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
 Suite = Literal["sts", "transfer"]

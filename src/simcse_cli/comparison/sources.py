@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import Aggregation, DevSuite
 from simcse_cli.comparison.entries import Entry, EntryKind, add_missing
 from simcse_cli.comparison.results import AS_ASKED, StsView, is_result, read_results
+from simcse_cli.data.senteval_files import expected_files
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_lines, read_json
-from simcse_cli.metrics import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
-from simcse_cli.prepare.senteval import expected_files
-from simcse_cli.runs import (
+from simcse_cli.files.schema import parse_json
+from simcse_cli.files.streams import STDIO, iter_lines, read_json
+from simcse_cli.results.columns import AVERAGE, DEV_SUFFIX, STSB_DEV, STSB_DEV_DATA, TRANSFER_AVERAGE
+from simcse_cli.results.runs import (
     DONE,
     RESULTS,
     RUN_FILE,
@@ -23,7 +23,7 @@ from simcse_cli.runs import (
     read_metrics,
     read_run_record,
 )
-from simcse_cli.schema import parse_json
+from simcse_cli.settings.choices import Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 

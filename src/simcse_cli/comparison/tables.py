@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simcse_cli.choices import Correction
 from simcse_cli.comparison.changes import PairChange, PredictionChange, SettingChange
 from simcse_cli.comparison.entries import Entry
 from simcse_cli.comparison.join import Comparison
 from simcse_cli.comparison.published import PublishedTable, load_table, origins, table_ids
 from simcse_cli.comparison.significance import TaskTest
-from simcse_cli.metrics import is_score, label
-from simcse_cli.report import Column, Outcome, Report
+from simcse_cli.results.columns import is_score, label
+from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.settings.choices import Correction
 
 FRONT_MARK = "*"
 

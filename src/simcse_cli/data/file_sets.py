@@ -19,8 +19,8 @@ from simcse_cli.data.readers import (
     iter_sentences,
 )
 from simcse_cli.errors import DataError
-from simcse_cli.files import Inputs, file_system, is_remote, sha256_file
-from simcse_cli.schema import foreign_format
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import Inputs, file_system, is_remote, sha256_file
 
 _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")

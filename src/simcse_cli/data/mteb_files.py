@@ -20,7 +20,7 @@ from simcse_cli.data.senteval import (
     sts_folder,
 )
 from simcse_cli.errors import DataError
-from simcse_cli.files import sha256_file
+from simcse_cli.files.streams import sha256_file
 
 LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
 """What loading a dataset raises when it is not on this machine and cannot be fetched."""

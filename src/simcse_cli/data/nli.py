@@ -8,7 +8,7 @@ from pathlib import Path
 from simcse_cli.data.columns import find_column, has_header
 from simcse_cli.data.readers import FileFormat, InputPath, Record, iter_records
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, iter_lines
+from simcse_cli.files.streams import STDIO, iter_lines
 
 
 class Label(StrEnum):

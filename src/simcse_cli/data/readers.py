@@ -15,8 +15,8 @@ from typing import Any
 from simcse_cli.data.columns import POSITIONAL, find_column, has_header
 from simcse_cli.data.delimited import SEPARATORS, table_rows
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files import STDIO, iter_json_lines, iter_lines, open_input
-from simcse_cli.schema import foreign_format
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import STDIO, iter_json_lines, iter_lines, open_input
 
 InputPath = Path | str
 

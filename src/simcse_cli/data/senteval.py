@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import STS_TASKS
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines
-from simcse_cli.schema import parse_number
+from simcse_cli.files.schema import parse_number
+from simcse_cli.files.streams import iter_lines
+from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
 

@@ -25,7 +25,8 @@ from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences, iter_values, source_name
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, output_error, sha256_file
+from simcse_cli.files.atomic import output_error
+from simcse_cli.files.streams import STDIO, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
 _NUMBERED = re.compile(r"[ _-]?\d+$")

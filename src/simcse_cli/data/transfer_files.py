@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import TRANSFER_TASKS
 from simcse_cli.data.columns import find_column, has_header, resolve_columns
 from simcse_cli.data.readers import FileFormat, iter_records
 from simcse_cli.data.senteval import CHECK_HINT, resolve_senteval_dir, single_spaced
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines, require_file
+from simcse_cli.files.streams import iter_lines, require_file
+from simcse_cli.settings.choices import TRANSFER_TASKS
 
 Part = Literal["all", "train", "dev", "test"]
 

@@ -16,7 +16,8 @@ from typing import Any, TextIO
 from simcse_cli import __version__
 from simcse_cli.data.readers import FileFormat, guess_format
 from simcse_cli.errors import OutputError
-from simcse_cli.files import STDIO, atomic_path, atomic_text, sha256_file
+from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.streams import STDIO, sha256_file
 
 Row = tuple[str, ...]
 """One to three texts: a sentence, a pair, or a pair with a hard negative."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from torch import distributed
 
-from simcse_cli.choices import Engine
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.pair_files import PAIR, iter_pairs
@@ -19,7 +18,6 @@ from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished, left_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
-from simcse_cli.encoding.search_index import unit_rows
 from simcse_cli.encoding.shards import (
     claim_folder,
     count_parts,
@@ -40,9 +38,10 @@ from simcse_cli.encoding.vector_writer import (
     writing,
 )
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
-from simcse_cli.files import STDIO, Inputs, check_output, is_remote, require_file, sole_writer
-from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.processes import (
+from simcse_cli.files.atomic import check_output
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import STDIO, Inputs, is_remote, require_file
+from simcse_cli.machine.processes import (
     in_contact,
     join_group,
     process_count,
@@ -51,8 +50,11 @@ from simcse_cli.processes import (
     require_shared,
     tell_if_alone,
 )
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
-from simcse_cli.settings import refuse_unused, settings_of
+from simcse_cli.settings.choices import Engine
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 _WINDOW_OF_STDOUT = 256
 _PAIR_COLUMNS = ("sentence1", "sentence2")

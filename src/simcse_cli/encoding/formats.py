@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import ConfigError, DataError, reason_of
-from simcse_cli.schema import foreign_format
+from simcse_cli.files.schema import foreign_format
 
 HEADER_BYTES = 256
 """Room kept before the rows, so that the header, which holds their number, can be written last."""

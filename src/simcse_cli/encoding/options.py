@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Engine
-from simcse_cli.config import ModelOptions
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import Engine
+from simcse_cli.settings.config import ModelOptions
+from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)

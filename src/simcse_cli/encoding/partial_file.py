@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from simcse_cli.encoding.formats import HEADER_BYTES
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import atomic_text, check_output
+from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress
-from simcse_cli.schema import checked
 
 
 @dataclass(frozen=True)

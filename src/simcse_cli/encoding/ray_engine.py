@@ -17,7 +17,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import Device
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import drop_unfinished
@@ -33,6 +32,7 @@ from simcse_cli.errors import (
     require_extra,
 )
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.settings.choices import Device
 
 _CONNECT_S = 20
 _STORE_BYTES = 256 << 20

@@ -14,11 +14,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import SearchBackend
 from simcse_cli.errors import DataError, require_extra
-from simcse_cli.files import atomic_path, require_file
+from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import require_file
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.schema import foreign_format
+from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.settings.choices import SearchBackend
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
@@ -26,7 +28,6 @@ QUERY_BLOCK = 256
 CORPUS_BLOCK = 16_384
 HNSW_EFFORT = 256
 IVF_PROBES = 32
-
 _Vectors = NDArray[np.floating[Any]]
 _Float = TypeVar("_Float", np.float32, np.float64)
 Scores = NDArray[np.float32]
@@ -271,28 +272,6 @@ def _sort_metadata(path: Path) -> None:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         stream.seek(8)
         stream.write(text.ljust(length))
-
-
-def unit_rows(vectors: _Vectors, dtype: type[_Float]) -> NDArray[_Float]:
-    """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
-
-    Raises:
-        ValueError: the array is not two-dimensional.
-        DataError: a value is not finite, or too large to be squared.
-    """
-    if vectors.ndim != 2:
-        raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
-    units = np.empty(vectors.shape, dtype=dtype)
-    for start in range(0, len(vectors), CORPUS_BLOCK):
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = vectors[start : start + CORPUS_BLOCK].astype(dtype)
-            norms = np.linalg.norm(block, axis=1, keepdims=True)
-        if not np.isfinite(norms).all():
-            row = start + int(np.isfinite(norms[:, 0]).argmin())
-            raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
-        norms[norms == 0] = 1
-        np.divide(block, norms, out=units[start : start + CORPUS_BLOCK])
-    return units
 
 
 def _largest(scores: Scores, k: int) -> Rows:

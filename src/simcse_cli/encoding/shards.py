@@ -22,20 +22,11 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.stream import Part, count_windows
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, writing
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files import (
-    atomic_path,
-    check_output,
-    check_record,
-    file_system,
-    is_remote,
-    open_input,
-    output_error,
-    read_json,
-    sole_writer,
-    write_json,
-)
+from simcse_cli.files.atomic import atomic_path, check_output, check_record, output_error, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.schema import foreign_format, parse_json
+from simcse_cli.files.streams import file_system, is_remote, open_input, read_json
 from simcse_cli.progress import Progress
-from simcse_cli.schema import foreign_format, parse_json
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
 _PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)

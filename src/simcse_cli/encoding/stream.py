@@ -30,7 +30,7 @@ from simcse_cli.encoding.formats import (
 )
 from simcse_cli.encoding.partial_file import PartialFile, digest_texts, left_unfinished
 from simcse_cli.errors import DataError, kept_on_interrupt
-from simcse_cli.files import check_output, output_error, own_folder, publish, sync
+from simcse_cli.files.atomic import check_output, output_error, own_folder, publish, sync
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")

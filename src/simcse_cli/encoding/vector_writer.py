@@ -15,16 +15,9 @@ from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
-from simcse_cli.files import (
-    Inputs,
-    check_output,
-    check_record,
-    read_json,
-    require_file,
-    sha256_file,
-    sole_writer,
-    write_json,
-)
+from simcse_cli.files.atomic import check_output, check_record, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load

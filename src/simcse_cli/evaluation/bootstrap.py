@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from simcse_cli.choices import Aggregation, Correction, Metric
 from simcse_cli.evaluation.correlation import Floats, strata
+from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 N_RESAMPLES = 1000
 LEVEL = 0.95

@@ -12,8 +12,8 @@ from simcse_cli.evaluation.tables import CheckpointView
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Outcome, Report
-from simcse_cli.runs import is_run
+from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.runs import is_run
 
 
 def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:

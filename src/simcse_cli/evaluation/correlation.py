@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from simcse_cli.choices import Aggregation, Metric
+from simcse_cli.settings.choices import Aggregation, Metric
 
 Floats = NDArray[np.float64]
 

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files import atomic_path, default_cache_dir, read_json, write_json
+from simcse_cli.files.atomic import atomic_path, write_json
+from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.streams import default_cache_dir, read_json
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.schema import checked, foreign_format
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""

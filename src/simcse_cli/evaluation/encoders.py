@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import LongTexts, Precision
-from simcse_cli.config import LoadOptions
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
@@ -23,8 +21,10 @@ from simcse_cli.models.resolve import commit_of
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
-from simcse_cli.runs import is_run, keep_result
-from simcse_cli.settings import refuse_unused, settings_of
+from simcse_cli.results.runs import is_run, keep_result
+from simcse_cli.settings.choices import LongTexts, Precision
+from simcse_cli.settings.config import LoadOptions
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.choices import Postprocess
-from simcse_cli.config import DATA_VARIABLE
 from simcse_cli.data.columns import find_column
 from simcse_cli.data.readers import iter_records, iter_sentences, take_out_hint
 from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
@@ -23,10 +21,13 @@ from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.evaluation.sts import read_task
-from simcse_cli.files import check_output, iter_lines, require_file
+from simcse_cli.files.atomic import check_output
+from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
-from simcse_cli.settings import refuse_unused
+from simcse_cli.settings.choices import Postprocess
+from simcse_cli.settings.config import DATA_VARIABLE
+from simcse_cli.settings.declare import refuse_unused
 
 NLI, TARGET = "nli", "target"
 _FILE_HINT = "--fit takes nli, target or a file of sentences or pairs"

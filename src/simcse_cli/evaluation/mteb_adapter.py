@@ -36,13 +36,13 @@ from simcse_cli.evaluation.fitting import open_with_postprocess
 from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
-from simcse_cli.files import default_cache_dir
-from simcse_cli.metrics import listed
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.models.encoder import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.report import Outcome
-from simcse_cli.schema import foreign_format
+from simcse_cli.results.columns import listed
+from simcse_cli.results.report import Outcome
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}

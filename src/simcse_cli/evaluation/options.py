@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
-from simcse_cli.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, ModelOptions
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
+from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, ModelOptions
+from simcse_cli.settings.declare import setting
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
 POSTPROCESS_GROUP = "Post-processing"

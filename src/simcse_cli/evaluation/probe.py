@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simcse_cli.choices import TransferProtocol
 from simcse_cli.evaluation.folds import FitRows, Fold, Rows, holdout_split, stratified_folds
 from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import TransferProtocol
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 HOLDOUT_SHARE = 0.05

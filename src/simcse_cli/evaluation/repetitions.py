@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
 from simcse_cli.progress import Progress
-from simcse_cli.report import Outcome, Report, mean_and_deviation
-from simcse_cli.runs import seed_runs
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation
+from simcse_cli.results.runs import seed_runs
 
 Suite = TypeVar("Suite", SuiteOptions, MtebOptions)
 _OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # no mean says anything about these

@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
@@ -21,9 +20,10 @@ from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_sts, suite_intervals
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
-from simcse_cli.files import sha256_file
-from simcse_cli.predictions import PairScores, SubsetPairs
+from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.results.examples import PairScores, SubsetPairs
+from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 # Raise when a change of the evaluation moves its numbers: kept results are then not reused.
 _RESULT_VERSION = 2

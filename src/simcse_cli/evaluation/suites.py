@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS, Probe
+from simcse_cli.data.demo import data_dir_or_demo
 from simcse_cli.data.senteval import Split, StsTask
 from simcse_cli.errors import UsageError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
@@ -47,13 +47,13 @@ from simcse_cli.evaluation.transfer import (
     transfer_intervals,
     transfer_predictions,
 )
-from simcse_cli.files import atomic_text, check_output
-from simcse_cli.metrics import find_tasks
-from simcse_cli.predictions import write_pair_scores, write_predictions
-from simcse_cli.prepare.demo import data_dir_or_demo
+from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.progress import Progress
-from simcse_cli.report import Outcome
-from simcse_cli.settings import refuse_unused
+from simcse_cli.results.columns import find_tasks
+from simcse_cli.results.examples import write_pair_scores, write_predictions
+from simcse_cli.results.report import Outcome
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Probe
+from simcse_cli.settings.declare import refuse_unused
 
 
 def eval_sts(

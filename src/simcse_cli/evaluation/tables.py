@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simcse_cli.choices import Metric
-from simcse_cli.data.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.evaluation.bootstrap import SuiteIntervals
 from simcse_cli.evaluation.mteb_results import MtebResult
 from simcse_cli.evaluation.sts import StsResult
 from simcse_cli.evaluation.transfer import TransferResult
-from simcse_cli.metrics import label
-from simcse_cli.report import Column, Report
+from simcse_cli.results.columns import label
+from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
+from simcse_cli.results.report import Column, Report
+from simcse_cli.settings.choices import Metric
 
 _AVERAGE = Column("average", "Avg.", "score")
 _SHORT_CATEGORIES = {

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import TRANSFER_TASKS, Probe, TransferProtocol
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.transfer_files import (
     TransferTask,
@@ -29,8 +28,9 @@ from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.sts import check_task_name
-from simcse_cli.predictions import TaskPredictions
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.results.examples import TaskPredictions
+from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 _RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
 

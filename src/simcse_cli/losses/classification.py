@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.machine.gather import share_of_mean
 
 IGNORED_LABEL = -100
 

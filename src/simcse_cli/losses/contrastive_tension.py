@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.losses.gather import mean_over_processes
+from simcse_cli.machine.gather import mean_over_processes
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.choices import Similarity
-from simcse_cli.losses.gather import n_processes, sum_over_processes
 from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.machine.gather import n_processes, sum_over_processes
+from simcse_cli.settings.choices import Similarity
 
 
 def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.choices import Similarity
 from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.settings.choices import Similarity
 
 
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:

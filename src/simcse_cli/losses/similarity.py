@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.choices import Similarity
-from simcse_cli.devices import no_autocast
+from simcse_cli.machine.devices import no_autocast
+from simcse_cli.settings.choices import Similarity
 
 
 def l2_normalize(vectors: Tensor) -> Tensor:

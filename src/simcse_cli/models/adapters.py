@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simcse_cli.config import pinned
 from simcse_cli.errors import CheckpointError, require_extra
-from simcse_cli.files import read_json, write_json
+from simcse_cli.files.atomic import write_json
+from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
 from simcse_cli.progress import Progress
-from simcse_cli.schema import checked, foreign_format
+from simcse_cli.settings.config import pinned
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # before names in adapter files, as PEFT and transformers write and read them

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files import require_file, sha256_file
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.schema import foreign_format
 
 Version = Literal[1, 2]
 

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import atomic_text, read_json, read_text
-from simcse_cli.metrics import label
+from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
-from simcse_cli.recipes import dump_yaml, parse_yaml
-from simcse_cli.runs import RESULTS, RunRecord, read_run_record
-from simcse_cli.schema import checked, foreign_format
+from simcse_cli.results.columns import label
+from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
+from simcse_cli.settings.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import dump_yaml, parse_yaml
 
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)

@@ -6,16 +6,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from simcse_cli.choices import Device, HeadUse, Pooler, Precision
-from simcse_cli.config import LoadOptions, pinned
-from simcse_cli.devices import (
+from simcse_cli.errors import CheckpointError
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.machine.devices import (
     DTYPES,
     has_fast_bf16,
     resolve_device,
     resolve_precision,
     set_float32_products,
 )
-from simcse_cli.errors import CheckpointError
 from simcse_cli.models.adapters import base_folder, merge_adapter
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
@@ -25,7 +24,8 @@ from simcse_cli.models.pretrained import check_folder, load_backbone, load_token
 from simcse_cli.models.record import ModelRecord, has_record, read_record
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.schema import foreign_format
+from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
+from simcse_cli.settings.config import LoadOptions, pinned
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:

@@ -16,23 +16,19 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from simcse_cli.choices import Attention, HeadUse, LongTexts, Pooler, Similarity
-from simcse_cli.devices import HostCopy, no_autocast
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, reason_of
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.machine.devices import HostCopy, no_autocast
+from simcse_cli.machine.processes import add_up, process_count, process_rank
+from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed import (
-    PackedBackbone,
-    forget_prepared,
-    packed_ahead,
-    packed_backbone,
-    packed_vectors,
-)
+from simcse_cli.models.packed.backbone import PackedBackbone, packed_backbone
+from simcse_cli.models.packed.pooling import packed_ahead, packed_vectors
+from simcse_cli.models.packed.prepared import forget_prepared
 from simcse_cli.models.padding import PaddedRows, Rows, pad, token_batches
 from simcse_cli.models.poolers import POOLERS, pool
-from simcse_cli.models.thread_pool import map_on_cores
-from simcse_cli.processes import add_up, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.schema import foreign_format
+from simcse_cli.settings.choices import Attention, HeadUse, LongTexts, Pooler, Similarity
 
 DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
 FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}

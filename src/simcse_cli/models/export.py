@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simcse_cli.choices import Backend, HeadUse, Pooler
 from simcse_cli.errors import CheckpointError, OutputError
-from simcse_cli.files import output_error, read_json, read_text, settle, sync, temporary_beside, write_json
+from simcse_cli.files.atomic import output_error, settle, sync, temporary_beside, write_json
+from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.adapters import base_folder, base_name, plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
@@ -31,6 +31,7 @@ from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transfo
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",

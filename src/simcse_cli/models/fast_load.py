@@ -20,10 +20,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files import read_json
-from simcse_cli.models.packed import packed_backbone
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.packed.architectures import layer_names
-from simcse_cli.schema import foreign_format
+from simcse_cli.models.packed.backbone import packed_backbone
 
 # Architectures, each with what stands before the names of its tensors in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}

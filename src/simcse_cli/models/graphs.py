@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simcse_cli.choices import Backend
 from simcse_cli.errors import CheckpointError, MissingExtraError, require_extra
+from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.schema import foreign_format
+from simcse_cli.settings.choices import Backend
 
 GRAPH_FILES = {Backend.ONNX: "onnx/model.onnx", Backend.OPENVINO: "openvino/openvino_model.xml"}
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.losses.gather import n_processes, sum_over_processes
+from simcse_cli.machine.gather import n_processes, sum_over_processes
 
 INITIALIZER_RANGE = 0.02
 

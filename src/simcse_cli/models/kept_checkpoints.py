@@ -8,13 +8,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files import read_json
+from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.adapters import merged_tensors
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.record import RECORD_FILE
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
-from simcse_cli.schema import checked, foreign_format
+from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from torch import Tensor
 
-from simcse_cli.choices import Pooler
+from simcse_cli.settings.choices import Pooler
 
 
 class Reduction(StrEnum):

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines, require_file, sha256_file
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress
-from simcse_cli.schema import foreign_format
 
 _FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
 _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files import read_json
+from simcse_cli.files.schema import checked, foreign_format, inside
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.resolve import ADAPTER_FILE
-from simcse_cli.schema import checked, foreign_format, inside
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (

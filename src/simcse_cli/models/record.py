@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.choices import HeadUse, Pooler, Similarity
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files import read_json
+from simcse_cli.files.schema import checked, inside
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.adapters import base_folder, base_name
 from simcse_cli.models.poolers import POOLERS, Reduction
-from simcse_cli.schema import checked, inside
+from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
 RECORD_FILE = "simcse.json"
 PROMPTS_FILE = "config_sentence_transformers.json"

@@ -4,11 +4,11 @@ import importlib.util
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.config import pinned
 from simcse_cli.errors import CheckpointError, did_you_mean, reason_of
-from simcse_cli.files import sha256_file
+from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.runs import seed_runs
+from simcse_cli.results.runs import seed_runs
+from simcse_cli.settings.config import pinned
 
 BUNDLED_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

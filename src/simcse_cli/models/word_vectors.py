@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.files import iter_lines, require_file, sha256_file
+from simcse_cli.files.streams import iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress, SilentProgress
 
 Float32Array = NDArray[np.float32]

@@ -4,12 +4,12 @@ from typing import Any
 
 from torch import Tensor
 
-from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.barlow_twins import barlow_twins
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.views import ProjectedViews
+from simcse_cli.settings.choices import ObjectiveName
 
 
 class BarlowTwins(ProjectedViews):

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.choices import ObjectiveName
-from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
+from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, Rows
+from simcse_cli.settings.choices import ObjectiveName
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged: scalars, which nobody reads before they are due."""

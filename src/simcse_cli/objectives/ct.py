@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.choices import ObjectiveName
-from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive_tension import contrastive_tension
+from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, TwoEncoders
+from simcse_cli.settings.choices import ObjectiveName
 
 TensionExample = tuple[str, str, bool]
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.gather import gather_views
 from simcse_cli.losses.nt_xent import nt_xent
+from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 from simcse_cli.objectives.mlm import mlm_term
+from simcse_cli.settings.choices import ObjectiveName
 
 TokenIds = list[int]
 

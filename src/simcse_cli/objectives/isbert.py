@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.choices import ObjectiveName, Pooler
-from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.gather import gather_with_grad, row_counts
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import gather_with_grad, row_counts
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.padding import real_positions
 from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.settings.choices import ObjectiveName, Pooler
 
 
 class IsBert(Objective):

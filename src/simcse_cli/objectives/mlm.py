@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.devices import to_device
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.models.adapters import base_folder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.settings.choices import ObjectiveName
 
 
 class NextSentence(SimcseUnsup):

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.choices import ObjectiveName
-from simcse_cli.devices import to_device
-from simcse_cli.losses.gather import gather_views, gather_with_grad
 from simcse_cli.losses.quick_thoughts import quick_thoughts
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
+from simcse_cli.settings.choices import ObjectiveName
 
 PlacedSentence = tuple[str, int]
 """A sentence and its place; places of one document are consecutive, documents are apart."""

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simcse_cli.choices import ObjectiveName
 from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.barlow_twins import BarlowTwins
@@ -17,6 +16,7 @@ from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
 from simcse_cli.objectives.vicreg import Vicreg
+from simcse_cli.settings.choices import ObjectiveName
 
 # Adding an objective is one line here.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.choices import ObjectiveName
-from simcse_cli.devices import to_device
 from simcse_cli.losses.classification import classification, sbert_features
-from simcse_cli.losses.gather import share_of_mean
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
+from simcse_cli.settings.choices import ObjectiveName
 
 CLASSES = ("contradiction", "entailment", "neutral")
 """In the order of the original class numbers."""

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViews
+from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
 
 
 class SimcseUnsup(TextViews):

@@ -8,12 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
-from simcse_cli.choices import DropoutMode
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.gather import gather_views
+from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
 from simcse_cli.objectives.base import Batch, TwoEncoders
+from simcse_cli.settings.choices import DropoutMode
 
 
 class TextViews(TwoEncoders):

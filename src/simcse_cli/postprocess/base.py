@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import Postprocess
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import Postprocess
 
 FloatArray = NDArray[np.floating[Any]]
 Float64Array = NDArray[np.float64]

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import Postprocess
 from simcse_cli.postprocess.base import (
     Float64Array,
     FloatArray,
@@ -17,6 +16,7 @@ from simcse_cli.postprocess.base import (
     second_moment,
 )
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import Postprocess
 
 
 class _DirectionRemoval(PostProcessor):

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.choices import Postprocess
-from simcse_cli.optimizers import UncorrectedAdamW
+from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.postprocess.base import FloatArray, PostProcessor, fit_matrix
 from simcse_cli.postprocess.flow_layers import MultiLevelFlow
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.settings.choices import Postprocess
 
 WEIGHT_DECAY = 0.01
 MAX_GRAD_NORM = 1.0

@@ -11,14 +11,16 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from simcse_cli import __version__
-from simcse_cli.choices import Postprocess
 from simcse_cli.errors import CheckpointError, ConfigError
-from simcse_cli.files import atomic_path, require_file
+from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.schema import checked, foreign_format, parse_json
+from simcse_cli.files.streams import require_file
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow
+from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.postprocess.whitening import Whitening
-from simcse_cli.schema import checked, foreign_format, parse_json
+from simcse_cli.settings.choices import Postprocess
 
 CLASSES: dict[Postprocess, type[PostProcessor]] = {
     kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
@@ -52,8 +54,7 @@ class FittedPostProcessor:
         """Return the processed vectors, scaled to length 1 if ``normalize`` (zero vectors stay zero)."""
         processed = self.processor.transform(vectors)
         if normalize:
-            norms = np.linalg.norm(processed, axis=1, keepdims=True)
-            processed = processed / np.where(norms > 0, norms, 1)
+            processed = unit_rows(processed, processed.dtype.type)
         return processed
 
     @property

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import STS_TASKS, TRANSFER_TASKS
 from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir, sts_folder
 from simcse_cli.data.text import match_key, words
 from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
@@ -14,6 +13,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.minhash import NearIndex
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
 MIN_WORDS = 3
 """Shorter evaluation sentences are ignored: a "yes" or "very good" in a corpus is no leak."""

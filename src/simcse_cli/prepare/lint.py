@@ -20,7 +20,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import LintOptions
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, Outcome, Report
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """Sub-words of each text, special tokens included."""

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.choices import NegativePick
-from simcse_cli.config import pinned
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.readers import check_column, iter_sentences, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
@@ -26,15 +24,9 @@ from simcse_cli.encoding.partial_file import left_unfinished, require_same_setti
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files import (
-    STDIO,
-    Inputs,
-    atomic_path,
-    check_output,
-    read_json,
-    sole_writer,
-    write_json,
-)
+from simcse_cli.files.atomic import atomic_path, check_output, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.prepare.filters import digest_keys
@@ -42,7 +34,9 @@ from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairO
 from simcse_cli.prepare.pairs import pair_rows
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import Progress
-from simcse_cli.settings import refuse_unused
+from simcse_cli.settings.choices import NegativePick
+from simcse_cli.settings.config import pinned
+from simcse_cli.settings.declare import refuse_unused
 
 BLOCK = 1024
 """Texts that are searched for together; what is done of a search is kept block by block."""

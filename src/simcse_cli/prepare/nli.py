@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from simcse_cli.choices import HardNegativeLabel, PositiveLabel
 from simcse_cli.data.columns import POSITIONAL
 from simcse_cli.data.nli import NO_LABEL, Label, NliPair, iter_nli
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:

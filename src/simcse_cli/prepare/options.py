@@ -4,14 +4,12 @@ import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
-from simcse_cli.config import REVISION_HELP, ModelOptions
 from simcse_cli.errors import UsageError
-from simcse_cli.settings import refuse_unused, setting
+from simcse_cli.settings.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
+from simcse_cli.settings.config import REVISION_HELP, ModelOptions
+from simcse_cli.settings.declare import refuse_unused, setting
 
 _MINING = "Mining"
-MAX_DEMO_SIZE = 100_000
-"""Up to this many of each kind the demo grammar has a new sentence left for every scene."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,16 +168,6 @@ class NeighbourOptions(RowOptions):
     column: str | None = setting(None, "Column of a table that holds the text.")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
-
-
-@dataclass(frozen=True)
-class DemoSizes:
-    """How much the demo corpus holds."""
-
-    sentences: int = setting(4000, "Unlabelled sentences.", min=1, max=MAX_DEMO_SIZE)
-    triplets: int = setting(2000, "Triplets, and three NLI rows of each.", min=1, max=MAX_DEMO_SIZE)
-    pairs: int = setting(2000, "Graded pairs of all splits.", min=4, max=MAX_DEMO_SIZE)
-    documents: int = setting(200, "Short stories, in document order.", min=1, max=10_000)
 
 
 @dataclass(frozen=True, kw_only=True)

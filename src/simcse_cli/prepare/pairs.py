@@ -19,10 +19,10 @@ from simcse_cli.data.readers import (
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files import STDIO, iter_lines
+from simcse_cli.files.streams import STDIO, iter_lines
 from simcse_cli.prepare.options import MiningOptions, PairOptions, RowOptions
 from simcse_cli.prepare.rows import RowWriter
-from simcse_cli.settings import refuse_unused, settings_of
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from simcse_cli.choices import Dedup
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, build_manifest, manifest_path, open_rows
 from simcse_cli.errors import DataError
-from simcse_cli.files import STDIO, Inputs, check_record, sole_writer, write_json
+from simcse_cli.files.atomic import check_record, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import STDIO, Inputs
 from simcse_cli.prepare.filters import (
     RowCounts,
     RowFilter,
@@ -26,7 +27,8 @@ from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
 from simcse_cli.prepare.lint import CountTokens, Finding, Linter, list_findings
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
-from simcse_cli.settings import refuse_unused
+from simcse_cli.settings.choices import Dedup
+from simcse_cli.settings.declare import refuse_unused
 
 _MANIFEST_SETTINGS = (
     *("min_words", "max_words", "dedup", "near_threshold", "sample", "keep_order", "strict"),

@@ -4,20 +4,18 @@ The expected values are those of the ``downstream`` folder that the SimCSE repos
 digest leaves trailing white space out, so that files with other line ends pass.
 """
 
-import csv
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from simcse_cli.data.senteval import resolve_senteval_dir
+from simcse_cli.data.senteval_files import ExpectedFile, expected_files
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import Progress
-from simcse_cli.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, Outcome, Report
 
 _WHERE_TO_FIND = (
     "get the folder with SentEval/data/downstream/download_dataset.sh of the SimCSE repository "
@@ -39,21 +37,6 @@ class FileState(StrEnum):
 
 
 @dataclass(frozen=True)
-class ExpectedFile:
-    """One file of the published folder.
-
-    ``task`` is ``-`` where no evaluation reads the file; ``columns`` is the fewest of every line, between
-    tabs; ``sha256`` is the digest of the lines, each without trailing white space and with a line feed.
-    """
-
-    path: str
-    task: str
-    lines: int
-    columns: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class FileCheck:
     """The state of one file; ``detail`` says what was found and what was expected."""
 
@@ -61,16 +44,6 @@ class FileCheck:
     state: FileState
     lines: int | None = None
     detail: str = ""
-
-
-@cache
-def expected_files() -> tuple[ExpectedFile, ...]:
-    """Return the files of the published folder, sorted by path."""
-    table = (files("simcse_cli") / "resources" / "senteval_files.tsv").read_text(encoding="utf-8")
-    return tuple(
-        ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])
-        for row in csv.DictReader(table.splitlines(), delimiter="\t")
-    )
 
 
 def check_senteval(

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.settings.config import TrainConfig
 
 T = TypeVar("T")
 Indices = NDArray[np.int64]

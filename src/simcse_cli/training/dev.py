@@ -8,17 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.geometry import alignment, is_positive, uniformity
-from simcse_cli.choices import (
-    STS_TASKS,
-    TRANSFER_TASKS,
-    Aggregation,
-    DevSuite,
-    Metric,
-    Probe,
-    TransferProtocol,
-)
-from simcse_cli.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import (
@@ -32,15 +21,26 @@ from simcse_cli.data.senteval import (
 )
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import ConfigError, DataError, TrainingError
+from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.sts import score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
-from simcse_cli.files import sha256_file
-from simcse_cli.metrics import DEV_SUFFIX, find_tasks
-from simcse_cli.processes import exchange, process_count, process_rank
+from simcse_cli.files.streams import sha256_file
+from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.results.columns import DEV_SUFFIX, find_tasks
+from simcse_cli.settings.choices import (
+    STS_TASKS,
+    TRANSFER_TASKS,
+    Aggregation,
+    DevSuite,
+    Metric,
+    Probe,
+    TransferProtocol,
+)
+from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 Facts = dict[str, Any]
 """What the record of a run says of its dev data: names and digests."""

@@ -4,9 +4,9 @@ import math
 import time
 from dataclasses import replace
 
-from simcse_cli.choices import Device
-from simcse_cli.config import TrainConfig
-from simcse_cli.devices import peak_memory_bytes, resolve_precision
+from simcse_cli.machine.devices import peak_memory_bytes, resolve_precision
+from simcse_cli.settings.choices import Device
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2

@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, TrainingError
-from simcse_cli.files import held_locks
-from simcse_cli.processes import LAUNCHED
+from simcse_cli.files.locks import held_locks
+from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import Progress
-from simcse_cli.recipes import dump_config, without_settings
-from simcse_cli.runs import RunRecord, read_run_record
+from simcse_cli.results.runs import RunRecord, read_run_record
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
 GRACE_S = (

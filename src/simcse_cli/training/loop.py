@@ -18,21 +18,21 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from simcse_cli.choices import LoraSave, Precision
-from simcse_cli.config import TrainConfig
-from simcse_cli.devices import (
+from simcse_cli.errors import TrainingError
+from simcse_cli.machine.devices import (
     hardware,
     peak_memory_bytes,
     resolve_device,
     resolve_precision,
     set_float32_products,
 )
-from simcse_cli.errors import TrainingError
+from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
-from simcse_cli.processes import average_gradients, average_tensor
 from simcse_cli.progress import Progress
-from simcse_cli.runs import RunRecord
+from simcse_cli.results.runs import RunRecord
+from simcse_cli.settings.choices import LoraSave, Precision
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.choices import OptimizerName, Schedule
-from simcse_cli.config import TrainConfig
-from simcse_cli.optimizers import UncorrectedAdamW
+from simcse_cli.machine.optimizers import UncorrectedAdamW
+from simcse_cli.settings.choices import OptimizerName, Schedule
+from simcse_cli.settings.config import TrainConfig
 
 # Contrastive Tension: share of the first learning rate from each 0-based step on (code of Carlsson et al. 2021,
 # where a rate holds up to and including its boundary).

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.choices import OutputFormat
-from simcse_cli.settings import setting
+from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.settings.declare import setting
 
 _METHOD, _RUN = "Method", "Run"
 

@@ -13,8 +13,8 @@ from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
-from simcse_cli.report import Column, Report
-from simcse_cli.runs import MetricsLog, RunRecord, is_run, read_run_record
+from simcse_cli.results.report import Column, Report
+from simcse_cli.results.runs import MetricsLog, RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
 

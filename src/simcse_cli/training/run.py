@@ -8,15 +8,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from simcse_cli.choices import DevSuite, ObjectiveName
-from simcse_cli.config import TrainConfig
+from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import ConfigError, ContactError, DataError, UsageError
-from simcse_cli.files import STDIO, atomic_text
-from simcse_cli.objectives.base import DataKind
-from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
-from simcse_cli.prepare.demo import demo_folder
-from simcse_cli.processes import (
+from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.streams import STDIO
+from simcse_cli.machine.processes import (
     end_with_launcher,
     exchange,
     in_contact,
@@ -28,10 +25,11 @@ from simcse_cli.processes import (
     require_shared,
     tell_if_alone,
 )
+from simcse_cli.objectives.base import DataKind
+from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.recipes import dump_config, environment_settings, parse_pairs, read_recipe, resolve_config
-from simcse_cli.report import Outcome
-from simcse_cli.runs import (
+from simcse_cli.results.report import Outcome
+from simcse_cli.results.runs import (
     DONE,
     RunRecord,
     is_run,
@@ -42,7 +40,16 @@ from simcse_cli.runs import (
     require_run,
     step_of,
 )
-from simcse_cli.settings import coerce_settings, flag
+from simcse_cli.settings.choices import DevSuite, ObjectiveName
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import coerce_settings, flag
+from simcse_cli.settings.recipes import (
+    dump_config,
+    environment_settings,
+    parse_pairs,
+    read_recipe,
+    resolve_config,
+)
 from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.launch import (
     INTERRUPTED,

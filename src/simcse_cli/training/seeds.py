@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, OutputError, UsageError
-from simcse_cli.files import write_json
-from simcse_cli.report import Column, Outcome, Report
-from simcse_cli.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
+from simcse_cli.files.atomic import write_json
+from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]

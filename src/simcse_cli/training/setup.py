@@ -10,18 +10,6 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.choices import (
-    Attention,
-    Augmentation,
-    Device,
-    DropoutMode,
-    Gather,
-    HeadUse,
-    LoraSave,
-    Pooler,
-    Similarity,
-)
-from simcse_cli.config import TrainConfig
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.data.readers import FileFormat, guess_format
@@ -32,9 +20,10 @@ from simcse_cli.data.training_file import (
     read_training_documents,
     read_training_rows,
 )
-from simcse_cli.devices import has_rng_state, resolve_device
 from simcse_cli.errors import ConfigError, DataError, require_extra
-from simcse_cli.files import STDIO, require_file
+from simcse_cli.files.streams import STDIO, require_file
+from simcse_cli.machine.devices import has_rng_state, resolve_device
+from simcse_cli.machine.processes import process_count
 from simcse_cli.models.adapters import add_lora, base_name
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -46,9 +35,20 @@ from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.views import TextViews
-from simcse_cli.processes import process_count
 from simcse_cli.progress import Progress
-from simcse_cli.settings import flag
+from simcse_cli.settings.choices import (
+    Attention,
+    Augmentation,
+    Device,
+    DropoutMode,
+    Gather,
+    HeadUse,
+    LoraSave,
+    Pooler,
+    Similarity,
+)
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import files_of, n_taken, random_generator
 from simcse_cli.training.dev import DevSet, build_dev_set
 

@@ -13,10 +13,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.files import output_error, read_json, settle, sync, temporary_beside, write_json
+from simcse_cli.files.atomic import output_error, settle, sync, temporary_beside, write_json
+from simcse_cli.files.schema import checked
+from simcse_cli.files.streams import read_json
 from simcse_cli.objectives.base import Objective
-from simcse_cli.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
-from simcse_cli.schema import checked
+from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 

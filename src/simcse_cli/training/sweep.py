@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.analysis.plots import house_style, save_figure
-from simcse_cli.analysis.sweep_figure import SweepPoint, draw_sweep
-from simcse_cli.config import TrainConfig
 from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
-from simcse_cli.files import write_json
+from simcse_cli.files.atomic import write_json
 from simcse_cli.progress import Progress
-from simcse_cli.recipes import read_recipe
-from simcse_cli.report import Column, Outcome, Report
-from simcse_cli.settings import check_keys, coerce_settings, flag
+from simcse_cli.results.plots import house_style, save_figure
+from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import check_keys, coerce_settings, flag
+from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.record import percent
 from simcse_cli.training.seeds import (
     RunOne,
@@ -25,6 +24,7 @@ from simcse_cli.training.seeds import (
     run_seeds,
     score_deviation,
 )
+from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
 _OPTION = "options."

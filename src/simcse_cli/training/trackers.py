@@ -23,10 +23,10 @@ from accelerate.tracking import (
 )
 from huggingface_hub import constants
 
-from simcse_cli.choices import Tracker
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.progress import Progress
-from simcse_cli.runs import TRACKING, MetricsLog, RunRecord, group_folder
+from simcse_cli.results.runs import TRACKING, MetricsLog, RunRecord, group_folder
+from simcse_cli.settings.choices import Tracker
 
 Value = bool | int | float | str
 

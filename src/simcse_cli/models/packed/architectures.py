@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.kernels import GELU, GELU_TANH, RELU
+from simcse_cli.models.packed.kernels import GELU, GELU_TANH, RELU
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli import kernels
-from simcse_cli.devices import is_x86
 from simcse_cli.errors import how_to_install
-from simcse_cli.kernels import PutFactors
-from simcse_cli.kernels.buffer_pool import BufferPool, pool_of
+from simcse_cli.machine.buffers import BufferPool, pool_of
+from simcse_cli.machine.devices import is_x86
+from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.cls_attention import QueryKeyValue, query_key_value
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.embeddings import look_up
+from simcse_cli.models.packed.kernels import PutFactors
 from simcse_cli.models.packed.layers import run_layers
 from simcse_cli.models.packed.operators import (
     Affine,

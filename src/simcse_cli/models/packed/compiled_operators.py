@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simcse_cli import kernels
-from simcse_cli.kernels import PutFactors
-from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.machine.buffers import BufferPool
+from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LoraLinear
 from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
+from simcse_cli.models.packed.kernels import PutFactors
 from simcse_cli.models.packed.operators import Affine, Operators, add_low_rank
 from simcse_cli.models.packed.tokens import PackedTokens
 

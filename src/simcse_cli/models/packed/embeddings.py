@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
-from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.machine.buffers import BufferPool
 
 
 def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from simcse_cli.devices import is_x86
-from simcse_cli.kernels.buffer_pool import BufferPool
+from simcse_cli.machine.buffers import BufferPool
+from simcse_cli.machine.devices import is_x86
+from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.packed.architectures import (
     BackboneParts,
     LayerParts,
@@ -23,7 +24,6 @@ from simcse_cli.models.packed.architectures import (
 from simcse_cli.models.packed.attention import RelativeBias, attend, mix_states
 from simcse_cli.models.packed.dropout import Masks, add_dropped
 from simcse_cli.models.packed.tokens import PackedTokens
-from simcse_cli.models.thread_pool import map_on_cores
 
 # Rows for which oneDNN lays out the weights; any other number of rows works, near ones work as fast.
 _EXPECTED_ROWS = 2048

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcse_cli.choices import Pooler
 from simcse_cli.models.packed.backbone import PackedBackbone
 from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows, PackedTokens
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
+from simcse_cli.settings.choices import Pooler
 
 
 def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:

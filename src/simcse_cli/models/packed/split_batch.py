@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from simcse_cli.kernels import PutFactors
-from simcse_cli.kernels.buffer_pool import BufferPool
-from simcse_cli.models.thread_pool import map_on_cores
+from simcse_cli.machine.buffers import BufferPool
+from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.models.packed.kernels import PutFactors
 
 ShareRun = Callable[[int, Tensor, Sequence[Tensor | None], PutFactors], Sequence[Tensor]]
 """Computes one share, from its number, its rows of the input, the parameters and what multiplies their gradients."""

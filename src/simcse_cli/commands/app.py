@@ -1,0 +1,181 @@
+"""The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcse_cli import __version__
+from simcse_cli.commands.console import configure_console, get_console, printable
+from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
+from simcse_cli.errors import SimcseError, UsageError
+from simcse_cli.files.streams import open_standard_streams
+
+COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
+HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
+INTERRUPTED = 130
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        get_console().print_data(f"simcse {__version__}\n")
+        raise typer.Exit
+
+
+def _set_quiet(value: bool) -> bool:
+    if value:
+        configure_console(quiet=True)
+    return value
+
+
+def _set_verbose(value: bool) -> bool:
+    if value:
+        configure_console(verbose=True)
+    return value
+
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
+]
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Train, evaluate and use contrastive sentence embeddings.
+
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A flag wins
+    over a variable of the environment, a variable over a recipe (--config).
+
+    simcse prepare demo -o demo
+    simcse train --mode sup --train-file demo/triplets.csv -o runs/first
+    simcse eval sts --model runs/first --data-dir demo
+    simcse encode demo/sentences.txt -o vectors.npy --model runs/first
+    """
+
+
+def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
+    """Make the keys of a YAML file the command's defaults; flags and environment still win over them."""
+    if value is not None and not ctx.resilient_parsing:
+        from simcse_cli.settings.declare import check_keys
+        from simcse_cli.settings.recipes import read_recipe
+
+        values = read_recipe(str(value))
+        valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
+        ctx.default_map = check_keys(values, [name for name in valid if name is not None], place=str(value))
+    return value
+
+
+def _show_all(ctx: typer.Context, value: bool) -> None:
+    if value:
+        get_console().show_help(help_page(ctx, everything=True))
+        raise typer.Exit
+
+
+def _common(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."
+        ),
+    ] = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    help_all: Annotated[
+        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options.")
+    ] = False,
+) -> None:
+    """Options that every command takes; `build` adds them to each."""
+
+
+def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
+    """Let Typer show a ``UsageError`` as it shows wrong options, and say after Ctrl-C what is kept."""
+
+    @wraps(callback)
+    def run(*args: Any, **values: Any) -> None:
+        try:
+            callback(*args, **values)
+        except UsageError as error:
+            raise typer.BadParameter(printable(error.message), param_hint=error.option) from None
+        except KeyboardInterrupt as stop:
+            get_console().interrupted(getattr(stop, "__notes__", ()))
+            raise typer.Exit(INTERRUPTED) from None
+
+    return run
+
+
+def _add_common_options(command: Any) -> None:
+    """Give every leaf command the common options, whatever its module declares, and all the help of the house."""
+    command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
+    if hasattr(command, "commands"):
+        for child in command.commands.values():
+            _add_common_options(child)
+        return
+    single = typer.Typer(add_completion=False)
+    single.command()(_common)
+    command.callback = _with_endings(command.callback)
+    taken = {param.name for param in command.params}
+    if not main_options(command):
+        taken.add("help_all")
+    for option in typer.main.get_command(single).params:
+        if option.name not in taken and option.name != "help":
+            option.expose_value = False
+            command.params.append(option)
+
+
+def build(names: Sequence[str] = COMMANDS) -> Any:
+    """Return the tree of the commands ``names``; a call that names its command needs no other."""
+    app = typer.Typer(
+        name="simcse",
+        no_args_is_help=True,
+        context_settings=HELP_SETTINGS,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for name in names:
+        import_module(f"simcse_cli.commands.{name}").register(app)
+    command: Any = typer.main.get_command(app)
+    command.commands = {name: command.commands[name] for name in names}  # Typer puts groups first
+    _add_common_options(command)
+    return command
+
+
+def _terminate(number: int, frame: object) -> None:
+    """End as an error does, so that nothing is left behind."""
+    sys.exit(128 + number)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
+    configure_console()
+    open_standard_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, _terminate)
+    os.environ["PYTHONSAFEPATH"] = "1"  # no process that starts here takes modules from the current folder
+    arguments = list(sys.argv[1:] if args is None else args)
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    names = (first,) if first in COMMANDS else COMMANDS
+    try:
+        build(names).main(args=arguments, prog_name="simcse")
+    except SimcseError as error:
+        get_console().error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,409 @@
+"""Everything the user sees: results to stdout, progress and remarks to stderr.
+
+On a terminal progress is a live bar and tables are drawn; elsewhere both become plain lines without colour
+(``NO_COLOR`` is honoured by Rich). Only this module prints; ``files`` opens ``-`` for data.
+"""
+
+import json
+import logging
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcse_cli.commands.help import BRACKETS, HELP_WIDTH, HelpPage
+from simcse_cli.errors import ConfigError, SimcseError
+from simcse_cli.files.atomic import atomic_text, standard_output
+from simcse_cli.files.streams import STDIO, default_cache_dir
+from simcse_cli.progress import ProgressTask, SilentProgress
+from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, to_text
+from simcse_cli.settings.choices import OutputFormat
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress as RichProgress
+
+PLAIN_INTERVAL_S = 15.0
+DAY_S = 24 * 3600
+# Libraries read these when they are imported, here and in processes that start from here: bars are ours.
+QUIET_LIBRARIES = {
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+}
+# Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return a text that a terminal shows and does not obey: control characters as Python writes them."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _literal(text: str) -> str:
+    """Return a text that Rich shows as it is where it reads markup."""
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
+class _PlainTask:
+    """A task off a terminal: one line at its end and, while it is long, ever rarer ones before."""
+
+    def __init__(self, console: "Console", description: str, total: float | None) -> None:
+        self._console = console
+        self._description = description
+        self._total = total
+        self._done = 0.0
+        self._fields: dict[str, str] = {}
+        self._started, self._interval = time.monotonic(), PLAIN_INTERVAL_S
+
+    def advance(self, amount: float = 1) -> None:
+        self._done += amount
+        elapsed = time.monotonic() - self._started
+        if elapsed >= self._interval:
+            self._interval = 2 * elapsed
+            left = (self._total - self._done) * elapsed / self._done if self._total and self._done else None
+            share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
+            later = "" if left is None else f", {_duration(left)} left"
+            so_far = f"{self._done:,.0f}{share}, {_rate(self._done, elapsed)}{later}"
+            self._console.info(f"{self._description}: {so_far}{self._values()}")
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        self._total = self._total if total is None else total
+        self._fields |= fields
+
+    def end(self) -> None:
+        elapsed = time.monotonic() - self._started
+        self._console.info(_summary(self._description, self._done, elapsed) + self._values())
+
+    def _values(self) -> str:
+        return "".join(f", {name} {value}" for name, value in self._fields.items())
+
+
+def _summary(description: str, done: float, seconds: float) -> str:
+    return f"{description}: {done:,.0f} in {_duration(seconds)} ({_rate(done, seconds)})"
+
+
+def _rate(done: float, seconds: float) -> str:
+    """Return how many a second, or how many seconds each where that is more."""
+    if not done:
+        return "0/s"
+    rate = done / max(seconds, 1e-9)
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+
+
+class _LiveTask:
+    def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
+        self._bar = bar
+        self.done = 0.0
+        self._fields: dict[str, str] = {}
+        self._id = bar.add_task(_literal(description), total=total, values="")
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+        self._bar.advance(self._id, amount)
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        self._fields |= fields
+        values = "  ".join(f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items())
+        if total is not None:
+            self._bar.update(self._id, total=total)
+        self._bar.update(self._id, values=values)
+
+    def close(self) -> None:
+        self._bar.remove_task(self._id)
+
+
+class Console:
+    """The terminal as the commands use it; implements the ``Progress`` protocol of the core."""
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        self.quiet = quiet
+        self.verbose = verbose
+        self._bar: RichProgress | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def stdout_is_terminal(self) -> bool:
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def _stderr(self) -> "RichConsole":
+        from rich.console import Console as RichConsole
+
+        return self._bar.console if self._bar is not None else RichConsole(stderr=True, highlight=False)
+
+    def _say(self, message: str, style: str = "", prefix: str = "") -> None:
+        from rich.text import Text
+
+        text = Text(prefix, style=style)
+        text.append(printable(message), style="" if prefix else style)
+        self._stderr().print(text, soft_wrap=True)
+
+    def info(self, message: str) -> None:
+        """Show one line on stderr unless quiet."""
+        if not self.quiet:
+            self._say(message)
+
+    def hint(self, message: str) -> None:
+        """Like ``info``, but once a day however often it is given."""
+        if self.quiet:
+            return
+        with suppress(OSError, ConfigError):  # without a cache that can be written it is given again
+            stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
+            if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
+                return
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            stamp.touch()
+        self.info(message)
+
+    def detail(self, message: str) -> None:
+        """Show one line on stderr with ``-v``."""
+        if self.verbose and not self.quiet:
+            self._say(message, style="dim")
+
+    def warn(self, message: str) -> None:
+        """Show a warning on stderr once, however often it is raised."""
+        if not self.quiet and message not in self._warned:
+            self._warned.add(message)
+            self._say(message, style="bold yellow", prefix="warning: ")
+
+    def relay(self, text: str) -> None:
+        """Write to stderr what another process wrote there, quiet or not."""
+        sys.stderr.write(text)
+
+    def error(self, error: SimcseError) -> None:
+        self._say(error.message, style="bold red", prefix="error: ")
+        if error.hint:
+            self._say(error.hint, style="bold", prefix="   fix: ")
+
+    def interrupted(self, notes: Sequence[str]) -> None:
+        """Say after Ctrl-C what is kept and how to go on."""
+        self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
+
+    def next_step(self, *command: object) -> None:
+        """Name the command that usually follows, each word quoted as the shell needs it."""
+        if not self.quiet:
+            self._say(shlex.join(map(str, command)), style="bold", prefix="next: ")
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
+        """Show a live bar on a terminal, sparse lines elsewhere, nothing when quiet."""
+        if self.quiet:
+            with SilentProgress().task(description, total) as silent:
+                yield silent
+        elif self._stderr().is_terminal:
+            is_outermost = self._bar is None
+            started = time.monotonic()
+            with self._live_bar() as bar:
+                live = _LiveTask(bar, description, total)
+                try:
+                    yield live
+                finally:
+                    live.close()
+            elapsed = time.monotonic() - started
+            if is_outermost and elapsed >= 1:  # what took no time needs no word
+                self.info(_summary(description, live.done, elapsed))
+        else:
+            plain = _PlainTask(self, description, total)
+            yield plain
+            plain.end()
+
+    @contextmanager
+    def _live_bar(self) -> "Iterator[RichProgress]":
+        if self._bar is not None:
+            yield self._bar
+            return
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        class CountAndRate(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                total = "" if task.total is None else f"/{task.total:,.0f}"
+                rate = "" if not task.speed else f"  {_rate(task.speed, 1)}"
+                return Text(f"{task.completed:,.0f}{total}{rate}")
+
+        class BarWithValues(Progress):
+            """Shows the values of a task on a line of their own, so that narrow terminals keep the bar."""
+
+            def get_renderables(self) -> Iterator[Any]:
+                yield self.make_tasks_table(self.tasks)
+                yield from (
+                    Text.from_markup(f"  {task.fields['values']}")
+                    for task in self.tasks
+                    if task.fields["values"]
+                )
+
+        with BarWithValues(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            CountAndRate(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=self._stderr(),
+            transient=True,
+        ) as bar:
+            self._bar = bar
+            try:
+                yield bar
+            finally:
+                self._bar = None
+
+    def ask(self, question: str) -> str | None:
+        """Return the next line of stdin without its end, None after the last; a person at a terminal is asked."""
+        if sys.stdin is None:
+            return None
+        if sys.stdin.isatty():
+            sys.stderr.write(question)
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        return line.rstrip("\r\n") if line else None
+
+    def show_help(self, page: HelpPage) -> None:
+        """Show a page of help: headings bold, options and commands in colour, defaults dim."""
+        from rich.console import Console as RichConsole
+        from rich.text import Text
+
+        terminal = RichConsole(highlight=False)
+        for line in page.lines(min(terminal.width, HELP_WIDTH)):
+            text = Text(line.replace("`", ""), style="" if line.startswith(" ") else "bold")
+            text.highlight_regex(r"(?<![\w-])--?[a-zA-Z][\w-]*", "cyan")
+            text.highlight_regex(r"^  [a-z][\w-]*(?=  )|^  simcse .*", "cyan")
+            text.highlight_regex(BRACKETS, "dim")
+            terminal.print(text, soft_wrap=True)
+
+    def print_data(self, text: str) -> None:
+        """Write text to stdout exactly as it is."""
+        with standard_output() as stream:
+            stream.write(text)
+
+    def _show_tables(self, reports: Sequence[Report]) -> None:
+        from rich import box
+        from rich.console import Console as RichConsole
+        from rich.table import Table
+        from rich.text import Text
+
+        terminal = RichConsole(highlight=False)
+        if not terminal.is_terminal:
+            self.print_data(printable("\n".join(to_text(report) for report in reports)))
+            return
+        for number, report in enumerate(reports):
+            if number:
+                terminal.print()
+            if report.title:
+                terminal.print(Text(printable(report.title), style="bold"), soft_wrap=True)
+            cells = report.cells()
+            for n_before, block in enumerate(report.blocks(terminal.width)):
+                if n_before:
+                    terminal.print()
+                table = Table(
+                    box=box.SIMPLE_HEAD,
+                    show_edge=False,
+                    pad_edge=False,
+                    padding=(0, 1, 0, 0),
+                    header_style="bold",
+                )
+                for i, width in block:
+                    column = report.columns[i]
+                    justify: Any = "left" if column.kind == "text" else "right"
+                    table.add_column(
+                        Text(printable(column.heading)), justify=justify, width=width, overflow="fold"
+                    )
+                for row in cells:
+                    table.add_row(*(Text(printable(row[i])) for i, _ in block))
+                terminal.print(table)
+            for note in report.notes:
+                terminal.print(Text(printable(note), style="dim"))
+
+    def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
+        """Show texts beside their changed versions, in colour; off a terminal as ``[-old-]{+new+}``."""
+        from rich.console import Console as RichConsole
+        from rich.table import Column as TableColumn
+        from rich.table import Table
+        from rich.text import Text
+
+        terminal = self._stderr() if to_stderr else RichConsole(highlight=False)
+        if not terminal.is_terminal:
+            lines = (
+                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
+                for row in rows
+            )
+            text = printable("\n\n".join(lines)) + "\n"
+            if to_stderr:
+                self._stderr().print(Text(text), soft_wrap=True, end="")
+            else:
+                self.print_data(text)
+            return
+        label = TableColumn(max_width=14)
+        table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)
+        for row in rows:
+            before = [
+                Text(printable(words), "red strike" if changed else "") for words, changed in row.before
+            ]
+            after = [Text(printable(words), "bold green" if changed else "") for words, changed in row.after]
+            gap = Text(row.separator)
+            table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))
+        terminal.print(table)
+
+    def emit(
+        self,
+        found: Outcome,
+        fmt: OutputFormat = OutputFormat.TABLE,
+        *,
+        output: Path | None = None,
+        force: bool = False,
+    ) -> None:
+        """Show results in the format asked for.
+
+        ``output`` gets the same text, or the JSON object when the format is ``table`` (tables are for people).
+
+        Raises:
+            OutputError: ``output`` exists without ``force`` or cannot be written.
+        """
+        if fmt in RENDERERS:
+            text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
+        else:
+            text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        file = None if output is None or str(output) == STDIO else output
+        if file is not None:
+            with atomic_text(file, force=force) as stream:
+                stream.write(text)
+        if fmt is OutputFormat.TABLE:
+            self._show_tables(found.reports)
+        elif file is None:
+            self.print_data(text)
+        if file is not None:
+            self.info(f"wrote {file}")
+
+
+_console = Console()
+
+
+def get_console() -> Console:
+    """Return the console that the global options ``-q`` and ``-v`` have configured."""
+    return _console
+
+
+def configure_console(*, quiet: bool = False, verbose: bool = False) -> Console:
+    """Make a fresh console the one that ``get_console`` returns, and quieten chatty libraries."""
+    global _console
+    _console = Console(quiet=quiet, verbose=verbose)
+    for name, value in QUIET_LIBRARIES.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("mteb").setLevel(logging.ERROR)
+    return _console

@@ -1,0 +1,180 @@
+"""The generated corpus that commands without data use: each kind of file that the toolkit reads."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from simcse_cli import __version__
+from simcse_cli.data.demo_grammar import (
+    COMPANY,
+    PARTS,
+    DemoSizes,
+    Scene,
+    draw_scene,
+    phrase,
+    similarity,
+    vary,
+)
+from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.progress import Progress
+
+STSB_FOLDER = "downstream/STS/STSBenchmark"
+_STSB_SHARES = {"train": 0.5, "dev": 0.25, "test": 0.25}
+_NLI_LABELS = ("entailment", "neutral", "contradiction")
+_MAX_TRIES = 10_000
+
+
+def demo_folder(progress: Progress) -> Path:
+    """Return the folder of the generated corpus in the user's cache, written on first use."""
+    folder = default_cache_dir() / f"demo-{__version__}"
+    if not (folder / "sentences.txt").exists():
+        progress.info(f"writing the generated demo corpus to {folder}")
+        write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), folder, force=True)
+    return folder
+
+
+def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
+    """Return the evaluation folder given, or that of the demo corpus with a warning that its scores say little."""
+    if data_dir is not None:
+        return data_dir
+    progress.warn(
+        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, whose numbers compare with nothing; "
+        "for the published sets: export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
+    )
+    return demo_folder(progress)
+
+
+@dataclass(frozen=True)
+class DemoCorpus:
+    """The generated rows.
+
+    Attributes:
+        inference: ``(premise, entailed, neutral, contradicted)``.
+        documents: short stories, their sentences in order.
+        graded: STS-B split to ``(score, sentence, sentence)`` with a score in [0, 5].
+    """
+
+    sentences: list[str]
+    inference: list[tuple[str, str, str, str]]
+    documents: list[list[str]]
+    graded: dict[str, list[tuple[float, str, str]]]
+
+
+def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
+    """Return the corpus for a seed; the same seed and sizes give the same corpus on every machine."""
+    generator = _Generator(Random(seed))
+    n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
+    return DemoCorpus(
+        graded={split: list(generator.graded(count)) for split, count in n_graded.items()},
+        inference=list(generator.inference(sizes.triplets)),
+        documents=[generator.story() for _ in range(sizes.documents)],
+        sentences=[generator.sentence() for _ in range(sizes.sentences)],
+    )
+
+
+def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
+    """Write the corpus below ``folder`` and return the files written with their row counts.
+
+    Files that hold what would be written, as a kill leaves them, stay. Nothing is written where another file
+    has one of the names and ``force`` is off.
+    """
+    files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
+    missing = {
+        path: text
+        for path, (text, _) in files.items()
+        if not path.is_file() or path.read_bytes() != text.encode()
+    }
+    for path in missing:
+        check_output(path, force=force)
+    for path, text in reversed(missing.items()):  # sentences.txt last: who finds it finds all
+        with atomic_text(path, force=force) as stream:
+            stream.write(text)
+    return {path: count for path, (_, count) in files.items()}
+
+
+def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
+    """Return the text of every file and its number of rows."""
+    triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
+    nli = [
+        (label, premise, hypothesis)
+        for premise, *hypotheses in corpus.inference
+        for label, hypothesis in zip(_NLI_LABELS, hypotheses, strict=True)
+    ]
+    stories = ["".join(f"{text}\n" for text in story) for story in corpus.documents]
+    files = {
+        "sentences.txt": ("".join(f"{text}\n" for text in corpus.sentences), len(corpus.sentences)),
+        "documents.txt": ("\n".join(stories), sum(map(len, corpus.documents))),
+        "triplets.csv": (_table(("anchor", "positive", "hard_negative"), triplets, ","), len(triplets)),
+        "nli.tsv": (_table(("gold_label", "sentence1", "sentence2"), nli, "\t"), len(nli)),
+    }
+    for split, pairs in corpus.graded.items():
+        lines = [
+            f"demo-grammar\tscenes\tgenerated\t{number:04d}\t{score:.3f}\t{first}\t{second}\n"
+            for number, (score, first, second) in enumerate(pairs, start=1)
+        ]
+        files[f"{STSB_FOLDER}/sts-{split}.csv"] = ("".join(lines), len(lines))
+    return files
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter: str) -> str:
+    stream = io.StringIO()
+    table = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    table.writerow(header)
+    table.writerows(rows)
+    return stream.getvalue()
+
+
+class _Generator:
+    """Generates sentences, no two of them the same."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._used: set[str] = set()
+
+    def _new(self, make: Callable[[], str]) -> str:
+        for _ in range(_MAX_TRIES):
+            text = make()
+            if text not in self._used:
+                self._used.add(text)
+                return text
+        raise ValueError(f"the demo grammar has run out after {len(self._used):,} sentences")
+
+    def _say(self, scene: Scene, *, negated: bool = False, extra: str = "") -> str:
+        return self._new(lambda: phrase(scene, self._rng, negated=negated, extra=extra))
+
+    def sentence(self) -> str:
+        return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
+
+    def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
+        """Yield pairs with their score; 0 to 5 parts of the scene are changed, each number equally often."""
+        for index in range(count):
+            scene = draw_scene(self._rng)
+            other = vary(scene, self._rng.sample(PARTS, index % (len(PARTS) + 1)), self._rng)
+            yield similarity(scene, other), self._say(scene), self._say(other)
+
+    def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:
+        """Yield premises with a hypothesis that follows, one that may be true and one that is false."""
+        for index in range(count):
+            scene = draw_scene(self._rng)
+            shorter = replace(scene, place=None) if self._rng.random() < 0.5 else replace(scene, time=None)
+            negated = index % 3 == 0
+            false = scene if negated else vary(scene, ["action", "thing"], self._rng)
+            yield (
+                self._say(scene),
+                self._say(shorter),
+                self._say(scene, extra=self._rng.choice(COMPANY)),
+                self._say(false, negated=negated),
+            )
+
+    def story(self) -> list[str]:
+        """Return 5 to 9 sentences on what one agent does at one place."""
+        scene = draw_scene(self._rng)
+        sentences = []
+        for _ in range(self._rng.randint(5, 9)):
+            sentences.append(self._say(scene))
+            scene = vary(scene, ["action", "thing", "time"], self._rng)
+        return sentences

@@ -1,0 +1,236 @@
+"""Files that appear complete or not at all."""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from simcse_cli.errors import DataError, OutputError, SimcseError
+from simcse_cli.files.streams import STDIO, read_json
+
+LONGEST_NAME = 215
+"""Bytes in the name of an output: 255 less what the names of files beside it add."""
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
+
+
+def check_output(path: Path | str, *, force: bool = False) -> Path:
+    """Return ``path`` if it may be written, creating its parent folder.
+
+    Raises:
+        OutputError: it exists and ``force`` is off, or its folder cannot be created or written.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
+        if os.path.lexists(path) and not force:
+            raise OutputError(
+                f"{path} exists already", hint="choose another name, or overwrite it with --force"
+            )
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
+    except OSError as error:
+        raise output_error(path, error) from error
+    _make_folder_of(path)
+    return path
+
+
+def _make_folder_of(path: Path) -> None:
+    """Create the folder of an output; OutputError if it or the name of the output cannot be."""
+    n_bytes = len(os.fsencode(path.name))
+    if n_bytes > LONGEST_NAME:
+        raise OutputError(
+            f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}",
+            hint="choose a shorter name",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot create the folder {path.parent}: {error.strerror}", hint="choose another place with -o"
+        ) from error
+    if not os.access(path.parent, os.W_OK):
+        raise OutputError(f"the folder {path.parent} is not writable", hint="choose another place with -o")
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
+    hint = {
+        errno.ENOSPC: "free some space or choose another place with -o",
+        errno.EDQUOT: "free some space or choose another place with -o",
+        errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
+        errno.ENAMETOOLONG: "choose a shorter name",
+    }.get(error.errno or 0)
+    return OutputError(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
+def temporary_beside(target: Path, kind: str = "tmp") -> Path:
+    """Return a random name beside ``target``; ``remove_leftovers`` knows it."""
+    return target.with_name(f".{target.name}.simcse-{secrets.token_hex(4)}.{kind}")
+
+
+def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove what killed writers left in a folder: what stands for the outputs ``names``, or for any.
+
+    The caller holds their lock. A folder that was put aside for a new one (``old``) is put back if the new one
+    did not come.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = _LEFTOVER.fullmatch(path.name)
+        if found is None or (names is not None and found["name"] not in names):
+            continue
+        if found["kind"] == "old" and not os.path.lexists(folder / found["name"]):
+            os.replace(path, folder / found["name"])
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot for folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def settle(folder: Path) -> None:
+    """Give the files in a new folder the mode that the umask gave the folder, and return when all is on the disk."""
+    mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
+            path.chmod(mode)
+        sync(path)
+    sync(folder)
+
+
+@contextmanager
+def own_folder(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``target`` for what will take its place, deleted at the end.
+
+    Its name is random, so no name in it can be somebody's link; ``publish`` moves what is in it.
+    """
+    folder = temporary_beside(target)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(complete: Path, target: Path, folder: Path) -> None:
+    """Move a complete file to ``target``, and before it the other files in ``folder`` beside it.
+
+    All are on the disk before the first is moved. Whoever finds the target finds what belongs to it: an earlier
+    target is removed before another's files come.
+    """
+    settle(folder)
+    others = [path for path in folder.iterdir() if path != complete]
+    if others:
+        target.unlink(missing_ok=True)
+    for path in others:
+        os.replace(path, target.with_name(path.name))
+    os.replace(complete, target)
+    sync(target.parent)
+
+
+@contextmanager
+def atomic_path(
+    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+) -> Iterator[Path]:
+    """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
+
+    ``beside`` gets the complete temporary file; files that it writes beside that come to lie beside the target.
+
+    Raises:
+        OutputError: the target exists (without ``force``) or cannot be written.
+    """
+    target = check_output(target, force=force)
+    try:
+        with own_folder(target) as folder:
+            temporary = folder / target.name
+            yield temporary
+            if beside is not None:
+                beside(temporary)
+            check_output(target, force=force)
+            publish(temporary, target, folder)
+    except OSError as error:
+        raise output_error(target, error) from error
+    except Exception as error:
+        told = re.search(r"\(os error (\d+)\)", str(error))  # libraries in Rust say it in words
+        if told is None or isinstance(error, SimcseError):
+            raise
+        code = int(told[1])
+        raise output_error(target, OSError(code, os.strerror(code))) from error
+
+
+@contextmanager
+def atomic_text(
+    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+) -> Iterator[TextIO]:
+    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` is stdout and is written as it comes.
+
+    Half characters, as in file names that are not UTF-8, are written as the escapes that JSON has for them.
+    """
+    if str(target) == STDIO:
+        with standard_output() as stream:
+            yield stream
+        return
+    with (
+        atomic_path(target, force=force, beside=beside) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream,
+    ):
+        yield stream
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield stdout, flushed at the end.
+
+    Raises:
+        OutputError: it is closed or full. A reader that has gone away stays a ``BrokenPipeError``.
+    """
+    if sys.stdout is None:
+        raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):  # what is left in the buffer would fail again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise output_error(Path("standard output"), error) from error
+
+
+def write_json(target: Path | str, value: Any) -> None:
+    """Write ``value`` as indented JSON; NaN is refused (a missing score is null)."""
+    with atomic_text(target, force=True) as stream:
+        json.dump(value, stream, indent=2, ensure_ascii=False, allow_nan=False)
+        stream.write("\n")
+
+
+def check_record(path: Path, key: str, *, force: bool) -> None:
+    """Raise OutputError if the record beside an output would replace somebody's file: one without ``key``."""
+    if force or not os.path.lexists(path):
+        return
+    try:
+        found = read_json(path)
+    except DataError:
+        found = None
+    if not isinstance(found, dict) or key not in found:
+        check_output(path)

@@ -1,0 +1,225 @@
+"""Text and bytes that come in, with errors that name the line; ``-`` is a standard stream, opened here."""
+
+import codecs
+import gzip
+import hashlib
+import io
+import os
+import re
+import shlex
+import stat
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from simcse_cli.errors import ConfigError, DataError, reason_of
+from simcse_cli.files.schema import foreign_format, parse_json
+
+STDIO = "-"
+_REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
+_REMOTE_BLOCK = 8 << 20  # each is a request of its own
+
+
+def default_cache_dir() -> Path:
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises:
+        ConfigError: no variable names one, and the user has no home folder.
+    """
+    if chosen := os.environ.get("SIMCSE_CACHE"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+    except RuntimeError:
+        raise ConfigError(
+            "there is no home folder to keep a cache in",
+            hint="name a folder for it: export SIMCSE_CACHE=FOLDER",
+        ) from None
+
+
+def open_standard_streams() -> None:
+    """Make the standard streams take any text in any locale: data are UTF-8, half characters are shown as escapes.
+
+    Closed ones are opened to nothing, or the next file would get their number and with it what libraries print.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors=errors)
+
+
+def read_json(path: Path | str, *, hint: str | None = None) -> Any:
+    """Return the JSON value of a file; DataError where it cannot be read or is not JSON."""
+    return parse_json(read_text(path, hint=hint), str(path), hint=hint)
+
+
+def read_text(path: Path | str, *, hint: str | None = None) -> str:
+    """Return a small text file as a whole; DataError where it is missing, a folder, empty or not UTF-8."""
+    try:
+        return require_file(path, hint=hint).read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text", hint=hint) from error
+
+
+def iter_json_lines(
+    source: Path | str, *, encoding: str = "utf-8", lenient: bool = False, hint: str | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number and value of each line of JSON Lines that is not blank; see ``parse_json``."""
+    name = "standard input" if str(source) == STDIO else str(source)
+    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+        if line.strip():
+            yield number, parse_json(line, name, line=number, lenient=lenient, hint=hint)
+
+
+class Inputs:
+    """The input files of a command as they were when it began, so that none changes unnoticed while it is read."""
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
+
+    def require_unchanged(self, *, hint: str = "give a copy that nobody writes to") -> None:
+        """Raise DataError if a file is not the one that it was, to be called after it has been read."""
+        for path, identity in self._seen.items():
+            if _identity(path) != identity:
+                raise DataError(f"{path} has changed while it was read", hint=hint)
+
+
+def _identity(path: Path | str) -> tuple[int, ...] | None:
+    """Return what changes with the content of a file; None where there is none."""
+    if is_remote(path):
+        system, inside = file_system(path)
+        with foreign_format(path, "a file that can be reached"):
+            seen = system.get_file_info(inside)
+        return (seen.size or 0, seen.mtime_ns or 0)
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):  # a pipe has other times after each read
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def sha256_file(path: Path | str) -> str:
+    """Return 64 hex digits."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def require_file(path: Path | str, *, hint: str | None = None) -> Path:
+    """Return ``path`` if it is a readable file with something in it.
+
+    Raises:
+        DataError: it is missing, a folder, unreadable or empty.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, need a file", hint=hint)
+        if not path.exists():
+            raise DataError(f"{path} does not exist", hint=hint)
+        if not os.access(path, os.R_OK):
+            raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
+        if path.is_file() and path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", hint=hint)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
+    return path
+
+
+def is_remote(path: Path | str) -> bool:
+    """Say whether an input or output is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
+    return _REMOTE.match(str(path)) is not None
+
+
+def file_system(address: Path | str) -> tuple[Any, str]:
+    """Return the pyarrow file system of an address and the path in it.
+
+    Raises:
+        DataError: no such address, or no access to it.
+    """
+    from pyarrow import fs  # a tenth of a second that local files need not pay
+
+    with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
+        system, path = fs.FileSystem.from_uri(str(address))
+    return system, str(path)
+
+
+@contextmanager
+def open_input(source: Path | str) -> Iterator[BinaryIO]:
+    """Yield the bytes of a file, local or remote, which can be read from any place.
+
+    Raises:
+        DataError: it is missing, a folder, unreadable or empty.
+    """
+    if not is_remote(source):
+        with require_file(source).open("rb") as stream:
+            yield stream
+        return
+    system, path = file_system(source)
+    with foreign_format(source, "a file that can be reached"):
+        raw = system.open_input_file(path)
+    with io.BufferedReader(raw, _REMOTE_BLOCK) as stream:
+        yield stream
+
+
+def _conversion(name: str, encoding: str) -> str:
+    """Return the hint that makes UTF-8 of a file, under a name of the same ending, which says the format."""
+    if name == "standard input":
+        return f"put `iconv -f {encoding} -t utf-8` into the pipe before it"
+    plain = Path(name.removesuffix(".gz"))
+    fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
+    unpack = f"zcat {shlex.quote(name)} | " if name.endswith(".gz") else ""
+    file = "" if unpack else f" {shlex.quote(name)}"
+    return f"convert it first, for example: {unpack}iconv -f {encoding} -t utf-8{file} > {fixed}"
+
+
+def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
+    for number, raw in enumerate(stream, start=1):
+        if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise DataError(f"{name}: UTF-16 text, need UTF-8", hint=_conversion(name, "utf-16"))
+        if b"\0" in raw:
+            raise DataError(
+                f"{name}, line {number}: a NUL byte; this is a binary file, need text",
+                hint="give a .txt, .jsonl, .csv, .tsv or .parquet file (named so, possibly .gz)",
+            )
+        try:
+            line = raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text",
+                hint=_conversion(name, "latin1"),
+            ) from error
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        yield line.rstrip("\r\n")
+
+
+def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
+
+    Lines end at LF only (CR LF is accepted), so that no Unicode separator splits a sentence.
+
+    Raises:
+        DataError: missing, empty, binary or wrongly encoded input; names file, line and byte.
+    """
+    if str(source) == STDIO:
+        if sys.stdin is None:
+            raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
+        yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding)
+        return
+    try:
+        is_packed = str(source).endswith(".gz")
+        with open_input(source) as raw, gzip.open(raw) if is_packed else nullcontext(raw) as stream:
+            yield from _decoded_lines(stream, str(source), encoding)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{source} cannot be read: {reason_of(error)}") from error

@@ -1,0 +1,1 @@
+"""The machine: devices, processes, threads and memory."""

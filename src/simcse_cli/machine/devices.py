@@ -1,0 +1,177 @@
+"""Every question about devices: which one, in what precision, autocast, the state of its random numbers."""
+
+import os
+import platform
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.settings.choices import Device, Precision
+
+DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.TF32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
+
+
+def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
+    """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
+
+    Of several GPUs each process takes the one of its ``LOCAL_RANK``, which launchers set; a single process
+    takes the first.
+
+    Raises:
+        ConfigError: the device asked for is not there.
+    """
+    device = Device(device)
+    available = {
+        Device.CUDA: torch.cuda.is_available(),
+        Device.MPS: torch.backends.mps.is_available(),
+        Device.CPU: True,
+    }
+    if device is Device.AUTO:
+        device = next(candidate for candidate, there in available.items() if there)
+    elif not available[device]:
+        raise ConfigError(
+            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
+        )
+    if device is Device.CUDA:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return torch.device(device.value)
+
+
+def is_x86() -> bool:
+    """Tell whether the processor is one of Intel's or AMD's kind."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return False
+
+
+def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
+    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
+
+    Raises:
+        ConfigError: fp16 without a GPU, or tf32 without one of NVIDIA.
+    """
+    precision = Precision(precision)
+    if precision is Precision.AUTO:
+        return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
+    if precision is Precision.FP16 and device.type == "cpu":
+        raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
+    if precision is Precision.TF32 and device.type != "cuda":
+        raise ConfigError(
+            f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
+            hint="use --precision fp32",
+        )
+    return precision
+
+
+def set_float32_products(precision: Precision, device: torch.device) -> None:
+    """Let float32 products and convolutions of a GPU round their inputs to TF32 where that was asked for, only there.
+
+    PyTorch's own default rounds those of convolutions.
+    """
+    if device.type == "cuda":
+        is_rounded = precision is Precision.TF32
+        torch.set_float32_matmul_precision("high" if is_rounded else "highest")
+        torch.backends.cudnn.allow_tf32 = is_rounded
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory used so far: of the GPU, or of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Return what the machine computes with: processor, cores and memory; GPUs where one is used."""
+    facts = {
+        "processor": _processor_name(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}
+    return facts
+
+
+def _processor_name() -> str:
+    """Return the model's name where the system tells it, else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def no_autocast(device: torch.device) -> torch.autocast:
+    """Return a context in which operations keep the dtype of their inputs."""
+    return torch.autocast(device.type, enabled=False)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on a device, without waiting for the copy to a GPU or for what runs there."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class HostCopy:
+    """A tensor on its way to the CPU; a GPU goes on with what it was given since."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrival: Any = torch.cuda.Event() if tensor.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self._arrival is None:
+            self._copy = tensor.cpu()
+        else:
+            self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._copy.copy_(tensor, non_blocking=True)
+            self._arrival.record()
+
+    def arrived(self) -> Tensor:
+        """Return it, once it is there."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._copy
+
+
+def has_rng_state(device: torch.device) -> bool:
+    """Tell whether ``RngState`` holds what dropout masks on the device are drawn from."""
+    return device.type in ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class RngState:
+    """State of PyTorch's random generators on the CPU and one CUDA device; restored, dropout masks repeat."""
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "RngState":
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), cuda)
+
+    def restore(self, device: torch.device) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)

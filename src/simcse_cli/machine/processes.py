@@ -1,0 +1,192 @@
+"""This process among those that work together, as ``torchrun`` and ``accelerate launch`` number them."""
+
+import atexit
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed, nn
+from torch.distributed.rendezvous import rendezvous
+
+from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
+from simcse_cli.files.locks import lock_text
+from simcse_cli.progress import Progress
+
+T = TypeVar("T")
+LONGEST_START = timedelta(minutes=30)
+"""Between the start of the first process and that of the last."""
+LONGEST_WAIT = timedelta(days=30)
+"""For another process: it may score a model or put an output together. One that is gone is noticed at once, by its
+connections or by what started it."""
+LONGEST_DELAY_S = 60.0
+"""Until a file that one machine has written is seen by another; NFS takes up to 30 seconds."""
+BUCKET_BYTES = 25 << 20
+"""Of gradients that are averaged in one exchange, as in DDP."""
+LAUNCHED = "SIMCSE_LAUNCHED"
+"""Variable of the environment of processes that ``train --num-processes`` starts."""
+_LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
+
+
+def process_rank() -> int:
+    """Return the 0-based number of this process; 0 does what is done once."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def process_count() -> int:
+    """Return how many processes work together, this one included."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_launched() -> bool:
+    """Tell whether ``train --num-processes`` has started this process and holds the lock of the run for it."""
+    return LAUNCHED in os.environ
+
+
+def end_with_launcher() -> None:
+    """End this process at once when the one that started it is gone, however that ended.
+
+    Its standard input is a pipe that only the launcher can write to, and never does: the pipe ends when the
+    launcher does.
+    """
+
+    def watch() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+@contextmanager
+def in_contact() -> Iterator[None]:
+    """Say it where an exchange between processes fails because another one is gone.
+
+    Raises:
+        ContactError: instead of the error of the connection.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        is_known = distributed.is_available() and isinstance(error, distributed.DistError)
+        if process_count() == 1 or not (is_known or any(sign in str(error) for sign in _LOST_SIGNS)):
+            raise
+        reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
+        raise ContactError(
+            f"another process of the group has ended{reason}",
+            hint="look at its messages, then go on with --resume",
+        ) from error
+
+
+def join_group() -> None:
+    """Form a group with the processes that were started together, unless it is there; it is left before this one ends.
+
+    Threads of a group that was not left would abort the process at its end.
+    """
+    if process_count() == 1 or distributed.is_initialized():
+        return
+    has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
+    store, rank, n_processes = next(rendezvous("env://", timeout=LONGEST_START))
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
+        store=store,
+        rank=rank,
+        world_size=n_processes,
+        timeout=LONGEST_WAIT,
+    )
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def tell_if_alone(progress: Progress) -> None:
+    """Say it where ``accelerate launch`` has started one process because it starts no more without GPUs."""
+    is_alone = process_count() == 1 and not torch.cuda.is_available()
+    if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
+        asked_for_several = "MASTER_PORT" in os.environ
+        (progress.warn if asked_for_several else progress.info)(
+            "this is one process: without GPUs `accelerate launch` starts no more; "
+            "`torchrun --standalone --nproc_per_node N -m simcse_cli ...` starts N"
+        )
+
+
+def exchange(value: T) -> list[T]:
+    """Return what each process of the group gives, in their order; all of them have to call this."""
+    if process_count() == 1:
+        return [value]
+    found: list[Any] = [None] * process_count()
+    distributed.all_gather_object(found, value)
+    return found
+
+
+def add_up(rows: NDArray[np.float32]) -> None:
+    """Replace rows by their sum over the processes of the group; all of them have to call this."""
+    if process_count() > 1:
+        distributed.all_reduce(torch.from_numpy(rows))
+
+
+def require_shared(output: Path) -> None:
+    """Raise OutputError unless all processes see the lock of an output, which the first one holds."""
+    host = socket.gethostname()
+    first_host, first = exchange((host, lock_text(output)))[0]
+    deadline = time.monotonic() + LONGEST_DELAY_S
+    while lock_text(output) != first and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for rank, (its_host, sees) in enumerate(exchange((host, lock_text(output) == first))):
+        if not sees:
+            raise OutputError(
+                f"{output}: process {rank} (on {its_host}) does not see what process 0 (on {first_host}) writes there",
+                hint="name a folder that all processes share, with -o; a full path means the same to all of them",
+            )
+
+
+def require_alike(facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless all processes have the same settings and data."""
+    first, *others = exchange(dict(facts))
+    for rank, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if other.get(name) != value:
+                raise ConfigError(
+                    f"process {rank} has {name} {other.get(name)}, process 0 has {value}",
+                    hint="start all processes by the same command, with the same variables and files",
+                )
+
+
+def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
+    """Average gradients over processes, as DDP does by itself: several in one exchange, in the order given."""
+    if n_processes == 1:
+        return
+    buckets: list[list[Tensor]] = []
+    for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        together = [*buckets[-1], gradient] if buckets else []
+        fits = sum(each.nbytes for each in together) <= BUCKET_BYTES
+        if together and fits and gradient.dtype == together[0].dtype:
+            buckets[-1] = together
+        else:
+            buckets.append([gradient])
+    for bucket in buckets:
+        flat = (
+            torch.cat([gradient.flatten() for gradient in bucket]) if len(bucket) > 1 else bucket[0].flatten()
+        )
+        distributed.all_reduce(flat)
+        flat /= n_processes
+        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
+    if n_processes == 1:
+        return tensor
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total)
+    return total / n_processes

@@ -1,0 +1,935 @@
+"""Compiled kernels for what stands between the matrix products of a transformer layer, forward and backward.
+
+Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come from an SFC64 stream,
+16 bits a draw, as in ``models.packed.dropout``. All release Python's lock, use one thread, and are compiled once, on
+first use, for the processor at hand.
+
+One file, because numba keeps a compiled kernel on disk for as long as its own file stays as it is.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from simcse_cli.models.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
+
+# Sums may be reordered and NaN is not looked for; infinities stay what they are.
+_FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
+_TILE_ROWS = 4
+_F = np.float32
+_LOWEST = _F(-1e30)
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+
+
+def _inlined(function: Callable[..., Any]) -> Any:
+    return numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function)
+
+
+def is_compiled(folder: Path | None = None) -> bool:
+    """Tell whether these kernels were compiled before, by this process or another, and kept on disk."""
+    folder = folder or Path(attention_forward.stats.cache_path)
+    return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
+
+
+# Values: float32, or bfloat16 in the upper half of its bits.
+
+
+def _load(value: Any) -> Any:
+    """Return a value as float32; compiled code takes the overload for its type."""
+
+
+def _pack(value: Any, row: Any) -> Any:
+    """Return a float32 as what the array holds, bfloat16 rounded to nearest even; compiled code takes the overload."""
+
+
+@overload(_load, inline="always")
+def _load_of_type(value: Any) -> Any:
+    return _load_float32 if value == types.float32 else _load_bfloat16
+
+
+@overload(_pack, inline="always")
+def _pack_for_type(value: Any, row: Any) -> Any:
+    return _pack_float32 if row.dtype == types.float32 else _pack_bfloat16
+
+
+def _load_float32(value: Any) -> Any:
+    return value
+
+
+def _pack_float32(value: Any, row: Any) -> Any:
+    return value
+
+
+def _load_bfloat16(value: Any) -> Any:
+    return np.int32(np.int32(value) << np.int32(16)).view(np.float32)
+
+
+def _pack_bfloat16(value: Any, row: Any) -> Any:
+    bits = np.float32(value).view(np.uint32)
+    bits = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.int16(bits >> np.uint32(16))
+
+
+# The stream of draws.
+
+
+@_compiled
+def _draw(stream: np.ndarray, words: np.ndarray, start: int, end: int) -> None:
+    """Fill ``words[start:end]`` with the next words of SFC64, whose four numbers ``stream`` holds."""
+    a, b, c, count = stream[0], stream[1], stream[2], stream[3]
+    for i in range(start, end):
+        word = a + b + count
+        count += np.uint64(1)
+        a = b ^ (b >> np.uint64(11))
+        b = c + (c << np.uint64(3))
+        c = ((c << np.uint64(24)) | (c >> np.uint64(40))) + word
+        words[i] = word
+    stream[0], stream[1], stream[2], stream[3] = a, b, c, count
+
+
+@_inlined
+def _keep_from(threshold: Any) -> Any:
+    """Return the lowest draw, as int16, that keeps an element, and the scale of what is kept."""
+    if threshold < 0:
+        return np.int16(-32768), _F(1)
+    return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
+
+
+# Functions of one value.
+
+
+@_inlined
+def _exp(x: Any) -> Any:
+    """Return e^x by a polynomial on [-ln 2 / 2, ln 2 / 2] and a power of two; relative error 2e-7."""
+    x = max(min(x, _F(88.0)), _F(-87.0))
+    power = np.floor(x * _F(1.44269504) + _F(0.5))
+    rest = x - power * _F(0.693359375) - power * _F(-2.12194440e-4)
+    p = _F(1.9875691500e-4)
+    p = p * rest + _F(1.3981999507e-3)
+    p = p * rest + _F(8.3334519073e-3)
+    p = p * rest + _F(4.1665795894e-2)
+    p = p * rest + _F(1.6666665459e-1)
+    p = p * rest + _F(5.0000001201e-1)
+    scale = np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return (p * rest * rest + rest + _F(1)) * scale
+
+
+@_inlined
+def _normal(x: Any) -> Any:
+    """Return the standard normal distribution function and density at x, to 1.5e-7 (Abramowitz and Stegun 7.1.26)."""
+    z = abs(x) * _F(0.70710678)
+    exponential = _exp(-z * z)
+    t = _F(1) / (_F(1) + _F(0.3275911) * z)
+    p = _F(1.061405429) * t - _F(1.453152027)
+    p = p * t + _F(1.421413741)
+    p = p * t - _F(0.284496736)
+    upper_tail = _F(0.5) * (p * t + _F(0.254829592)) * t * exponential
+    return (_F(1) - upper_tail if x >= 0 else upper_tail), exponential * _F(0.3989422804)
+
+
+@_inlined
+def _normal_by_tanh(x: Any) -> Any:
+    """Return (1 + tanh u) / 2 for u = sqrt(2 / pi) (x + 0.044715 x^3), and its derivative by x."""
+    twice_u = _F(1.5957691216) * (x + _F(0.044715) * x * x * x)
+    cdf = _F(1) / (_F(1) + _exp(-twice_u))
+    return cdf, cdf * (_F(1) - cdf) * _F(1.5957691216) * (_F(1) + _F(0.134145) * x * x)
+
+
+# Bias and activation.
+
+
+@_inlined
+def _activation(kind: Any, x: Any) -> Any:
+    """Return f(x) and f'(x)."""
+    if kind == GELU:
+        cdf, pdf = _normal(x)
+        return x * cdf, cdf + x * pdf
+    if kind == GELU_TANH:
+        cdf, pdf = _normal_by_tanh(x)
+        return x * cdf, cdf + x * pdf
+    return max(x, _F(0)), _F(1) if x > 0 else _F(0)
+
+
+@_inlined
+def _activate_rows(kind: Any, x: Any, bias: Any, out: Any) -> None:
+    for i in range(x.shape[0]):
+        row, result = x[i], out[i]
+        for j in range(x.shape[1]):
+            value, _ = _activation(kind, _load(row[j]) + bias[j])
+            result[j] = _pack(value, result)
+
+
+@_inlined
+def _activation_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, d_bias: Any) -> None:
+    for i in range(x.shape[0]):
+        row, d_result, d_row = x[i], d_out[i], d_x[i]
+        for j in range(x.shape[1]):
+            _, derivative = _activation(kind, _load(row[j]) + bias[j])
+            d = _load(d_result[j]) * derivative
+            d_bias[j] += d
+            d_row[j] = _pack(d, d_row)
+
+
+@_compiled
+def activation_forward(kind: int, x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
+    """Write ``out = f(x + bias)``.
+
+    Args:
+        kind: of f: ``GELU``, ``GELU_TANH`` or ``RELU``.
+        x: ``(T, F)``.
+        bias: ``(F,)``, float32.
+        out: ``(T, F)``, output.
+    """
+    if kind == GELU:
+        _activate_rows(GELU, x, bias, out)
+    elif kind == GELU_TANH:
+        _activate_rows(GELU_TANH, x, bias, out)
+    else:
+        _activate_rows(RELU, x, bias, out)
+
+
+@_compiled
+def activation_backward(
+    kind: int, x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
+) -> None:
+    """Write ``d_x = d_out * f'(x + bias)`` and add its sum over rows to ``d_bias``.
+
+    Args:
+        kind: as in ``activation_forward``.
+        x: as in ``activation_forward``.
+        bias: as in ``activation_forward``.
+        d_out: ``(T, F)``.
+        d_x: ``(T, F)``, output.
+        d_bias: ``(F,)``, float32; added to.
+    """
+    if kind == GELU:
+        _activation_rows_backward(GELU, x, bias, d_out, d_x, d_bias)
+    elif kind == GELU_TANH:
+        _activation_rows_backward(GELU_TANH, x, bias, d_out, d_x, d_bias)
+    else:
+        _activation_rows_backward(RELU, x, bias, d_out, d_x, d_bias)
+
+
+# Bias, dropout, residual and norm.
+
+
+@_compiled
+def dropout_add_norm_forward(
+    states: np.ndarray,
+    update: np.ndarray,
+    update_bias: np.ndarray,
+    threshold: int,
+    stream: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    epsilon: float,
+    out: np.ndarray,
+    operand: np.ndarray,
+    normed: np.ndarray,
+    rstd: np.ndarray,
+    keep: np.ndarray,
+) -> None:
+    """Write ``out = weight * normed + bias``, normed the layer norm of states + dropout(update + update_bias).
+
+    Args:
+        states: ``(T, H)``, float32.
+        update: ``(T, H)``, a product without its bias.
+        update_bias: ``(H,)``, float32.
+        threshold: of the probability to drop, in 2^-16; negative for no dropout and no draw.
+        stream: four numbers of SFC64; advanced.
+        weight: ``(H,)``, float32, of the norm.
+        bias: ``(H,)``, float32, of the norm.
+        epsilon: added to the variance.
+        out: ``(T, H)``, float32, output.
+        operand: ``(T, H)``, output: ``out`` in the type of the products.
+        normed: ``(T, H)``, float32, output.
+        rstd: ``(T,)``, float32, output: one by the standard deviation.
+        keep: ``(T, H)``, uint8, output: 1 where dropout kept the update, else 0.
+    """
+    n_rows, width = states.shape
+    words = np.zeros(width // DRAWS_A_WORD, np.uint64)
+    draws = words.view(np.int16)
+    lowest, scale = _keep_from(threshold)
+    row = np.empty(width, np.float32)
+    for i in range(n_rows):
+        if threshold >= 0:
+            _draw(stream, words, 0, len(words))
+        state, change, result, copy, unscaled, kept = (
+            states[i],
+            update[i],
+            out[i],
+            operand[i],
+            normed[i],
+            keep[i],
+        )
+        total = _F(0)
+        for j in range(width):
+            is_kept = draws[j] >= lowest
+            kept[j] = 1 if is_kept else 0
+            x = state[j]
+            x += scale * (_load(change[j]) + update_bias[j]) if is_kept else _F(0)
+            row[j] = x
+            total += x
+        mean = total / _F(width)
+        squares = _F(0)
+        for j in range(width):
+            squares += (row[j] - mean) * (row[j] - mean)
+        deviation = _F(1) / np.sqrt(squares / _F(width) + _F(epsilon))
+        rstd[i] = deviation
+        for j in range(width):
+            x = (row[j] - mean) * deviation
+            unscaled[j] = x
+            x = x * weight[j] + bias[j]
+            result[j] = x
+            copy[j] = _pack(x, copy)
+
+
+@_compiled
+def dropout_add_norm_backward(
+    d_out: np.ndarray,
+    d_operand: np.ndarray,
+    threshold: int,
+    weight: np.ndarray,
+    normed: np.ndarray,
+    rstd: np.ndarray,
+    keep: np.ndarray,
+    d_states: np.ndarray,
+    d_update: np.ndarray,
+    d_update_bias: np.ndarray,
+    d_weight: np.ndarray,
+    d_bias: np.ndarray,
+) -> None:
+    """Write the gradients of the inputs of ``dropout_add_norm_forward``.
+
+    Args:
+        d_out: ``(T, H)``, float32.
+        d_operand: ``(T, H)``; the gradient of the result is the sum of both.
+        threshold: as in ``dropout_add_norm_forward``.
+        weight: as in ``dropout_add_norm_forward``.
+        normed: from ``dropout_add_norm_forward``.
+        rstd: from ``dropout_add_norm_forward``.
+        keep: from ``dropout_add_norm_forward``.
+        d_states: ``(T, H)``, float32, output.
+        d_update: ``(T, H)``, output.
+        d_update_bias: ``(H,)``, float32; added to.
+        d_weight: ``(H,)``, float32; added to.
+        d_bias: ``(H,)``, float32; added to.
+    """
+    n_rows, width = normed.shape
+    _, scale = _keep_from(threshold)
+    row = np.empty(width, np.float32)
+    for i in range(n_rows):
+        outer, product, unscaled, kept = d_out[i], d_operand[i], normed[i], keep[i]
+        d_state, d_change = d_states[i], d_update[i]
+        total, projected = _F(0), _F(0)
+        for j in range(width):
+            d = outer[j] + _load(product[j])
+            x = unscaled[j]
+            d_bias[j] += d
+            d_weight[j] += d * x
+            d *= weight[j]
+            row[j] = d
+            total += d
+            projected += d * x
+        total /= _F(width)
+        projected /= _F(width)
+        deviation = rstd[i]
+        for j in range(width):
+            d = deviation * (row[j] - total - unscaled[j] * projected)
+            d_state[j] = d
+            d = scale * d if kept[j] != 0 else _F(0)
+            d_update_bias[j] += d
+            d_change[j] = _pack(d, d_change)
+
+
+# Small products inside attention.
+
+
+def _tile_product(n_vectors: int) -> Any:
+    """Return an intrinsic: a tile of ``_TILE_ROWS`` rows and ``n_vectors`` vectors of C = A B, sums in registers.
+
+    Arguments are addresses and strides in floats: a, a_row, a_column, b, b_row, c, c_row, depth; depth >= 1.
+    """
+    lane_type = ir.FloatType()
+    vector = ir.VectorType(lane_type, LANES)
+    word = ir.IntType(64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, a_row, a_column, b, b_row, c, c_row, depth = arguments
+        fma_type = ir.FunctionType(vector, [vector] * 3)
+        declare: Any = cgutils.get_or_insert_function
+        fma = declare(builder.module, fma_type, f"llvm.fma.v{LANES}f32")
+
+        def number(value: int) -> Any:
+            return ir.Constant(word, value)
+
+        def address(base: Any, offset: Any, kind: Any) -> Any:
+            return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
+
+        def spread(value: Any) -> Any:
+            undefined = ir.Constant(vector, ir.Undefined)
+            first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+            return builder.shuffle_vector(first, undefined, zeros)
+
+        rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
+        a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
+        before = builder.block
+        body, after = builder.append_basic_block("tile.body"), builder.append_basic_block("tile.after")
+        builder.branch(body)
+
+        builder.position_at_end(body)
+        k, a_offset, b_offset = builder.phi(word), builder.phi(word), builder.phi(word)
+        sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(_TILE_ROWS)]
+        loaded = []
+        for v in range(n_vectors):
+            load = builder.load(address(b, builder.add(b_offset, number(4 * LANES * v)), vector))
+            load.align = 4
+            loaded.append(load)
+        added = []
+        for row, row_sums in zip(rows, sums, strict=True):
+            value = spread(builder.load(address(row, a_offset, lane_type)))
+            pairs = zip(loaded, row_sums, strict=True)
+            added.append([builder.call(fma, [value, load, total]) for load, total in pairs])
+        steps = ((k, number(1)), (a_offset, a_step), (b_offset, b_step))
+        for phi, step in steps:
+            phi.add_incoming(number(0), before)
+            phi.add_incoming(builder.add(phi, step), body)
+        for row_sums, row_added in zip(sums, added, strict=True):
+            for phi, value in zip(row_sums, row_added, strict=True):
+                phi.add_incoming(ir.Constant(vector, [0.0] * LANES), before)
+                phi.add_incoming(value, body)
+        is_more = builder.icmp_signed("<", builder.add(k, number(1)), depth)
+        builder.cbranch(is_more, body, after)
+
+        builder.position_at_end(after)
+        for i, row_added in enumerate(added):
+            start = builder.mul(c_row, number(4 * i))
+            for v, value in enumerate(row_added):
+                place = address(c, builder.add(start, number(4 * LANES * v)), vector)
+                builder.store(value, place).align = 4
+        return context.get_dummy_value()
+
+    @intrinsic
+    def tile(
+        context: Any,
+        a: Any,
+        a_row: Any,
+        a_column: Any,
+        b: Any,
+        b_row: Any,
+        c: Any,
+        c_row: Any,
+        depth: Any,
+    ) -> Any:
+        return types.void(*[types.int64] * 8), generate
+
+    return tile
+
+
+_wide_tile, _narrow_tile = _tile_product(2), _tile_product(1)
+
+
+@_compiled
+def _product(
+    a: int,
+    a_row: int,
+    a_column: int,
+    b: int,
+    b_row: int,
+    c: int,
+    c_row: int,
+    n_rows: int,
+    width: int,
+    depth: int,
+) -> None:
+    """Write C = A B for float32 matrices at addresses; rows rounded up to a tile, columns to a vector.
+
+    The callers' arrays have the room that the rounding needs, and finite values there.
+    """
+    for i in range(0, n_rows, _TILE_ROWS):
+        a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
+        j = 0
+        while j + LANES < width:
+            _wide_tile(a_start, a_row, a_column, b + 4 * j, b_row, c_start + 4 * j, c_row, depth)
+            j += 2 * LANES
+        if j < width:
+            _narrow_tile(a_start, a_row, a_column, b + 4 * j, b_row, c_start + 4 * j, c_row, depth)
+
+
+def _transposition() -> Any:
+    """Return an intrinsic: the transpose of a square of ``LANES`` rows at an address, written to another.
+
+    Arguments are a, a_row, b, b_row; rows are so many floats apart. Interleaving the rows of both halves moves the
+    highest bit of the row number into the column number and the other way round; after log2(LANES) times, all bits
+    have moved.
+    """
+    vector, word = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64)
+    places = [[half + i // 2 + LANES * (i % 2) for i in range(LANES)] for half in (0, LANES // 2)]
+    masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), place) for place in places]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def rows_at(start: Any, row: Any) -> list[Any]:
+            offsets = [builder.mul(row, ir.Constant(word, 4 * i)) for i in range(LANES)]
+            return [builder.inttoptr(builder.add(start, offset), vector.as_pointer()) for offset in offsets]
+
+        source, source_row, target, target_row = arguments
+        rows = [builder.load(place, align=4) for place in rows_at(source, source_row)]
+        for _ in range(LANES.bit_length() - 1):
+            pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
+            rows = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
+        for row, place in zip(rows, rows_at(target, target_row), strict=True):
+            builder.store(row, place, align=4)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def square(context: Any, a: Any, a_row: Any, b: Any, b_row: Any) -> Any:
+        return types.void(*[types.int64] * 4), generate
+
+    return square
+
+
+_transpose_square = _transposition()
+
+
+@_compiled
+def _transpose(a: int, a_row: int, b: int, b_row: int, n_rows: int, width: int) -> None:
+    """Write B = A^T for float32 matrices at addresses; rows and columns rounded up to a vector.
+
+    The callers' arrays have the room that the rounding needs.
+    """
+    for i in range(0, n_rows, LANES):
+        for j in range(0, width, LANES):
+            _transpose_square(a + 4 * (i * a_row + j), a_row, b + 4 * (j * b_row + i), b_row)
+
+
+@_inlined
+def _address(array: Any) -> Any:
+    return np.int64(array.ctypes.data)
+
+
+@_inlined
+def _rounded_up(number: Any, multiple: Any) -> Any:
+    return (number + multiple - 1) // multiple * multiple
+
+
+@_compiled
+def _draw_head(
+    stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
+) -> tuple[int, int]:
+    """Draw for one head; return where in ``words`` its draws start, and the word that holds its last one.
+
+    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``.
+
+    Args:
+        stream: see ``_draw``.
+        words: output.
+        n_before: heads before this one.
+        n_draws: of a head.
+        last: what was returned for the head before.
+    """
+    first = n_before * n_draws
+    start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
+    n_words = (end + DRAWS_A_WORD - 1) // DRAWS_A_WORD
+    if start:
+        words[0] = words[last]
+        _draw(stream, words, 1, n_words)
+    else:
+        _draw(stream, words, 0, n_words)
+    return start, n_words - 1
+
+
+@_inlined
+def _probs_from(start: Any, probs: Any, n_rows: Any, length: Any) -> Any:
+    """Return the attention weights that begin at a place, as rows that are padded for vectors."""
+    padded = _rounded_up(length, LANES)
+    return probs[start : start + n_rows * padded].reshape((n_rows, padded))
+
+
+# Attention. With query q, key k, value v of a head and d its width: probs = softmax(q k^T / sqrt(d)),
+# context = dropout(probs) v.
+
+
+@_compiled
+def attention_forward(
+    qkv: np.ndarray,
+    bias: np.ndarray,
+    groups: np.ndarray,
+    n_heads: int,
+    threshold: int,
+    stream: np.ndarray,
+    probs: np.ndarray,
+    context: np.ndarray,
+) -> None:
+    """Write the context of attention within each sentence.
+
+    Args:
+        qkv: ``(T, 3D)``, the products without their biases.
+        bias: ``(3D,)``, float32.
+        groups: ``(n, 3)``: first token, number of sentences R and their length L, for sentences of one length.
+        n_heads: divides D into heads of a multiple of ``LANES``.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
+        stream: as in ``dropout_add_norm_forward``.
+        probs: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each group,
+            one after the other. The dropout mask is stored in the sign: negative where a weight is dropped.
+        context: ``(T, D)``, of the type of ``qkv``; output, left as it is for tokens of no sentence.
+    """
+    done = 0
+    for g in range(len(groups)):
+        start, n_rows, length = groups[g]
+        end = start + n_rows * length
+        own = _probs_from(done, probs, n_rows * n_heads * length, length)
+        _attend(qkv[start:end], bias, length, n_heads, threshold, stream, own, context[start:end])
+        done += own.size
+
+
+@_compiled
+def _attend(
+    qkv: np.ndarray,
+    bias: np.ndarray,
+    length: int,
+    n_heads: int,
+    threshold: int,
+    stream: np.ndarray,
+    probs: np.ndarray,
+    context: np.ndarray,
+) -> None:
+    """Do what ``attention_forward`` does for sentences of one length, with ``probs`` in two dimensions."""
+    n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
+    head = width // n_heads
+    factor = _F(1 / np.sqrt(head))
+    padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
+    lowest, scale = _keep_from(threshold)
+    words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
+    draws = words.view(np.int16)
+    start, last = 0, 0
+    states = np.zeros((padded, 3 * width), np.float32)
+    keys = np.zeros((head, padded), np.float32)
+    scores = np.zeros((rows, padded), np.float32)
+    flat = scores.reshape(-1)
+    mixed = np.zeros((rows, width), np.float32)
+    for s in range(n_sentences):
+        for i in range(length):
+            state, token = states[i], qkv[s * length + i]
+            for j in range(3 * width):
+                state[j] = _load(token[j]) + bias[j]
+        for h in range(n_heads):
+            if threshold >= 0:
+                start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
+            q = _address(states) + 4 * h * head
+            k, v = q + 4 * width, q + 8 * width
+            k_t, score_at, mixed_at = _address(keys), _address(scores), _address(mixed) + 4 * h * head
+            _transpose(k, 3 * width, k_t, padded, length, head)
+            _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
+            for i in range(length):
+                score = scores[i]
+                for j in range(length, padded):
+                    score[j] = _LOWEST
+                highest = _LOWEST
+                for j in range(padded):
+                    highest = max(highest, score[j])
+                for j in range(padded):
+                    score[j] = (score[j] - highest) * factor
+            for j in range(length * padded):
+                flat[j] = _exp(flat[j])
+            for i in range(length):
+                total = _F(0)
+                score, prob = scores[i], probs[(s * n_heads + h) * length + i]
+                draw = draws[start + i * length :]
+                for j in range(length, padded):
+                    score[j] = _F(0)
+                for j in range(padded):
+                    total += score[j]
+                total = _F(1) / total
+                for j in range(padded):
+                    p = score[j] * total
+                    is_kept = draw[j] >= lowest
+                    prob[j] = p if is_kept else -p
+                    score[j] = scale * p if is_kept else _F(0)
+            _product(score_at, padded, 1, v, 3 * width, mixed_at, width, length, head, length)
+        for i in range(length):
+            row, result = mixed[i], context[s * length + i]
+            for j in range(width):
+                result[j] = _pack(row[j], result)
+
+
+@_compiled
+def attention_backward(
+    qkv: np.ndarray,
+    bias: np.ndarray,
+    groups: np.ndarray,
+    n_heads: int,
+    threshold: int,
+    probs: np.ndarray,
+    d_context: np.ndarray,
+    d_qkv: np.ndarray,
+    d_bias: np.ndarray,
+) -> None:
+    """Write the gradient of ``qkv``, and add its sum over tokens to ``d_bias``.
+
+    With w = dropout(probs): d_w = d_context v^T, d_probs = dropout(d_w),
+    d_scores = probs * (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d), d_q = d_scores k, d_k = d_scores^T q,
+    d_v = w^T d_context.
+
+    Args:
+        qkv: as in ``attention_forward``.
+        bias: as in ``attention_forward``.
+        groups: as in ``attention_forward``.
+        n_heads: as in ``attention_forward``.
+        threshold: as in ``attention_forward``.
+        probs: from ``attention_forward``.
+        d_context: ``(T, D)``.
+        d_qkv: ``(T, 3D)``, output, left as it is for tokens of no sentence.
+        d_bias: ``(3D,)``, float32; added to.
+    """
+    done = 0
+    for g in range(len(groups)):
+        start, n_rows, length = groups[g]
+        end = start + n_rows * length
+        own = _probs_from(done, probs, n_rows * n_heads * length, length)
+        d_own, d_qkv_own = d_context[start:end], d_qkv[start:end]
+        _attend_backward(qkv[start:end], bias, length, n_heads, threshold, own, d_own, d_qkv_own, d_bias)
+        done += own.size
+
+
+@_compiled
+def _attend_backward(
+    qkv: np.ndarray,
+    bias: np.ndarray,
+    length: int,
+    n_heads: int,
+    threshold: int,
+    probs: np.ndarray,
+    d_context: np.ndarray,
+    d_qkv: np.ndarray,
+    d_bias: np.ndarray,
+) -> None:
+    """Do what ``attention_backward`` does for sentences of one length."""
+    n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
+    head = width // n_heads
+    factor = _F(1 / np.sqrt(head))
+    padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
+    _, scale = _keep_from(threshold)
+    states = np.zeros((padded, 3 * width), np.float32)
+    d_states = np.zeros((rows, 3 * width), np.float32)
+    d_mixed = np.zeros((rows, width), np.float32)
+    values = np.zeros((head, padded), np.float32)
+    d_scores = np.zeros((rows, padded), np.float32)
+    weights = np.zeros((rows, padded), np.float32)
+    for s in range(n_sentences):
+        for i in range(length):
+            state, token = states[i], qkv[s * length + i]
+            for j in range(3 * width):
+                state[j] = _load(token[j]) + bias[j]
+            row, token = d_mixed[i], d_context[s * length + i]
+            for j in range(width):
+                row[j] = _load(token[j])
+        for h in range(n_heads):
+            q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
+            k, v, d_k, d_v = q + 4 * width, q + 8 * width, d_q + 4 * width, d_q + 8 * width
+            v_t, outer = _address(values), _address(d_mixed) + 4 * h * head
+            d_score, weight_at = _address(d_scores), _address(weights)
+            _transpose(v, 3 * width, v_t, padded, length, head)
+            _product(outer, width, 1, v_t, padded, d_score, padded, length, padded, head)
+            for i in range(length):
+                prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
+                mean = _F(0)
+                for j in range(padded):
+                    w = max(prob[j], _F(0)) * scale
+                    weight[j] = w
+                    mean += row[j] * w
+                for j in range(padded):
+                    d_prob = scale * row[j] if prob[j] > 0 else _F(0)
+                    row[j] = factor * abs(prob[j]) * (d_prob - mean)
+            _product(d_score, padded, 1, k, 3 * width, d_q, 3 * width, length, head, length)
+            _product(d_score, 1, padded, q, 3 * width, d_k, 3 * width, length, head, length)
+            _product(weight_at, 1, padded, outer, width, d_v, 3 * width, length, head, length)
+        for i in range(length):
+            row, token = d_states[i], d_qkv[s * length + i]
+            for j in range(3 * width):
+                d_bias[j] += row[j]
+                token[j] = _pack(row[j], token)
+
+
+# Attention of first tokens.
+
+
+@_compiled
+def mix_states_forward(
+    states: np.ndarray,
+    queries: np.ndarray,
+    offsets: np.ndarray,
+    length: int,
+    threshold: int,
+    stream: np.ndarray,
+    weights: np.ndarray,
+    mixed: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Write the weighted sums of the states of sentences of one length.
+
+    With query q and offset o of a head, weights are softmax(q . x_j + o) over the states x_j of the sentence.
+
+    Args:
+        states: ``(R * L, H)``, float32.
+        queries: ``(R, n_heads, H)``, of first tokens, scaled.
+        offsets: ``(R, n_heads)``.
+        length: L.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L)``.
+        stream: as in ``dropout_add_norm_forward``.
+        weights: ``(R, L, n_heads rounded up to LANES)``, output: before dropout, negative where it drops one.
+        mixed: ``(R, n_heads, H)``, output: sum of states by weights after dropout.
+        sums: ``(R, n_heads)``, output: of the weights after dropout.
+    """
+    n_sentences, n_heads, width = queries.shape
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
+    lowest, scale = _keep_from(threshold)
+    drawn = np.zeros((n_sentences * n_heads * length + DRAWS_A_WORD - 1) // DRAWS_A_WORD, np.uint64)
+    draws = drawn.view(np.int16)
+    if threshold >= 0:
+        _draw(stream, drawn, 0, len(drawn))
+    own = np.zeros((rows, width), np.float32)
+    query = np.zeros((padded, width), np.float32)
+    transposed = np.zeros((width, padded), np.float32)
+    scores = np.zeros((rows, padded), np.float32)
+    mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
+    for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
+        query[:n_heads] = queries[s]
+        _transpose(_address(query), width, _address(transposed), padded, n_heads, width)
+        _product(
+            _address(own),
+            width,
+            1,
+            _address(transposed),
+            padded,
+            _address(scores),
+            padded,
+            length,
+            padded,
+            width,
+        )
+        for h in range(n_heads):
+            highest = _LOWEST
+            for j in range(length):
+                scores[j, h] += offsets[s, h]
+                highest = max(highest, scores[j, h])
+            total = _F(0)
+            for j in range(length):
+                weight = _exp(scores[j, h] - highest)
+                scores[j, h] = weight
+                total += weight
+            kept = _F(0)
+            for j in range(length):
+                weight = scores[j, h] / total
+                is_kept = draws[(s * n_heads + h) * length + j] >= lowest
+                weights[s, j, h] = weight if is_kept else -weight
+                weight = scale * weight if is_kept else _F(0)
+                scores[j, h] = weight
+                kept += weight
+            sums[s, h] = kept
+        _product(
+            _address(scores), 1, padded, _address(own), width, _address(mix), width, n_heads, width, length
+        )
+        mixed[s] = mix[:n_heads]
+
+
+@_compiled
+def mix_states_backward(
+    states: np.ndarray,
+    queries: np.ndarray,
+    length: int,
+    threshold: int,
+    weights: np.ndarray,
+    d_mixed: np.ndarray,
+    d_sums: np.ndarray,
+    d_states: np.ndarray,
+    d_queries: np.ndarray,
+    d_offsets: np.ndarray,
+) -> None:
+    """Write the gradients of states, queries and offsets.
+
+    Args:
+        states: as in ``mix_states_forward``.
+        queries: as in ``mix_states_forward``.
+        length: as in ``mix_states_forward``.
+        threshold: as in ``mix_states_forward``.
+        weights: from ``mix_states_forward``.
+        d_mixed: ``(R, n_heads, H)``.
+        d_sums: ``(R, n_heads)``.
+        d_states: ``(R * L, H)``, output.
+        d_queries: ``(R, n_heads, H)``, output.
+        d_offsets: ``(R, n_heads)``, output.
+    """
+    n_sentences, n_heads, width = queries.shape
+    _, scale = _keep_from(threshold)
+    padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
+    own = np.zeros((rows, width), np.float32)
+    d_own = np.zeros((rows, width), np.float32)
+    own_d_mixed = np.zeros((padded, width), np.float32)
+    transposed = np.zeros((width, padded), np.float32)
+    outer = np.zeros((rows, padded), np.float32)
+    # Side by side: gradients of scores, weights after dropout; under each other: queries, gradients of mixed states.
+    factors = np.zeros((rows, 2 * padded), np.float32)
+    stacked = np.zeros((2 * n_heads, width), np.float32)
+    d_own_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
+    for s in range(n_sentences):
+        own[:length] = states[s * length : (s + 1) * length]
+        own_d_mixed[:n_heads] = d_mixed[s]
+        _transpose(_address(own_d_mixed), width, _address(transposed), padded, n_heads, width)
+        _product(
+            _address(own),
+            width,
+            1,
+            _address(transposed),
+            padded,
+            _address(outer),
+            padded,
+            length,
+            padded,
+            width,
+        )
+        for h in range(n_heads):
+            projected = _F(0)
+            for j in range(length):
+                weight = scale * max(weights[s, j, h], _F(0))
+                d = outer[j, h] + d_sums[s, h]
+                outer[j, h] = scale * d if weight > 0 else _F(0)
+                projected += d * weight
+                factors[j, n_heads + h] = weight
+            total = _F(0)
+            for j in range(length):
+                d = abs(weights[s, j, h]) * (outer[j, h] - projected)
+                factors[j, h] = d
+                total += d
+            d_offsets[s, h] = total
+        stacked[:n_heads] = queries[s]
+        stacked[n_heads:] = d_mixed[s]
+        factor_at, stride = _address(factors), 2 * padded
+        _product(
+            factor_at, 1, stride, _address(own), width, _address(d_own_queries), width, n_heads, width, length
+        )
+        d_queries[s] = d_own_queries[:n_heads]
+        _product(
+            factor_at,
+            stride,
+            1,
+            _address(stacked),
+            width,
+            _address(d_own),
+            width,
+            length,
+            width,
+            2 * n_heads,
+        )
+        d_states[s * length : (s + 1) * length] = d_own[:length]

@@ -1,0 +1,33 @@
+"""Rows scaled to length 1."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import DataError
+
+_BLOCK_ROWS = 16_384
+_Float = TypeVar("_Float", np.float32, np.float64)
+
+
+def unit_rows(vectors: NDArray[np.floating[Any]], dtype: type[_Float]) -> NDArray[_Float]:
+    """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
+
+    Raises:
+        ValueError: the array is not two-dimensional.
+        DataError: a value is not finite, or too large to be squared.
+    """
+    if vectors.ndim != 2:
+        raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
+    units = np.empty(vectors.shape, dtype=dtype)
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = vectors[start : start + _BLOCK_ROWS].astype(dtype)
+            norms = np.linalg.norm(block, axis=1, keepdims=True)
+        if not np.isfinite(norms).all():
+            row = start + int(np.isfinite(norms[:, 0]).argmin())
+            raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
+        norms[norms == 0] = 1
+        np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
+    return units

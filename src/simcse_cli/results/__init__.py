@@ -1,0 +1,1 @@
+"""What commands find: results, tables, figures and run folders."""

@@ -1,0 +1,175 @@
+"""Saved scores of single examples: written by ``eval --save-scores``, read by ``compare``.
+
+The files are JSON Lines, one object per example in the order of the evaluation: for STS the scored pairs, for
+transfer tasks the test examples in the order of the protocol (by number of words, then by label)::
+
+    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83, "left": "...", "right": "..."}
+    {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
+
+``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the same data line
+up. The sentences may be absent; ``right`` is there for pairs only.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.errors import DataError
+from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.schema import checked
+from simcse_cli.files.streams import iter_json_lines
+
+
+@dataclass(frozen=True)
+class SubsetPairs:
+    """The pairs of one subset: ``gold`` and ``cosine`` are ``(n,)`` float64; the sentences may be absent."""
+
+    gold: np.ndarray
+    cosine: np.ndarray
+    left: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+
+
+PairScores = dict[str, dict[str, SubsetPairs]]  # by task and subset
+
+
+@dataclass(frozen=True)
+class TaskPredictions:
+    """The test examples of one task: classes ``(n,)`` int64; the sentences may be absent."""
+
+    gold: np.ndarray
+    predicted: np.ndarray
+    left: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+
+    @property
+    def correct(self) -> np.ndarray:
+        return np.asarray(self.gold == self.predicted)
+
+
+def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
+    _PAIRS.write(
+        target,
+        [((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()],
+        force=force,
+    )
+
+
+def read_pair_scores(source: Path | str) -> PairScores:
+    """Return the pairs of a file by task and subset, in order of index; DataError names file and line."""
+    scores: PairScores = {}
+    for (task, subset), gold, cosine, texts in _PAIRS.read(source):
+        texts = texts if all(texts) else ((), ())
+        scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
+    return scores
+
+
+def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
+    """Say whether both hold this task with the same subsets and gold scores, so that they can be paired."""
+    left, right = a.get(task), b.get(task)
+    if left is None or right is None or left.keys() != right.keys():
+        return False
+    return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
+
+
+def write_predictions(
+    target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False
+) -> None:
+    _CLASSES.write(target, [((task,), found) for task, found in tasks.items()], force=force)
+
+
+def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
+    """Return the predictions of a file by task, in order of index; DataError names file and line."""
+    return {
+        task: TaskPredictions(gold, predicted, *texts)
+        for (task,), gold, predicted, texts in _CLASSES.read(source)
+    }
+
+
+def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str) -> bool:
+    """Say whether both hold this task with the same classes, and the same sentences where both saved them."""
+    if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
+        return False
+    texts = [(found.left, found.right) for found in (a[task], b[task]) if found.left]
+    return len(set(texts)) < 2
+
+
+_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+@dataclass(frozen=True)
+class _FileFormat:
+    """Names and types in one kind of file."""
+
+    groups: tuple[str, ...]  # keys that name the group an example belongs to
+    value: str  # key of what the model gave
+    dtype: type[np.generic]  # of gold and value
+    suite: str  # whose evaluation writes the file
+
+    @property
+    def hint(self) -> str:
+        return f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
+
+    def error(self, problem: str) -> DataError:
+        return DataError(problem, hint=self.hint)
+
+    def write(
+        self,
+        target: Path | str,
+        groups: Iterable[tuple[tuple[str, ...], SubsetPairs | TaskPredictions]],
+        *,
+        force: bool,
+    ) -> None:
+        with atomic_text(target, force=force) as stream:
+            for names, found in groups:
+                columns: dict[str, Sequence[Any]] = {
+                    "index": range(found.gold.size),
+                    "gold": found.gold.tolist(),
+                    self.value: getattr(found, self.value).tolist(),
+                }
+                columns |= {side: texts for side in ("left", "right") if (texts := getattr(found, side))}
+                for row in zip(*columns.values(), strict=True):
+                    record = dict(zip(self.groups, names, strict=True)) | dict(zip(columns, row, strict=True))
+                    stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def read(self, source: Path | str) -> Iterable[_Group]:
+        """Yield the names, gold, values and sentences of each group, in order of first appearance."""
+        rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for record in self._records(source):
+            rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
+        for names, records in rows.items():
+            records.sort(key=lambda record: int(record["index"]))
+            if [record["index"] for record in records] != list(range(len(records))):
+                place = f"{source}, {' '.join(map(str, names))}"
+                raise self.error(f"{place}: indices are not 0 to {len(records) - 1}, each once")
+            gold, values = (
+                np.array([record[key] for record in records], dtype=self.dtype)
+                for key in ("gold", self.value)
+            )
+            left, right = (
+                tuple(record[side] for record in records) if all(side in record for record in records) else ()
+                for side in ("left", "right")
+            )
+            yield names, gold, values, (left, right)
+
+    def _records(self, source: Path | str) -> Iterator[dict[str, Any]]:
+        value: Any = int if issubclass(self.dtype, np.integer) else float
+        required = dict.fromkeys(self.groups, str) | {"index": int, "gold": value, self.value: value}
+        kinds = required | {"left": str, "right": str}
+        for number, record in iter_json_lines(source, hint=self.hint):
+            place = f"{source}, line {number}"
+            missing = [key for key in required if not isinstance(record, dict) or key not in record]
+            if missing:
+                raise self.error(f"{place}: no {', '.join(missing)}; a line has all of {', '.join(required)}")
+            yield {
+                key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
+                for key, each in record.items()
+            }
+
+
+_PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")
+_CLASSES = _FileFormat(("task",), "predicted", np.int64, "transfer")

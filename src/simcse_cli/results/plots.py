@@ -1,0 +1,265 @@
+"""Drawing: the look of every figure, figures as files, labels that keep apart, and plots made of characters.
+
+The only module that imports Matplotlib, and only once something is drawn: it takes half a second. Its global state
+is left alone, so no window opens. Colours are those of Okabe and Ito, safe for common colour-vision deficiencies;
+curves differ in dash or marker as well.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.errors import OutputError, require_extra
+from simcse_cli.files.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
+else:
+    Annotation = Axes = Bbox = Figure = Any
+
+INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOUR_MAP = "cividis"
+FORMATS = ("png", "svg", "pdf")
+PNG_DPI = 120
+RANK_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+UNIFORMITY_AXIS, ALIGNMENT_AXIS = "uniformity (lower is better)", "alignment (lower is better)"
+
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.8,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "simcse",
+    "text.parse_math": False,  # names of models and files may hold dollar signs
+}
+
+Values = NDArray[np.floating[Any]]
+
+
+# Figures
+
+
+def colour(position: int) -> str:
+    """Return the colour of the curve at ``position``; colours repeat after seven."""
+    return COLOURS[position % len(COLOURS)]
+
+
+def curve_style(position: int) -> dict[str, Any]:
+    """Return colour and dash of the curve at ``position``; the first is solid."""
+    return {"color": colour(position), "linestyle": DASHES[position % len(DASHES)]}
+
+
+def marker(position: int) -> str:
+    return MARKERS[position % len(MARKERS)]
+
+
+def shades(count: int) -> Any:
+    """Return ``count`` colours from dark to light."""
+    import matplotlib
+
+    return matplotlib.colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, count))
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Style figures made and saved inside the block, or in the function that this decorates."""
+    require_extra("matplotlib", "a figure")
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def new_figure(width: float, height: float, n_columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure of ``width`` x ``height`` inches with its panels side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    axes = figure.subplots(1, n_columns, squeeze=False, **options)
+    return figure, list(axes[0])
+
+
+def rank_axis(axes: Axes, last: int) -> None:
+    """Make the horizontal axis logarithmic, with round ranks from 1 to ``last``."""
+    axes.set_xscale("log")
+    axes.set_xticks([tick for tick in RANK_TICKS if tick <= last])
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.minorticks_off()
+
+
+def check_figure_path(path: Path) -> None:
+    """Raise OutputError unless the file's ending is one that figures can have."""
+    if path.suffix.lower().lstrip(".") not in FORMATS:
+        raise OutputError(
+            f"{path}: a figure ends in .png, .svg or .pdf",
+            hint=f"use for example --plot {path.stem or 'figure'}.png",
+        )
+
+
+def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
+    """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
+    check_figure_path(path)
+    with atomic_path(path, force=force) as temporary:
+        _render(figure, temporary, path.suffix.lower().lstrip("."))
+
+
+_PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", LINE: "--line", "#ffffff": "--paper", COLOURS[0]: "--accent"}
+
+
+def inline_svg(figure: Figure, prefix: str) -> str:
+    """Return a figure as an SVG element for a page: ids start with ``prefix``, colours are the page's.
+
+    Letters are outlines, so that it looks the same everywhere; the same figure gives the same text.
+    """
+    stream = io.StringIO()
+    _render(figure, stream, "svg", transparent=True)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", stream.getvalue())
+    for colour_code, variable in _PAGE_COLOURS.items():
+        svg = re.sub(colour_code, f"var({variable})", svg, flags=re.IGNORECASE)
+    return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+
+
+@house_style()
+def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
+    dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    colour_of_paper = "none" if transparent else "white"
+    figure.savefig(
+        target,
+        format=fmt,
+        dpi=PNG_DPI,
+        facecolor=colour_of_paper,
+        transparent=transparent,
+        metadata=dates.get(fmt),
+    )
+
+
+# Labels of points
+
+_GAP = 8
+# Offset in points and the side of the text that faces the point, in order of preference.
+_PLACES = (
+    ((_GAP, 0), "left", "center"),
+    ((-_GAP, 0), "right", "center"),
+    ((0, _GAP), "center", "bottom"),
+    ((0, -_GAP), "center", "top"),
+    ((_GAP, _GAP), "left", "bottom"),
+    ((_GAP, -_GAP), "left", "top"),
+    ((-_GAP, _GAP), "right", "bottom"),
+    ((-_GAP, -_GAP), "right", "top"),
+    ((_GAP, 2.5 * _GAP), "left", "bottom"),
+    ((_GAP, -2.5 * _GAP), "left", "top"),
+)
+
+
+def place_labels(
+    figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
+) -> None:
+    """Write each name beside its point, at the first of ten places that is free; the last one if none is."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    centres = [axes.transData.transform(point) for point in points]
+    spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
+    taken: list[Bbox] = []
+    frame = axes.get_window_extent()
+    for number, (point, name) in enumerate(zip(points, names, strict=True)):
+        others = taken + [spot for i, spot in enumerate(spots) if i != number]
+        label = axes.annotate(name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4)
+        taken.append(_settle(label, others, frame))
+
+
+def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
+    """Move a label to its first free place inside the frame and return the box it covers."""
+    for offset, horizontal, vertical in _PLACES:
+        label.set(position=offset, horizontalalignment=horizontal, verticalalignment=vertical)
+        box = label.get_window_extent()
+        inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        if inside and not any(box.overlaps(other) for other in taken):
+            break
+    return box
+
+
+# Plots made of characters
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
+    """Return the values as a line of bars from 0 (a blank) to ``high`` (default: the largest value).
+
+    Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
+    """
+    means = np.array([_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))])
+    top = float(np.nanmax(means)) if high is None and np.isfinite(means).any() else (high or 1.0)
+    levels = np.clip(means / (top or 1.0), 0, 1) * (len(BARS) - 1)
+    return "".join(BARS[0] if np.isnan(level) else BARS[round(float(level))] for level in levels)
+
+
+def _mean(values: Values) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
+    """Return one line of bars a series, named on the left, all on one scale."""
+    if high is None:
+        high = max((float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0)
+    left = max(len(name) for name in series)
+    return "".join(f"{name.ljust(left)}  {bar_line(values, high=high)}\n" for name, values in series.items())
+
+
+def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
+    """Return a scatter of ``(N, 2)`` points a series, uniformity to the right and alignment upwards.
+
+    One letter a series; where two series meet stands an asterisk. The legend gives each letter's name.
+    """
+    points = np.concatenate(list(series.values()))
+    low, high = points.min(axis=0), points.max(axis=0)
+    span = np.where(high > low, high - low, 1.0)
+    grid = [[" "] * width for _ in range(height)]
+    letters = "".join(islice(cycle(ascii_uppercase), len(series)))
+    for letter, own in zip(letters, series.values(), strict=True):
+        cells = np.rint((own - low) / span * (width - 1, height - 1)).astype(int)
+        for column, row in cells.tolist():
+            shown = grid[height - 1 - row][column]
+            grid[height - 1 - row][column] = letter if shown in (" ", letter) else "*"
+    labels = [f"{high[1]:.3f}", *[""] * (height - 2), f"{low[1]:.3f}"]
+    margin = max(len(label) for label in labels)
+    lines = ["alignment (up), uniformity (right)"]
+    lines += [f"{label.rjust(margin)} |{''.join(row)}" for label, row in zip(labels, grid, strict=True)]
+    lines.append(" " * margin + " +" + "-" * width)
+    ends = f"{low[0]:.3f}", f"{high[0]:.3f}"
+    lines.append(" " * (margin + 2) + ends[0] + ends[1].rjust(width - len(ends[0])))
+    lines += [f"  {letter}  {name}" for letter, name in zip(letters, series, strict=True)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,230 @@
+"""What a result is: a table of typed columns with notes, and how it reads as text, CSV, Markdown and LaTeX."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from simcse_cli.settings.choices import OutputFormat
+
+MISSING = "–"
+GAP = 2  # between columns on a terminal
+NARROWEST_TEXT = 20
+
+ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a report.
+
+    ``score`` is a fraction shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
+    shown with four significant digits, ``signed`` the same with its sign, ``count`` with thousands separators,
+    ``seconds`` with one decimal. None is a dash in every kind.
+    """
+
+    key: str
+    label: str | None = None
+    kind: ColumnKind = "text"
+
+    @property
+    def heading(self) -> str:
+        return self.key if self.label is None else self.label
+
+    def show(self, value: Any) -> str:
+        if value is None:
+            return MISSING
+        match self.kind:
+            case "score":
+                return f"{100 * value:.2f}"
+            case "difference":
+                return f"{100 * value:+.2f}"
+            case "number":
+                return f"{value:.4g}"
+            case "signed":
+                return f"{value:+.4g}"
+            case "count":
+                return f"{value:,}"
+            case "seconds":
+                return f"{value:.1f}"
+            case _:
+                return str(value)
+
+
+@dataclass
+class Report:
+    """One table: what it shows, its columns and rows, and remarks under it."""
+
+    title: str
+    columns: list[Column]
+    rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    def blocks(self, width: int) -> list[list[tuple[int, int]]]:
+        """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
+
+        Numbers are never cut: their headings wrap first, then texts do, the widest first. What still does not fit
+        goes on in another block, which starts with the first column again.
+        """
+        rows = self.cells()
+        full, least = [], []
+        for i, column in enumerate(self.columns):
+            cell = max((len(row[i]) for row in rows), default=0)
+            word = max((len(word) for word in column.heading.split()), default=0)
+            full.append(max(cell, len(column.heading)))
+            least.append(max(word, min(cell, NARROWEST_TEXT) if column.kind == "text" else cell))
+        blocks: list[list[int]] = [[]]
+        for i in range(len(self.columns)):
+            if len(blocks[-1]) > 1 and _span([least[j] for j in [*blocks[-1], i]]) > width:
+                blocks.append([0])
+            blocks[-1].append(i)
+        return [
+            list(zip(block, _shrunk([full[i] for i in block], [least[i] for i in block], width), strict=True))
+            for block in blocks
+        ]
+
+    def cells(self) -> list[list[str]]:
+        return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command found: tables for people, and the same as a JSON object."""
+
+    reports: Sequence[Report]
+    payload: dict[str, Any]
+
+
+def _span(widths: list[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
+    """Return the widths, the widest made narrower until all fit or none can."""
+    while _span(widths) > limit and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths = [width - (i == widest) for i, width in enumerate(widths)]
+    return widths
+
+
+def mean_and_deviation(
+    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
+) -> list[dict[str, Any]]:
+    """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
+
+    Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
+    """
+    first = columns[0].key
+    mean: dict[str, Any] = {first: f"{name} (mean of {len(rows)})"}
+    deviation: dict[str, Any] = {first: "  deviation"}
+    for column in columns[1:]:
+        values: list[Any] = [row.get(column.key) for row in rows]
+        if column.kind in ("text", "count"):
+            mean[column.key] = values[0] if len(set(values)) == 1 else None
+            deviation[column.key] = mean[column.key] if column.kind == "text" else None
+        elif None not in values and len(values) > 1:
+            mean[column.key], deviation[column.key] = fmean(values), stdev(values)
+    return [mean, deviation]
+
+
+@dataclass(frozen=True)
+class DiffRow:
+    """A text and its changed version: stretches of words, each with whether the other side differs."""
+
+    label: str
+    before: list[tuple[str, bool]]
+    after: list[tuple[str, bool]]
+    separator: str = " "
+
+    def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
+        """Return one side as text with its changes between marks."""
+        side = self.after if after else self.before
+        return self.separator.join(
+            f"{opening}{words}{closing}" if changed else words for words, changed in side
+        )
+
+
+def to_csv(report: Report) -> str:
+    """Return the report as CSV with full-precision values; a missing value is an empty cell."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([column.heading for column in report.columns])
+    for row in report.rows:
+        values = [row.get(column.key) for column in report.columns]
+        writer.writerow(["" if value is None else value for value in values])
+    return stream.getvalue()
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as a Markdown table, numbers right-aligned."""
+    lines = [
+        "| " + " | ".join(column.heading for column in report.columns) + " |",
+        "|" + "|".join("---" if column.kind == "text" else "---:" for column in report.columns) + "|",
+    ]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in report.cells()]
+    lines += [f"\n{note}" for note in report.notes]
+    return "\n".join(lines) + "\n"
+
+
+_LATEX_ESCAPES = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {c: f"${c}$" for c in "<>|"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {MISSING: "--", "…": r"\dots{}", "±": r"$\pm$"}
+)
+
+
+def to_latex(report: Report) -> str:
+    """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
+    spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
+    heading = " & ".join(column.heading.translate(_LATEX_ESCAPES) for column in report.columns)
+    body = [
+        " & ".join(_latex_cell(cell, column) for cell, column in zip(row, report.columns, strict=True))
+        + r" \\"
+        for row in report.cells()
+    ]
+    slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
+    caption = ". ".join([report.title or "Results", *report.notes]).translate(_LATEX_ESCAPES)
+    head = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}.}}",
+        rf"\label{{tab:{slug}}}",
+        rf"\begin{{tabular}}{{{spec}}}",
+        r"\toprule",
+        heading + r" \\",
+        r"\midrule",
+    ]
+    return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _latex_cell(cell: str, column: Column) -> str:
+    """Return a cell; signs of numbers stand in mathematics, where a minus is one."""
+    if column.kind != "text" and cell[0] in "+-":
+        return f"${cell[0]}${cell[1:]}"
+    return cell.translate(_LATEX_ESCAPES)
+
+
+def to_text(report: Report) -> str:
+    """Return the report as plain lines with aligned columns, for outputs that are no terminal."""
+    rows = [[column.heading for column in report.columns], *report.cells()]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
+    lines = [report.title] if report.title else []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column.kind == "text" else cell.rjust(width)
+            for cell, width, column in zip(row, widths, report.columns, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines + report.notes) + "\n"
+
+
+RENDERERS: dict[OutputFormat, Callable[[Report], str]] = {
+    OutputFormat.CSV: to_csv,
+    OutputFormat.MARKDOWN: to_markdown,
+    OutputFormat.LATEX: to_latex,
+}

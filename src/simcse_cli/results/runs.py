@@ -1,0 +1,309 @@
+"""The run folder and its record: what was trained, on which data, with which versions and result.
+
+A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
+object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
+``README.md`` (model card); ``results/`` is what ``eval`` found for its model, ``tracking/`` what a tracker wrote.
+"""
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from simcse_cli import __version__
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files.atomic import atomic_text, output_error, remove_leftovers, write_json
+from simcse_cli.files.locks import is_locked, sole_writer
+from simcse_cli.files.schema import checked, parse_json
+from simcse_cli.files.streams import read_json
+from simcse_cli.progress import Progress
+from simcse_cli.results.columns import DEV_SUFFIX, label
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
+
+RUN_FILE = "run.json"
+STATE_PREFIX = "step-"
+"""Of the folders in ``checkpoint/``, one for each state."""
+DONE = ("finished", "stopped-early")
+"""Status of a run that has nothing left to do."""
+SEED_PREFIX = "seed-"
+"""Of the runs under one folder, one for each seed."""
+RESULTS = "results"
+"""The folder of what ``eval`` found for the run's model."""
+STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
+TRACKING = "tracking"
+"""The folder of what a tracker writes."""
+OWN_NAMES = (
+    "config.yaml",
+    RUN_FILE,
+    "metrics.jsonl",
+    "model",
+    "checkpoint",
+    "README.md",
+    RESULTS,
+    TRACKING,
+)
+"""What a run folder holds; one without the first holds no run yet."""
+_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the toolkit, Python and the packages that can move a number."""
+    found = {"simcse-cli": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass
+class RunRecord:
+    """The record of a training run; scores are fractions, durations seconds, null where nothing was measured.
+
+    ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware`` and
+    ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of the model that training
+    started from: ``name`` on the Hub, ``commit``, ``license``, ``language``.
+    """
+
+    status: str  # running, interrupted, stopped-early, finished
+    objective: str
+    model: str
+    seed: int
+    config: dict[str, Any]
+    data: dict[str, Any]
+    total_steps: int
+    step: int = 0
+    n_processes: int = 1
+    pooler: str | None = None
+    start_score: float | None = None
+    trained_score: float | None = None
+    best_score: float | None = None
+    best_step: int | None = None
+    scores: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float | None] = field(default_factory=dict)
+    model_digest: str | None = None
+    base: dict[str, Any] = field(default_factory=dict)
+    started: str | None = None
+    finished: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    hardware: dict[str, Any] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    versions: dict[str, str] = field(default_factory=versions)
+
+    @property
+    def chosen_by(self) -> str:
+        """What the dev score is taken on."""
+        suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
+        if suite is None:
+            return "the dev file"
+        what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
+        return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
+
+    @property
+    def chosen_on_test(self) -> list[str]:
+        """Tasks of the dev score that have test data only."""
+        return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
+
+    def write(self, run_dir: Path) -> None:
+        write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a line of ``metrics.jsonl`` says of the model after a step; None where it was not measured."""
+
+    step: int
+    dev_score: float | None = None
+    alignment: float | None = None
+    uniformity: float | None = None
+    dev_tasks: dict[str, float | None] = field(default_factory=dict)
+
+
+def is_run(folder: Path | str) -> bool:
+    """Say whether a folder holds the record of a run."""
+    return (Path(folder) / RUN_FILE).is_file()
+
+
+def read_run_record(run_dir: Path | str) -> RunRecord:
+    """Return the record of a run folder; DataError where there is none or it is unreadable."""
+    path = Path(run_dir) / RUN_FILE
+    hint = "give a run folder of `simcse train`"
+    values = checked(read_json(path, hint=hint), dict[str, Any], f"{path} is no run record", hint=hint)
+    values.pop("format", None)
+    record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
+    for name, kind in (("dev_tasks", list[str]), ("dev_files", dict[str, str]), ("dev_suite", str)):
+        if name in record.data:
+            checked(record.data[name], kind, f"{path}: data.{name}", hint=hint)
+    return record
+
+
+def seed_runs(folder: Path | str) -> dict[int, Path]:
+    """Return the runs of a folder that `simcse train --seeds` made, by seed; none for anything else."""
+    folder = Path(folder)
+    if is_run(folder):
+        return {}
+    found = {path.name.removeprefix(SEED_PREFIX): path for path in folder.glob(f"{SEED_PREFIX}*")}
+    runs = {int(seed): path for seed, path in found.items() if is_run(path) and seed.isdigit()}
+    return dict(sorted(runs.items()))
+
+
+def group_folder(run_dir: Path) -> Path | None:
+    """Return the folder of several runs that a run belongs to, while they are trained; None for a single run."""
+    return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
+
+
+def read_metrics(path: Path) -> list[Measured]:
+    """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out."""
+    try:
+        *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    found: list[Measured] = []
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
+        found.append(
+            checked({f.name: values[f.name] for f in fields(Measured) if f.name in values}, Measured, place)
+        )
+    return found
+
+
+def kept_states(folder: Path) -> list[Path]:
+    """Return the states in a ``checkpoint/`` folder, in step order."""
+    found = folder.glob(f"{STATE_PREFIX}*") if folder.is_dir() else ()
+    return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
+
+
+def step_of(state: Path) -> int:
+    return int(state.name.removeprefix(STATE_PREFIX))
+
+
+def require_run(path: Path, *, may_start: bool) -> None:
+    """Raise DataError unless a run was started in the folder.
+
+    With ``may_start`` the folder is enough: a kill may have come before the settings were written.
+    """
+    if not (path / "config.yaml").is_file() and not (may_start and path.is_dir()):
+        raise DataError(
+            f"{path} holds no run to go on with" if path.is_dir() else f"{path} does not exist",
+            hint="check the name after -o, or give the whole command without --resume to start a run there",
+        )
+
+
+@contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Be the only training that writes a run folder; what a killed one left half-written in it is removed.
+
+    The folder is made, and removed again if the block leaves nothing in it.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(path, error) from error
+    try:
+        with sole_writer(path):
+            for folder in (path / "checkpoint", path / "model", path / RESULTS):
+                if folder.is_dir():
+                    remove_leftovers(folder)
+            yield
+    finally:
+        with suppress(OSError):
+            path.rmdir()
+
+
+def open_run_dir(path: Path, *, force: bool) -> None:
+    """Make a locked run folder empty; with ``force`` the files of an earlier run in it are removed."""
+    inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
+    own = [name for name in OWN_NAMES if name in inside]
+    if own and not force:
+        go_on = f"go on with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
+        raise OutputError(
+            f"{path} holds a run already", hint=f"{go_on}choose another folder, or replace it with --force"
+        )
+    if inside.difference(own) and not force:
+        raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
+    try:
+        for name in own:
+            entry = path / name
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
+    """Write a result of ``eval`` into the run folder that it judges, over an earlier one of the same settings.
+
+    A model that is no run keeps nothing; a folder that cannot be written is warned about.
+    """
+    run_dir = Path(model)
+    if not is_run(run_dir):
+        return
+    path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
+    try:
+        write_json(path, result)
+    except OutputError as error:
+        progress.warn(f"the result is not kept in the run: {error.message}")
+    else:
+        progress.info(f"kept {path}")
+
+
+def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
+    """Return a file name for a result: its suite and settings, and what is unlike the run (``sts-test-spearman-all``).
+
+    Results of the same name have the same settings; the data is not one of them.
+    """
+    tasks = list(result["tasks"])
+    keys = ("suite", "benchmark", "split", "metric", "aggregation")
+    parts = [str(result[key]) for key in keys if result.get(key) is not None]
+    if result["suite"] == "transfer":
+        parts += [result["protocol"], *(["sklearn"] if result["probe"] == "sklearn" else [])]
+    parts += ["regressor"] if result.get("regressor") else []
+    parts += [result["pooler"]] if pooler is not None and result["pooler"] != pooler else []
+    parts += [result["precision"]] if result["precision"] != "fp32" else []
+    parts += [f"dim{result['truncate_dim']}"] if "truncate_dim" in result else []
+    parts += [f"long-{result['long']}"] if "long" in result else []
+    parts += [f"prompt-{_short_digest(result['prompt'])}"] if "prompt" in result else []
+    if result["postprocess"] is not None:
+        parts += [str(result["postprocess"].get("name", "postprocess")), _short_digest(result["postprocess"])]
+    if not any(set(suite) == set(tasks) for suite in (STS_TASKS, TRANSFER_TASKS)):
+        parts.append("+".join(tasks) if len(tasks) < 4 else _short_digest(tasks))
+    return re.sub(r"[^\w.+-]+", "-", "-".join(parts))
+
+
+def _short_digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+class MetricsLog:
+    """``metrics.jsonl``: one object per logged step, cut back to the resumed step first."""
+
+    def __init__(self, path: Path, *, last_step: int | None = None) -> None:
+        self.path = path
+        lines: list[str] = []
+        if last_step is not None and path.exists():
+            for line in path.read_bytes().split(b"\n"):
+                try:
+                    if json.loads(line)["step"] <= last_step:
+                        lines.append(line.decode())
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue  # the line that a kill cut short
+        with atomic_text(path, force=True) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+
+    def append(self, values: dict[str, Any]) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(values, allow_nan=False) + "\n")
+        except OSError as error:
+            raise output_error(self.path, error) from error

@@ -1,0 +1,93 @@
+"""The plot at the end of a sweep: dev score against one swept setting, over two, or trial by trial."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simcse_cli.results.plots import COLOUR_MAP, Axes, Figure, colour, house_style, marker, new_figure
+
+SCORE_LABEL = "dev score x100"
+LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis is logarithmic
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One trial: its settings, dev score as a fraction, and deviation where it has several seeds."""
+
+    settings: dict[str, Any]
+    score: float
+    deviation: float | None = None
+
+
+@house_style()
+def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
+    """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
+
+    One setting gives a line over numbers, points over names, the deviation over seeds as bars; a full grid of two
+    gives a table of coloured cells; anything else gives the trials in the order they ran.
+    """
+    values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
+    if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
+        return _draw_grid(points, swept, values)
+    figure, (axes,) = new_figure(6.0, 3.6)
+    axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
+    if len(swept) > 1:
+        _draw_line(axes, list(range(1, len(points) + 1)), points, "")
+        axes.locator_params(axis="x", integer=True)
+    elif all(_is_number(value) for value in values[0]):
+        ordered = sorted(points, key=lambda point: point.settings[swept[0]])
+        _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
+        if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
+            axes.set_xscale("log")
+            axes.set_xticks(values[0])
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
+    else:
+        names = list(dict.fromkeys(str(point.settings[swept[0]]) for point in points))
+        _draw_line(axes, [names.index(str(point.settings[swept[0]])) for point in points], points, "")
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylabel(SCORE_LABEL)
+    return figure
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    is_number = _is_number(value)
+    return (not is_number, value if is_number else str(value))
+
+
+def _draw_line(axes: Axes, places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
+    scores = [100 * point.score for point in points]
+    deviations = [100 * (point.deviation or 0.0) for point in points]
+    axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
+    best = scores.index(max(scores))
+    axes.plot(
+        [places[best]], [scores[best]], marker="*", markersize=15, color=colour(1), linestyle="", zorder=5
+    )
+
+
+def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> Figure:
+    rows, columns = values
+    scores = {tuple(point.settings[name] for name in swept): 100 * point.score for point in points}
+    table = [[scores[row, column] for column in columns] for row in rows]
+    figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))
+    image = axes.imshow(table, cmap=COLOUR_MAP, aspect="auto")
+    middle = (min(map(min, table)) + max(map(max, table))) / 2
+    best = max(scores, key=lambda key: scores[key])
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            text = f"{table[i][j]:.2f}" + (" *" if (row, column) == best else "")
+            axes.text(
+                j, i, text, ha="center", va="center", color="black" if table[i][j] > middle else "white"
+            )
+    axes.set_xticks(range(len(columns)), [str(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [str(value) for value in rows])
+    axes.set_xlabel(swept[1])
+    axes.set_ylabel(swept[0])
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, label=SCORE_LABEL)
+    return figure

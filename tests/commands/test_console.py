@@ -1,0 +1,235 @@
+import csv
+import io
+import json
+import os
+import re
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from simcse_cli.commands.console import Console
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.results.report import Column, Outcome, Report, to_csv, to_latex, to_markdown
+from simcse_cli.settings.choices import OutputFormat
+
+REPORT = Report(
+    "Title",
+    [
+        Column("model"),
+        Column("sts", "STS_12", "score"),
+        Column("n", "pairs", "count"),
+        Column("s", kind="seconds"),
+    ],
+    [{"model": "a|b", "sts": 0.72368, "n": 3108, "s": 1.26}, {"model": "c", "sts": None, "n": 0}],
+    ["a note"],
+)
+
+
+def test_scores_are_shown_times_hundred_and_missing_is_a_dash():
+    assert REPORT.cells() == [["a|b", "72.37", "3,108", "1.3"], ["c", "–", "0", "–"]]
+
+
+def test_csv_keeps_full_precision_and_empty_cells():
+    rows = list(csv.DictReader(io.StringIO(to_csv(REPORT))))
+    assert rows[0]["STS_12"] == "0.72368"
+    assert rows[1]["STS_12"] == ""
+
+
+def test_markdown_escapes_bars_and_aligns_numbers():
+    lines = to_markdown(REPORT).splitlines()
+    assert lines[1] == "|---|---:|---:|---:|"
+    assert lines[2].startswith("| a\\|b | 72.37 |")
+
+
+def test_latex_escapes_special_characters():
+    text = to_latex(REPORT)
+    assert "STS\\_12" in text
+    assert "c & -- & 0 & --" in text
+
+
+def test_latex_is_a_whole_table_with_booktabs_caption_label_and_minus_signs():
+    columns = [Column("system"), Column("d", "STS-B", "difference"), Column("u", "uniformity", "signed")]
+    lines = to_latex(
+        Report("Difference to A & B", columns, [{"system": "a-b", "d": -0.0123, "u": 0.5}])
+    ).splitlines()
+    assert lines == [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{Difference to A \& B.}",
+        r"\label{tab:difference-to-a-b}",
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"system & STS-B & uniformity \\",
+        r"\midrule",
+        r"a-b & $-$1.23 & $+$0.5 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+
+
+def test_json_is_the_payload_on_stdout(capsys):
+    Console().emit(Outcome([REPORT], {"score": 0.5, "missing": None}), OutputFormat.JSON)
+    assert json.loads(capsys.readouterr().out) == {"score": 0.5, "missing": None}
+
+
+def test_nan_never_reaches_json():
+    with pytest.raises(ValueError, match="JSON"):
+        Console().emit(Outcome([REPORT], {"score": float("nan")}), OutputFormat.JSON)
+
+
+def test_table_off_a_terminal_is_plain_text(capsys):
+    Console().emit(Outcome([REPORT], {}))
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "Title"
+    assert "\x1b" not in out
+
+
+def test_output_file_gets_json_beside_a_table_and_is_not_overwritten(tmp_path, capsys):
+    path = tmp_path / "r.json"
+    Console().emit(Outcome([REPORT], {"score": 1}), output=path)
+    assert json.loads(path.read_text()) == {"score": 1}
+    assert "72.37" in capsys.readouterr().out
+    with pytest.raises(OutputError, match="exists already"):
+        Console().emit(Outcome([REPORT], {"score": 2}), output=path)
+    Console().emit(Outcome([REPORT], {"score": 2}), output=path, force=True)
+    assert json.loads(path.read_text()) == {"score": 2}
+
+
+def test_quiet_shows_errors_only(capsys):
+    console = Console(quiet=True)
+    console.info("info")
+    console.warn("warning")
+    console.error(DataError("broken", hint="mend it"))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: broken\n   fix: mend it\n"
+
+
+def test_warning_is_shown_once(capsys):
+    console = Console()
+    console.warn("twice")
+    console.warn("twice")
+    assert capsys.readouterr().err == "warning: twice\n"
+
+
+def test_hint_is_given_once_a_day(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path))
+    Console().hint("once")
+    Console().hint("once")
+    assert capsys.readouterr().err == "once\n"
+    (stamp,) = (tmp_path / "hints").iterdir()
+    two_days_ago = stamp.stat().st_mtime - 2 * 24 * 3600
+    os.utime(stamp, (two_days_ago, two_days_ago))
+    Console().hint("once")
+    assert capsys.readouterr().err == "once\n"
+
+
+def test_hint_does_not_need_a_cache(capsys, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path / "file"))
+    Console().hint("said all the same")
+    assert capsys.readouterr().err == "said all the same\n"
+    monkeypatch.delenv("SIMCSE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError))
+    Console().hint("said without a home")
+    assert capsys.readouterr().err == "said without a home\n"
+
+
+def clock(monkeypatch, times):
+    """Let the console read these seconds, one after the other."""
+    ticks = iter(times)
+    monkeypatch.setattr("simcse_cli.commands.console.time.monotonic", lambda: next(ticks))
+
+
+def test_progress_off_a_terminal_ends_with_one_plain_line(capsys, monkeypatch):
+    clock(monkeypatch, [0.0, 1.0, 2.0])
+    with Console().task("encoding", 10) as task:
+        task.update(loss="0.5")
+        task.advance(10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["encoding: 10 in 2.0 s (5.0/s), loss 0.5"]
+
+
+def test_long_progress_off_a_terminal_says_rate_and_time_left_ever_more_rarely(capsys, monkeypatch):
+    clock(monkeypatch, [0.0, 10.0, 20.0, 30.0, 40.0, 100.0])
+    with Console().task("encoding", 1000) as task:
+        for _ in range(4):
+            task.advance(100)
+    assert capsys.readouterr().err.splitlines() == [
+        "encoding: 200 of 1,000 (20%), 10/s, 1 min 20 s left",
+        "encoding: 400 of 1,000 (40%), 10/s, 1 min 00 s left",
+        "encoding: 400 in 1 min 40 s (4.0/s)",
+    ]
+
+
+def test_live_progress_has_label_count_and_rate(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Console().task("encoding", 2000) as task:
+        task.advance(500)
+        time.sleep(0.01)
+        task.advance(500)
+        time.sleep(0.15)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert re.search(r"encoding .* 1,000/2,000  [\d,]+/s", shown)
+
+
+def test_detail_needs_verbose(capsys):
+    Console().detail("hidden")
+    Console(verbose=True).detail("shown")
+    assert capsys.readouterr().err == "shown\n"
+
+
+def test_quiet_works_before_and_after_the_command(invoke, tmp_path):
+    before = invoke("-q", "prepare", "demo", "-o", tmp_path / "a", "--sentences", 5)
+    after = invoke("prepare", "demo", "-o", tmp_path / "b", "--sentences", 5, "-q")
+    assert (before.exit_code, before.stderr) == (after.exit_code, after.stderr) == (0, "")
+
+
+WIDE = Report(
+    "A title that is longer than the terminal is wide, and stays on one line so that one can search for it",
+    [
+        Column("system"),
+        *(Column(f"t{i}", f"STS{i}", "score") for i in range(12)),
+        Column("average", kind="score"),
+    ],
+    [
+        {
+            "system": "runs/a-long-name-of-a-run/seed-42",
+            **{f"t{i}": 0.8 + i / 1000 for i in range(12)},
+            "average": 0.8,
+        }
+    ],
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_blocks_of_a_wide_table_fit_and_lose_nothing(width):
+    blocks = WIDE.blocks(width)
+    assert all(sum(size for _, size in block) + 2 * (len(block) - 1) <= width for block in blocks)
+    assert [block[0][0] for block in blocks] == [0] * len(blocks)
+    assert sorted(i for block in blocks for i, _ in block if i) == list(range(1, 14))
+    for block in blocks:
+        assert all(size >= 5 for i, size in block if i)
+
+
+def test_blocks_keep_the_natural_widths_where_there_is_room():
+    assert WIDE.blocks(200) == [[(0, 33), *((i, 5) for i in range(1, 13)), (13, 7)]]
+
+
+def test_table_on_a_narrow_terminal_shows_path_average_and_title_whole(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    Console().emit(Outcome([WIDE], {}))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[0] == WIDE.title
+    assert max(len(line) for line in lines[1:]) <= 80
+    squeezed = "".join(line[:20].strip() for line in lines[3:5])
+    assert squeezed.startswith("runs/a-long-name-of-a-run/seed-42"[:20])
+    assert any("average" in line for line in lines)
+    assert "…" not in "".join(lines)

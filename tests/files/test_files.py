@@ -1,0 +1,357 @@
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simcse_cli.errors import ConfigError, DataError, OutputError
+from simcse_cli.files.atomic import (
+    atomic_path,
+    check_output,
+    settle,
+    standard_output,
+    temporary_beside,
+    write_json,
+)
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import (
+    Inputs,
+    default_cache_dir,
+    iter_lines,
+    open_standard_streams,
+    read_json,
+    require_file,
+    sha256_file,
+)
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\r\ntw\u2028o\x0b\n\nlast".encode())
+    assert list(iter_lines(path)) == ["one", "tw\u2028o\x0b", "", "last"]
+
+
+def test_a_cache_folder_needs_a_home_or_a_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "simcse"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # no entry
+    with pytest.raises(ConfigError, match="no home folder") as caught:
+        default_cache_dir()
+    assert "SIMCSE_CACHE" in caught.value.hint
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
+
+
+def test_gzip_and_stdin_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"x\ny\n"))
+    assert list(iter_lines(path)) == ["x", "y"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"z\n")))
+    assert list(iter_lines("-")) == ["z"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"fine\nab\x00c\n", "line 2: a NUL byte"),
+        (b"fine\ncaf\xe9\n", "line 2, byte 4: not UTF-8"),
+    ],
+)
+def test_bad_text_names_file_line_and_fix(tmp_path, content, message):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(iter_lines(path))
+    assert "a.txt" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "command"),
+    [
+        ("a b.csv", "latin1", "iconv -f latin1 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
+        ("a.csv", "utf-16", "iconv -f utf-16 -t utf-8 a.csv > a-utf8.csv"),
+        ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f latin1 -t utf-8 > a-utf8.csv"),
+    ],
+)
+def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, encoding, command):
+    monkeypatch.chdir(tmp_path)
+    text = "Frage;Antwort\nété;Straße\n"
+    content = text.encode(encoding)
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(DataError, match="UTF-8") as caught:
+        list(iter_lines(name))
+    assert caught.value.hint.endswith(command)
+    subprocess.run(command, shell=True, check=True)
+    (fixed,) = tmp_path.glob("*-utf8.csv")
+    assert list(iter_lines(fixed)) == text.splitlines()
+
+
+def test_truncated_gzip_is_explained(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"x\n" * 1000)[:-9])
+    with pytest.raises(DataError, match="cannot be read"):
+        list(iter_lines(path))
+
+
+def test_missing_file_and_folder_are_told_apart(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        require_file(tmp_path / "x")
+    with pytest.raises(DataError, match="is a folder"):
+        require_file(tmp_path)
+
+
+def test_failed_write_leaves_nothing(tmp_path):
+    target = tmp_path / "out.txt"
+
+    def write_half():
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_finished_write_replaces_at_once(tmp_path):
+    target = tmp_path / "out.txt"
+    target.write_text("old")
+    with atomic_path(target, force=True) as temporary:
+        temporary.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+
+
+def test_existing_output_needs_force(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(OutputError, match="exists already"):
+        check_output(tmp_path / "x")
+    assert check_output(tmp_path / "x", force=True)
+
+
+def test_full_disk_names_the_file_and_the_fix(tmp_path):
+    with pytest.raises(OutputError, match=r"cannot write .*out") as caught, atomic_path(tmp_path / "out"):
+        raise OSError(28, "No space left on device")
+    assert "free some space" in caught.value.hint
+
+
+def test_output_below_a_file_is_refused(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(OutputError, match="cannot create the folder"):
+        check_output(tmp_path / "x" / "y" / "z")
+
+
+def test_json_round_trip_and_broken_json(tmp_path):
+    write_json(tmp_path / "a.json", {"ü": [1, None]})
+    assert read_json(tmp_path / "a.json") == {"ü": [1, None]}
+    (tmp_path / "b.json").write_text('{"a": 1,\n oops}')
+    with pytest.raises(DataError, match=r"b\.json, line 2"):
+        read_json(tmp_path / "b.json")
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "c.json", float("nan"))
+    assert not (tmp_path / "c.json").exists()
+    assert json.loads((tmp_path / "a.json").read_text())
+
+
+def test_sha256_of_abc(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "a").startswith("ba7816bf8f01cfea")
+
+
+def write_alone(path):
+    with sole_writer(path):
+        pass
+
+
+def test_second_writer_is_told_who_the_first_is(tmp_path):
+    told = rf"out\.npy is being written by process {os.getpid()} on .+ since 20"
+    with sole_writer(tmp_path / "out.npy"):
+        with pytest.raises(OutputError, match=told):
+            write_alone(tmp_path / "out.npy")
+        write_alone(tmp_path / "other.npy")
+    write_alone(tmp_path / "out.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_of_a_folder_lies_inside_it(tmp_path):
+    (tmp_path / "run").mkdir()
+    with sole_writer(tmp_path / "run"):
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+        with pytest.raises(OutputError, match="being written"):
+            write_alone(tmp_path / "run")
+
+
+def test_lock_is_free_once_its_holder_is_killed(tmp_path):
+    code = "import sys, time; from pathlib import Path; from simcse_cli.files.locks import sole_writer\n"
+    code += "with sole_writer(Path(sys.argv[1])): print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with pytest.raises(OutputError, match=f"process {holder.pid} "):
+            write_alone(tmp_path / "out")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert (tmp_path / ".out.lock").exists()
+    write_alone(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_touches_no_file_of_the_user(tmp_path):
+    lock = tmp_path / ".out.lock"
+    lock.write_text("mine")
+    with pytest.raises(OutputError, match="no lock of this program"):
+        write_alone(tmp_path / "out")
+    assert lock.read_text() == "mine"
+    lock.unlink()
+    (tmp_path / "mine").write_text("mine")
+    lock.symlink_to("mine")
+    with pytest.raises(OutputError, match="is a link"):
+        write_alone(tmp_path / "out")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_only_leftovers_of_this_output_are_removed(tmp_path):
+    ours, other = temporary_beside(tmp_path / "out.txt"), temporary_beside(tmp_path / "out.txt.json")
+    mine = [
+        tmp_path / name for name in ("out.txt.tmp", ".out.txt.tmp", ".out.txt.0123abcd.tmp", ".out.txt.old")
+    ]
+    for path in (ours, *mine):
+        path.write_text("")
+    other.mkdir()
+    (other / "out.txt.json").write_text("")
+    with sole_writer(tmp_path / "out.txt"):
+        assert not ours.exists()
+        assert other.exists()
+    with sole_writer(tmp_path / "out.txt", tmp_path / "out.txt.json"):
+        assert not other.exists()
+    assert sorted(tmp_path.iterdir()) == sorted(mine)
+
+
+def test_folder_that_was_put_aside_comes_back(tmp_path):
+    temporary_beside(tmp_path / "model", "old").mkdir()
+    with sole_writer(tmp_path):
+        assert (tmp_path / "model").is_dir()
+
+
+def test_files_have_the_mode_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with atomic_path(tmp_path / "out") as temporary:
+            temporary.touch(0o600)  # as libraries do that make a safe temporary file
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "weights").touch(0o600)
+        settle(tmp_path / "folder")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "folder" / "weights").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_lies_beside_is_there_before_the_output(tmp_path, monkeypatch):
+    target, other = tmp_path / "out", tmp_path / "out.json"
+    target.write_text("old")
+    moved = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (moved.append((b.name, target.exists())), replace(a, b)))
+    with atomic_path(target, force=True, beside=lambda path: write_text(f"{path}.json", path)) as path:
+        path.write_text("rows")
+    assert moved == [("out.json", False), ("out", False)]
+    assert (target.read_text(), other.read_text()) == ("rows", "about rows")
+    assert sorted(tmp_path.iterdir()) == [target, other]
+
+
+def write_text(path, about):
+    Path(path).write_text(f"about {about.read_text()}")
+
+
+def test_file_that_appears_meanwhile_is_not_overwritten(tmp_path):
+    target = tmp_path / "out"
+    appear = atomic_path(target, beside=lambda path: target.touch())
+    with pytest.raises(OutputError, match="exists already"), appear as path:
+        path.write_text("ours")
+    assert target.read_text() == ""
+
+
+@pytest.mark.parametrize("check", [check_output, require_file, write_alone])
+def test_name_that_is_too_long_is_explained(tmp_path, check):
+    with pytest.raises((OutputError, DataError), match=r"name"):
+        check(tmp_path / ("ä" * 200))
+
+
+def test_devices_and_dangling_links_are_no_outputs(tmp_path):
+    with pytest.raises(OutputError, match="no regular file"):
+        check_output("/dev/null", force=True)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(OutputError, match="exists already"):
+        check_output(tmp_path / "link")
+
+
+def test_changed_input_is_told(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("a")
+    inputs = Inputs([path, "-", "hf://a/b"])
+    inputs.require_unchanged()
+    path.write_text("ab")
+    with pytest.raises(DataError, match=r"in\.txt has changed"):
+        inputs.require_unchanged()
+
+
+def test_closed_standard_streams_are_explained(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(DataError, match="standard input is closed"):
+        list(iter_lines("-"))
+    with pytest.raises(OutputError, match="standard output is closed"), standard_output():
+        pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_full_standard_output_is_explained(monkeypatch):
+    message = "cannot write standard output: No space left"
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OutputError, match=message), standard_output() as stream:
+            stream.write("x")
+
+
+def test_names_that_are_not_utf8_survive_json(tmp_path):
+    write_json(tmp_path / "a.json", {"input": "caf\udce9.txt"})
+    assert read_json(tmp_path / "a.json") == {"input": "caf\udce9.txt"}
+
+
+def test_full_disk_that_a_library_tells_in_words_is_explained(tmp_path):
+    with pytest.raises(OutputError, match="No space left"), atomic_path(tmp_path / "out"):
+        raise RuntimeError("I/O error: No space left on device (os error 28)")
+
+
+def test_stdout_takes_any_text_in_any_locale(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    open_standard_streams()
+    out.write("–ü caf\udce9")
+    out.flush()
+    assert out.buffer.getvalue() == "–ü caf\\udce9".encode()
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    code = "import os, sys; from simcse_cli.files.streams import open_standard_streams; open_standard_streams()\n"
+    code += "sys.exit(os.open(sys.argv[1], os.O_CREAT))"
+    command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, tmp_path / "out"]
+    assert subprocess.run(command, check=False).returncode == 3
+
+
+def test_lock_that_cannot_be_written_is_not_left(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        write_alone(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,191 @@
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from simcse_cli.machine import threads as thread_pool
+from simcse_cli.machine.threads import map_on_cores
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_map_on_cores_keeps_the_order_and_shares_the_threads():
+    together = threading.Barrier(2, timeout=30)  # passes only if two items are computed at the same time
+
+    def compute(item):
+        together.wait()
+        return item, torch.get_num_threads()
+
+    assert list(map_on_cores(compute, [3, 1])) == [(3, 2), (1, 2)]
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_one_item_is_computed_here_with_all_threads():
+    def compute(_):
+        return threading.current_thread(), torch.get_num_threads()
+
+    assert list(map_on_cores(compute, [0])) == [(threading.current_thread(), 4)]
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_an_error_arrives_and_the_rest_is_left():
+    taken = []
+
+    def compute(item):
+        taken.append(item)
+        if item == 2:
+            raise ValueError("item 2")
+        time.sleep(0.01)
+        return item
+
+    with pytest.raises(ValueError, match="item 2"):
+        list(map_on_cores(compute, range(100)))
+    assert len(taken) < 20
+    assert torch.get_num_threads() == 4
+    assert list(map_on_cores(lambda item: item, range(100))) == list(range(100))
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_an_error_of_another_thread_reaches_a_caller_who_waits_for_it():
+    caller, both_taken = threading.get_ident(), threading.Barrier(2, timeout=30)
+
+    def compute(item):
+        both_taken.wait()
+        if threading.get_ident() != caller:
+            time.sleep(0.2)  # until the caller has nothing left to do but wait
+            raise MemoryError("no room")
+        return item
+
+    with pytest.raises(MemoryError, match="no room"):
+        list(map_on_cores(compute, range(2)))
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_results_that_nobody_wants_are_not_computed():
+    taken = []
+
+    def compute(item):
+        taken.append(item)
+        time.sleep(0.001)
+
+    results = map_on_cores(compute, range(1000))
+    next(results)
+    results.close()
+    assert len(taken) < 100
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_results_are_not_kept_once_they_are_taken():
+    class Vectors:
+        pass
+
+    seen = []
+    for vectors in map_on_cores(lambda _: Vectors(), range(50)):
+        seen.append(weakref.ref(vectors))
+        assert sum(own() is not None for own in seen) <= 2  # this one, and the loop's last
+    del vectors
+    gc.collect()
+    assert not any(own() is not None for own in seen)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_the_caller_computes_too_and_helpers_stay():
+    together = threading.Barrier(4, timeout=30)
+
+    def compute(_):
+        together.wait()
+        return threading.current_thread()
+
+    first, second = (set(map_on_cores(compute, range(4))) for _ in range(2))
+    assert first == second
+    assert threading.current_thread() in first
+    assert len(first) == 4
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_calls_from_inside_do_not_wait_for_each_other():
+    def compute(item):
+        return sum(map_on_cores(lambda inner: item + inner, range(2)))
+
+    assert list(map_on_cores(compute, range(2))) == [1, 3]
+
+
+def test_modes_of_the_caller_do_not_reach_the_items():
+    @torch.inference_mode()
+    def modes():
+        return list(
+            map_on_cores(lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab")
+        )
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert modes() == [(False, True)] * 2
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_gets_threads_of_its_own():
+    list(map_on_cores(lambda item: item, range(4)))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if list(map_on_cores(lambda item: item, range(4))) == [0, 1, 2, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_no_more_items_at_once_than_asked_for():
+    running, most, lock = [], [], threading.Lock()
+
+    def compute(item):
+        with lock:
+            running.append(item)
+            most.append(len(running))
+        threads = torch.get_num_threads()
+        with lock:
+            running.remove(item)
+        return threads
+
+    assert list(map_on_cores(compute, range(20), at_once=2)) == [2] * 20
+    assert max(most) <= 2
+
+
+def test_products_are_right_after_openmp_was_told_to_rest():
+    a, b = torch.randn(300, 300), torch.randn(300, 300)
+    expected = a @ b
+    for _ in range(3):
+        list(map_on_cores(lambda _: a @ b, [0, 1]))
+        torch.testing.assert_close(a @ b, expected)
+
+
+def test_a_system_without_that_call_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(thread_pool, "_openmp_pause", lambda: None)
+    assert list(map_on_cores(lambda item: item, [1, 2])) == [1, 2]
+
+
+def test_vectors_do_not_depend_on_the_number_of_threads(tiny_encoder, sentences):
+    before = torch.get_num_threads()
+    found = []
+    for n_threads in (1, 2, 3):
+        torch.set_num_threads(n_threads)
+        found.append(tiny_encoder.encode(sentences, batch_tokens=32))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])

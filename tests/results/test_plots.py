@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from simcse_cli.errors import OutputError
+from simcse_cli.results.plots import (
+    bar_line,
+    bar_lines,
+    geometry_scatter,
+    inline_svg,
+    new_figure,
+    save_figure,
+)
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def draw():
+    drawn, (axes,) = new_figure(2, 2)
+    axes.plot([0, 1], [1, 0], label="a")
+    axes.legend()
+    return drawn
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_save_figure_writes_the_kind_its_ending_says(tmp_path, ending):
+    save_figure(draw(), tmp_path / f"figure.{ending}")
+    assert (tmp_path / f"figure.{ending}").read_bytes().startswith(MAGIC[ending])
+
+
+def test_save_figure_refuses_another_ending(tmp_path):
+    with pytest.raises(OutputError, match=r"\.png, \.svg or \.pdf"):
+        save_figure(draw(), tmp_path / "figure.gif")
+
+
+def test_save_figure_keeps_an_existing_file(tmp_path):
+    (tmp_path / "mine.png").write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        save_figure(draw(), tmp_path / "mine.png")
+
+
+def test_inline_svg_is_the_same_every_time():
+    assert inline_svg(draw(), "f-") == inline_svg(draw(), "f-")
+
+
+def test_bar_line_runs_from_blank_to_full():
+    assert bar_line(np.array([0.0, 4.0, 8.0])) == " ▄█"
+
+
+def test_bar_line_averages_stretches_and_skips_nan():
+    assert bar_line(np.array([0.0, 8.0, np.nan, np.nan, 8.0, np.nan]), width=3) == "▄ █"
+
+
+def test_bar_line_of_zeros_is_blank():
+    assert bar_line(np.zeros(4)) == "    "
+
+
+def test_bar_lines_share_one_scale():
+    assert bar_lines({"a": np.array([1.0]), "long": np.array([2.0])}) == "a     ▄\nlong  █\n"
+
+
+def test_scatter_puts_the_highest_point_on_top_and_the_lowest_left():
+    points = {"up": np.array([[1.0, 1.0]]), "down": np.array([[0.0, 0.0]])}
+    lines = geometry_scatter(points, width=5, height=3).splitlines()
+    assert lines[1] == "1.000 |    A"
+    assert lines[3] == "0.000 |B    "
+    assert lines[-2:] == ["  A  up", "  B  down"]
+
+
+def test_scatter_marks_where_series_meet():
+    points = {"one": np.array([[0.0, 0.0], [1.0, 1.0]]), "two": np.array([[0.0, 0.0]])}
+    assert "|*" in geometry_scatter(points, width=5, height=3)
+
+
+def test_scatter_of_one_point_is_drawn():
+    assert "A" in geometry_scatter({"only": np.array([[2.0, 3.0]])})

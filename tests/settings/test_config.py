@@ -1,0 +1,119 @@
+import pytest
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import check_keys, coerce_settings
+from simcse_cli.settings.recipes import dump_config, read_recipe, resolve_config, shipped_recipes
+
+
+def test_later_sources_win(tmp_path, monkeypatch):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("lr: 1.0e-4\nbatch-size: 8\ntemperature: 0.1\n")
+    monkeypatch.setenv("SIMCSE_BATCH_SIZE", "16")
+    config = resolve_config(recipe=str(recipe), flags={"temperature": 0.2, "seed": None})
+    assert (config.lr, config.batch_size, config.temperature, config.seed) == (1e-4, 16, 0.2, 42)
+
+
+def test_objective_defaults_lie_under_the_recipe(tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("objective: simcse-sup\nepochs: 2\n")
+    defaults = {ObjectiveName.SIMCSE_SUP: {"epochs": 3.0, "head": HeadUse.KEPT}}
+    config = resolve_config(recipe=str(recipe), objective_defaults=defaults)
+    assert (config.epochs, config.head) == (2.0, HeadUse.KEPT)
+
+
+def test_dump_and_resolve_give_the_same_settings(tmp_path):
+    config = TrainConfig(objective=ObjectiveName.SIMCSE_SUP, similarity=Similarity.DOT, options={"x": 1})
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(config))
+    assert resolve_config(recipe=str(path)) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("temprature", "temperature"), ("learning_rate", None), ("hard-neg-alph", "hard_neg")],
+)
+def test_unknown_key_names_the_nearest(key, nearest):
+    with pytest.raises(ConfigError, match="unknown key") as caught:
+        coerce_settings(TrainConfig, {key: 1}, place="r.yaml")
+    if nearest == "temperature":
+        assert caught.value.hint == "did you mean temperature?"
+    else:
+        assert caught.value.hint
+
+
+def test_flag_spelling_is_accepted_as_a_key():
+    assert coerce_settings(TrainConfig, {"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
+
+
+def test_check_keys_turns_dashes_to_underscores():
+    assert check_keys({"batch-size": 3}, ["batch_size"], place="r") == {"batch_size": 3}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_size": 0}, "--batch-size"),
+        ({"lr": -1}, "--lr"),
+        ({"temperature": 0}, "--temperature"),
+        ({"dropout": 1.0}, "--dropout"),
+        ({"max_length": 2}, "--max-length"),
+        ({"hard_negative_alpha": 0}, "--hard-neg-alpha"),
+    ],
+)
+def test_impossible_values_name_the_flag(values, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"batch_size": "many"}, {"batch_size": 1.5}, {"pooler": "max"}, {"options": 3}, {"epochs": True}],
+)
+def test_wrong_types_are_refused(values):
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        coerce_settings(TrainConfig, values, place="r.yaml")
+
+
+def test_temperature_is_one_for_the_dot_product():
+    assert TrainConfig(similarity=Similarity.DOT).effective_temperature == 1.0
+    assert TrainConfig().effective_temperature == 0.05
+
+
+def test_broken_yaml_names_the_line(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("lr: 1\n  bad: [\n")
+    with pytest.raises(ConfigError, match=r"r\.yaml, line"):
+        read_recipe(str(path))
+
+
+def test_unknown_recipe_suggests_a_shipped_one():
+    with pytest.raises(ConfigError) as caught:
+        read_recipe("simcse-unsup-bertbase")
+    assert caught.value.hint == "did you mean simcse-unsup-bert-base?"
+
+
+PAPER = {  # Table A.1: batch size and learning rate
+    "simcse-unsup-bert-base": (64, 3e-5),
+    "simcse-unsup-bert-large": (64, 1e-5),
+    "simcse-unsup-roberta-base": (512, 1e-5),
+    "simcse-unsup-roberta-large": (512, 3e-5),
+    "simcse-sup-bert-base": (512, 5e-5),
+    "simcse-sup-bert-large": (512, 1e-5),
+    "simcse-sup-roberta-base": (512, 5e-5),
+    "simcse-sup-roberta-large": (512, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_recipes_have_the_settings_of_table_a1(name):
+    config = resolve_config(recipe=name)
+    assert (config.batch_size, config.lr) == PAPER[name]
+    assert config.epochs == (1 if "unsup" in name else 3)
+
+
+def test_every_shipped_recipe_is_a_mapping_with_known_keys():
+    assert set(PAPER) <= set(shipped_recipes())
+    for name in shipped_recipes():
+        assert resolve_config(recipe=name)

@@ -1,0 +1,135 @@
+"""Every shipped recipe and sweep parses, agrees with its objective, and builds it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.resolve import ALIASES
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
+from simcse_cli.settings.recipes import parse_yaml, read_recipe, resolve_config, shipped_recipes
+from simcse_cli.training.setup import check_settings
+from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
+
+# What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the released codes.
+CLS = {"pooler": "cls"}
+A_1 = CLS | {"temperature": 0.05, "precision": "auto"}
+UNSUP = A_1 | {"head": "train-only"}
+RECIPES = {
+    "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"batch_size": 64, "lr": 3e-5}),
+    "simcse-unsup-bert-large": ("simcse-unsup", "bert-large", UNSUP | {"batch_size": 64, "lr": 1e-5}),
+    "simcse-unsup-roberta-base": ("simcse-unsup", "roberta-base", UNSUP | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-unsup-roberta-large": ("simcse-unsup", "roberta-large", UNSUP | {"batch_size": 512, "lr": 3e-5}),
+    "simcse-sup-bert-base": ("simcse-sup", "bert-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
+    "simcse-sup-bert-large": ("simcse-sup", "bert-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-sup-roberta-base": ("simcse-sup", "roberta-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
+    "simcse-sup-roberta-large": ("simcse-sup", "roberta-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-mlm": ("simcse-unsup", "bert-base", CLS | {"options": {"mlm_weight": 0.1}}),
+    "next-sentence": ("next-sentence", "bert-base", CLS | {"options": {"window": 1}}),
+    "next-3-sentences": ("next-sentence", "bert-base", CLS | {"options": {"window": 3}}),
+    "quick-thoughts": ("quick-thoughts", "bert-base", {}),
+    "sbert-nli": ("sbert", "bert-base", {}),
+    "ct": ("ct", "bert-base", {"max_steps": 5000, "options": {"n_negatives": 7}}),
+    "is-bert": ("is-bert", "bert-base", {}),
+    "declutr-small": (
+        "declutr",
+        "distilroberta",
+        {
+            "epochs": 3,
+            "options": {"n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "mlm_weight": 1.0},
+        },
+    ),
+    "barlow-twins": (
+        "barlow-twins",
+        "bert-base",
+        CLS | {"eval_every": 60, "options": {"projector_dim": 8192, "redundancy_weight": 0.0051}},
+    ),
+    "vicreg": (
+        "vicreg",
+        "bert-base",
+        CLS
+        | {
+            "eval_every": 60,
+            "options": {
+                "projector_dim": 8192,
+                "invariance_weight": 25.0,
+                "variance_weight": 25.0,
+                "covariance_weight": 1.0,
+            },
+        },
+    ),
+}
+SMALL = {"projector_dim": 16, "max_span": 16, "min_span": 4}
+
+
+def small(options):
+    return {name: SMALL.get(name, value) for name, value in options.items()}
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_recipe_builds_its_objective(name, tiny_model_dir):
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    assert config.model in ALIASES
+    check_settings(config)
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    build_objective(config.objective, encoder, {}, small(config.options))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_has_the_published_settings(name):
+    objective, model, more = RECIPES[name]
+    flags = {"objective": objective, "model": model} | more
+    expected = resolve_config(flags=flags, objective_defaults=objective_defaults())
+    assert resolve_config(recipe=name, objective_defaults=objective_defaults()) == expected
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_recipe_says_nothing_that_contradicts_its_objective(name):
+    values = read_recipe(name)
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    defaults = OBJECTIVES[config.objective].defaults
+    for setting in ("pooler", "head"):
+        expected = defaults.get(setting)
+        if setting in values and expected is not None:
+            assert values[setting] == expected
+
+
+@pytest.mark.parametrize("name", shipped_recipes("sweeps"))
+def test_sweep_gives_valid_settings(name, tiny_model_dir):
+    plan = read_plan(name)
+    proposals = (
+        [trial.settings for trial in grid_trials(plan.grid)]
+        if plan.grid
+        else [{k: v["low"] for k, v in plan.search.items()}]
+    )
+    for settings in proposals:
+        merged = nest_options(plan.settings | settings, place=name)
+        config = resolve_config(flags=merged, objective_defaults=objective_defaults())
+        check_settings(config)
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    build_objective(
+        config.objective, encoder, {}, small({"projector_dim": 16} | config.options) if config.options else {}
+    )
+
+
+@given(st.text(max_size=80) | st.text("{}[]&*:,-!?|>'\"%@` \n\tab019.~", max_size=60))
+def test_any_text_is_a_yaml_value_or_an_error_that_names_the_file(text):
+    try:
+        parse_yaml(text, "r.yaml")
+    except ConfigError as error:
+        assert error.message.startswith("r.yaml")  # noqa: PT017 - both ends are fine
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("nope.yaml", "shipped recipes: "),
+        ("simcse-mlm.yaml", "did you mean simcse-mlm?"),
+        ("mlm", "did you mean"),
+    ],
+)
+def test_a_missing_file_is_not_mistaken_for_a_recipe(name, start):
+    with pytest.raises(ConfigError, match="neither a YAML file") as caught:
+        read_recipe(name)
+    assert caught.value.hint.startswith(start)
