@@ -5,6 +5,7 @@ from typing import Any
 
 from simcse_cli.commands.app import COMMANDS, build
 from simcse_cli.commands.help import default_of, examples_of
+from simcse_cli.settings.declare import Declared, rules_of
 
 TARGET = Path(__file__).parent / "cli.md"
 INTRO = """# Command reference
@@ -24,10 +25,11 @@ setting as `SIMCSE_<NAME>`, such as `SIMCSE_BATCH_SIZE`.
 COMMON = {"config", "quiet", "verbose", "help"}
 
 
-def option_row(param: Any) -> str:
-    """Return one table row of an option or argument."""
+def option_row(param: Any, declared: Declared) -> str:
+    """Return one table row of an option or argument, with the rules that it follows."""
     names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-"))
-    choices = (getattr(param, "help", None) or "").replace("<", "&lt;")
+    rules = rules_of(param.name, declared) if param.name in declared else ()
+    choices = " ".join([getattr(param, "help", None) or "", *rules]).replace("<", "&lt;")
     default = default_of(param)
     shown = "" if default is None else f"`{default}`"
     environment = f" (`{param.envvar}`)" if param.envvar else ""
@@ -47,7 +49,8 @@ def command_section(command: Any, path: str, level: int) -> list[str]:
                 continue
             lines += command_section(child, f"{path} {name}", level + 1)
         return lines
-    rows = [option_row(param) for param in command.params if param.name not in COMMON]
+    declared = getattr(command.callback, "declared", {})
+    rows = [option_row(param, declared) for param in command.params if param.name not in COMMON]
     return [*lines, "| option | default | |", "|---|---|---|", *rows, ""]
 
 

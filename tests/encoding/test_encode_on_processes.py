@@ -16,8 +16,8 @@ from simcse_cli.progress import SilentProgress
 
 
 def encode(source: str, output: str, model: str) -> None:
-    options = EncodeOptions(model=model, pooler="avg", force_pooler=True, device="cpu")
-    encode_file(source, output, options, write=print, progress=SilentProgress())
+    options = EncodeOptions(output=output, model=model, pooler="avg", force_pooler=True, device="cpu")
+    encode_file(source, options, write=print, progress=SilentProgress())
 
 
 def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:

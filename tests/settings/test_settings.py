@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from simcse_cli.errors import ConfigError
-from simcse_cli.settings.declare import check_ranges, flag, setting, settings_of
+from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.settings.declare import ALL, check_ranges, check_rules, flag, rules_of, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +43,52 @@ def test_check_ranges_names_the_flag(values, message):
     with pytest.raises(ConfigError, match=message):
         check_ranges(Own(output="a", **values))
     check_ranges(Own(output="a"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruled(Shared):
+    method: str = setting("crop", "A method.")
+    pairs: bool = setting(False, "Pairs.", excludes=("top_k",), enables=("share",), because="which counts")
+    top_k: int = setting(3, "How many.", "--top-k")
+    device: str = setting("auto", "Where.", env="RULED_DEVICE", needs={"method~mlm|pairs": "it runs"})
+    workers: int | None = setting(None, "How many.", needs="method!~mlm")
+    merge: bool = setting(False, "Merge.", excludes=ALL)
+    force: bool = setting(False, "Overwrite.")
+
+
+@pytest.mark.parametrize(
+    ("values", "flag", "message"),
+    [
+        ({"share": 0.3}, "--share", "has no use without --pairs, which counts"),
+        ({"pairs": True, "top_k": 5}, "--top-k", "has no use with --pairs, which counts"),
+        ({"device": "cpu"}, "--device", "has no use without --method mlm or --pairs, it runs"),
+        ({"method": "MLM", "workers": 2}, "--workers", "has no use with --method mlm"),
+        ({"merge": True, "method": "eda"}, "--method", "has no use with --merge"),
+    ],
+)
+def test_a_setting_without_effect_beside_the_others_is_refused(values, flag, message):
+    with pytest.raises(UsageError, match=f"^{message}$") as caught:
+        check_rules(settings_of(Ruled), vars(Ruled(**values)))
+    assert caught.value.option == flag
+
+
+def test_rules_pass_defaults_variables_and_what_has_an_effect(monkeypatch):
+    fine = [
+        {},
+        {"pairs": True, "share": 0.3},
+        {"method": "mlm", "device": "cpu"},
+        {"merge": True, "force": True},
+    ]
+    for values in fine:
+        check_rules(settings_of(Ruled), vars(Ruled(**values)))
+    monkeypatch.setenv("RULED_DEVICE", "cpu")
+    check_rules(settings_of(Ruled), vars(Ruled(device="cpu")))
+
+
+def test_rules_are_told_as_sentences():
+    told = {name: rules_of(name, settings_of(Ruled)) for name in settings_of(Ruled)}
+    assert told["share"] == ["Has no use without --pairs."]
+    assert told["device"] == ["Has no use without --method mlm or --pairs."]
+    assert told["pairs"] == ["Excludes --top-k."]
+    assert told["merge"] == ["Excludes all other options but --force."]
+    assert told["top_k"] == []

@@ -24,11 +24,13 @@ class SpaceOptions(LoadOptions, FitOptions):
     pair_file: Path | None = setting(
         None, "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv."
     )
-    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR)
+    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR, needs="pair_file")
     embeddings: list[Path] | None = setting(
         None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
     )
-    sentences: Path | None = setting(None, "Text file whose line i is the sentence of row i of --embeddings.")
+    sentences: Path | None = setting(
+        None, "Text file whose line i is the sentence of row i of --embeddings.", needs="embeddings"
+    )
     split: str = setting("all", "Part of STS-B: train, dev, test or all.")
     postprocess: list[str] | None = setting(
         None,
@@ -83,13 +85,23 @@ class RetrievalOptions(LoadOptions):
     qrels: Path | None = setting(
         None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
     )
-    at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.")
+    at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.", needs="qrels")
     keep_identical: bool = setting(False, "Sentences equal to the query count as results.")
-    embeddings: list[Path] | None = setting(None, "Vectors of the corpus, row by row, one file a model.")
-    index: list[Path] | None = setting(None, "Search this saved index; its model encodes the queries.")
+    embeddings: list[Path] | None = setting(
+        None,
+        "Vectors of the corpus, row by row, one file a model.",
+        excludes=("corpus_prompt",),
+        because="which are encoded already",
+    )
+    index: list[Path] | None = setting(
+        None,
+        "Search this saved index; its model encodes the queries.",
+        excludes=("backend", "faiss_factory", "corpus_prompt", "truncate_dim", "long", "embeddings"),
+        because="which was built already",
+    )
     save_index: Path | None = setting(None, "Save the index, for --index.")
     backend: SearchBackend = setting(SearchBackend.EXACT, "How to search.")
-    faiss_factory: str = setting("HNSW32", "Kind of FAISS index.")
+    faiss_factory: str = setting("HNSW32", "Kind of FAISS index.", needs="backend=faiss")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
 
 

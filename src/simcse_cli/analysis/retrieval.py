@@ -175,15 +175,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     check_column(
         options.column, [str(each) for each in (options.corpus, options.queries) if each is not None]
     )
-    if options.qrels is None:
-        refuse_unused(options, ["at"], "has no use without --qrels")
-    if options.backend is not SearchBackend.FAISS:
-        refuse_unused(options, ["faiss_factory"], "has no use without --backend faiss")
-    if indexes:
-        fixed = ("backend", "faiss_factory", "corpus_prompt", "truncate_dim", "long")
-        refuse_unused(options, fixed, "has no use with --index, which was built already")
-    elif embeddings:
-        refuse_unused(options, ["corpus_prompt"], "has no use with --embeddings, which are encoded already")
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -196,8 +187,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     if not n_sources:
         refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
-    if embeddings and indexes:
-        raise UsageError("give --index or --embeddings, not both", option="--index")
     if embeddings and len(models) != len(embeddings):
         raise UsageError(
             f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries",

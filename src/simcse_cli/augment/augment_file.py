@@ -26,7 +26,6 @@ from simcse_cli.files.streams import STDIO, Inputs
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
-from simcse_cli.settings.declare import refuse_unused
 
 _CHUNK_LINES = 2000
 # Starting workers takes longer than this many chunks do in one process.
@@ -53,13 +52,6 @@ def augment_file(
     ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
     """
     output, steps = options.output or Path(STDIO), parse_steps(options)
-    methods = {step.method for step in steps}
-    if Augmentation.MLM in methods:
-        refuse_unused(options, ["workers"], "has no use with mlm, which computes on all cores in one process")
-    else:
-        refuse_unused(options, ["device"], "has no use without mlm: nothing else runs a model")
-    if not methods & {Augmentation.SYNONYM, Augmentation.EDA}:
-        refuse_unused(options, ["wordnet_dir"], "has no use without synonym or eda")
     check_column(options.column, [source])
     with sole_writer(output, manifest_path(output)):
         if options.output is not None:

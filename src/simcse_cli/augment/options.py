@@ -26,13 +26,25 @@ class AugmentOptions:
     copies: int = setting(1, "Rows per sentence.", min=1)
     unit: TextUnit = setting(TextUnit.WORD, "What is dropped or moved; char for text without spaces.")
     column: str | None = setting(None, "Column of a table that holds the sentences.")
-    wordnet_dir: Path | None = setting(None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET")
+    wordnet_dir: Path | None = setting(
+        None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET", needs="method~synonym|method~eda"
+    )
     model: str | None = setting(
         None, "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.", "--model", "-m"
     )
     revision: str | None = setting(None, REVISION_HELP)
-    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
-    workers: int | None = setting(None, "Processes; default: all cores.", min=1)
+    device: Device = setting(
+        Device.AUTO,
+        "Where to compute.",
+        env="SIMCSE_DEVICE",
+        needs={"method~mlm": "the only one that runs a model"},
+    )
+    workers: int | None = setting(
+        None,
+        "Processes; default: all cores.",
+        min=1,
+        needs={"method!~mlm": "which computes on all cores in one process"},
+    )
     preview: int = setting(0, "Show what changes in the first N sentences.", min=0)
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")

@@ -24,15 +24,6 @@ def encode_command(
             help="One sentence a line, a table, a folder or 'glob' of either, or - for stdin.",
         ),
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
-        ),
-    ] = None,
     *,
     options: EncodeOptions,
 ) -> None:
@@ -51,8 +42,8 @@ def encode_command(
     """
     from simcse_cli.encoding.encode_file import encode_file
 
-    console = get_console()
-    encode_file(source, output, options, write=console.print_data, progress=console)
+    console, output = get_console(), options.output
+    encode_file(source, options, write=console.print_data, progress=console)
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
     elif options.shard is not None and output is not None and Path(output).suffix:

@@ -17,7 +17,7 @@ from simcse_cli.files.atomic import check_output
 from simcse_cli.files.streams import STDIO
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
-from simcse_cli.settings.declare import Setting, setting, settings_of
+from simcse_cli.settings.declare import Setting, check_rules, setting, settings_of
 
 OUTPUT = "Output"
 
@@ -56,16 +56,21 @@ def takes(
     options = _options(group, given_only=given_only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        declared = getattr(command, "declared", {}) | settings_of(group)
+        command.is_inner = True  # type: ignore[attr-defined]
         shown: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
             shown += options.values() if own.name == parameter else [own]
 
         @wraps(command)
         def with_options(**values: Any) -> None:
+            if not with_options.is_inner:  # type: ignore[attr-defined]
+                check_rules(declared, values)
             taken = {name: values.pop(name) for name in options}
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
+        with_options.declared, with_options.is_inner = declared, False  # type: ignore[attr-defined]
         with_options.main_options = getattr(command, "main_options", frozenset()) | {  # type: ignore[attr-defined]
             name for name, (_, details) in settings_of(group).items() if details.main
         }

@@ -54,7 +54,6 @@ from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Engine
-from simcse_cli.settings.declare import refuse_unused, settings_of
 
 _WINDOW_OF_STDOUT = 256
 _PAIR_COLUMNS = ("sentence1", "sentence2")
@@ -63,7 +62,6 @@ _PAIR_COLUMNS = ("sentence1", "sentence2")
 @in_contact()
 def encode_file(
     source: str | None,
-    output: str | None,
     options: EncodeOptions,
     *,
     write: Callable[[str], None],
@@ -78,12 +76,9 @@ def encode_file(
         SimcseError: whatever is wrong with options, input or model, before anything is written.
     """
     if options.merge is not None:
-        others = [name for name in settings_of(EncodeOptions) if name not in ("merge", "force")]
-        refuse_unused(options, others, "has no use with --merge, which encodes nothing")
-        if output is not None:
-            raise UsageError("has no use with --merge, which names the output", option="--output")
         merge_shards(options.merge, source, force=options.force, progress=progress)
         return
+    output = options.output
     if source is None:
         raise UsageError("need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT")
     if options.pairs:
@@ -208,27 +203,19 @@ def _encode_shards(
 def _check_output(files: FileSet, output: str, options: EncodeOptions) -> None:
     """Refuse what cannot be done together, before anything is read or loaded."""
     check_dtype(options)
-    given = {"--shard": options.shard is not None, "--engine ray": options.engine is Engine.RAY}
-    several = [flag for flag, is_given in given.items() if is_given]
+    several = "--shard" if options.shard is not None else ""
+    several = "--engine ray" if options.engine is Engine.RAY else several
     in_folder = output != STDIO and is_folder(output)
-    if options.workers is not None and options.engine is not Engine.RAY:
-        raise UsageError("has no use without --engine ray", option="--workers")
-    if len(several) > 1:
-        raise UsageError("has no use with --engine ray, which cuts the input itself", option="--shard")
-    if output == STDIO:
-        refuse_unused(
-            options, ["dtype", "resume"], "has no use with -o -, which prints plain numbers: give a file"
-        )
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
     if several and output == STDIO:
-        raise UsageError("writes files: give -o FILE or -o FOLDER", option=several[0])
+        raise UsageError("writes files: give -o FILE or -o FOLDER", option=several)
     if (several or in_folder) and not files.is_stored:
         if files.source != STDIO and guess_format(files.source) is not FileFormat.HUB:
             require_file(files.source)
         raise UsageError(
             "needs an input that can be read again: save it to a file first",
-            option=several[0] if several else "--output",
+            option=several or "--output",
         )
     if options.index is not None:
         if several or in_folder:
@@ -252,8 +239,6 @@ def _check_index(index: Path, source: str, output: Path, options: EncodeOptions)
     def refuse(reason: str) -> UsageError:
         return UsageError(reason, option="--index")
 
-    if options.postprocess is not None:
-        raise refuse("queries would not be post-processed")
     if source == STDIO or output.suffix not in (".npy", ".npz", ".safetensors"):
         raise refuse("needs an input file and -o FILE.npy, .npz or .safetensors")
     if options.dtype not in ("float32", "float16"):
@@ -274,8 +259,6 @@ def _process_group(files: FileSet, writer: VectorWriter, output: Path, progress:
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
-    of_vectors = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize")
-    refuse_unused(options, of_vectors, "has no use with --pairs, which writes no vectors")
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")

@@ -5,24 +5,44 @@ from pathlib import Path
 
 from simcse_cli.settings.choices import Engine
 from simcse_cli.settings.config import ModelOptions
-from simcse_cli.settings.declare import setting
+from simcse_cli.settings.declare import ALL, setting
+
+_TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
 @dataclass(frozen=True)
 class EncodeOptions(ModelOptions):
     """The model, what is done to its vectors, and how they are written."""
 
+    output: str | None = setting(
+        None,
+        "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
+        "--output",
+        "-o",
+        metavar="FILE",
+    )
     column: str | None = setting(
         None, "Column of a table (with --pairs two, as A,B); default: the usual names."
     )
-    pairs: bool = setting(False, "Rows are pairs: write them with their cosines.", "--pairs")
+    pairs: bool = setting(
+        False,
+        "Rows are pairs: write them with their cosines.",
+        "--pairs",
+        excludes=("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize"),
+        because="which writes no vectors",
+    )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")
-    dtype: str = setting("float32", "float32, float16, int8 (cosine kept), binary (signs).")
+    dtype: str = setting("float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE)
     postprocess: Path | None = setting(
         None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
     )
     max_length: int | None = setting(None, "Cut sentences after so many sub-words.", min=3)
-    index: Path | None = setting(None, "Also write a search index, for `simcse analyze retrieval`.")
+    index: Path | None = setting(
+        None,
+        "Also write a search index, for `simcse analyze retrieval`.",
+        excludes=("postprocess",),
+        because="whose queries would not be post-processed",
+    )
     id_column: str | None = setting(
         None, "Column of the input that becomes `id` in parquet and JSONL; default in a folder: the row."
     )
@@ -30,11 +50,17 @@ class EncodeOptions(ModelOptions):
         None,
         "Encode part I of N (from 1) into OUTPUT.shard-I-of-N, a job of its own; --merge joins them.",
         metavar="I/N",
+        needs={"engine!=ray": "which cuts the input itself"},
     )
     merge: Path | None = setting(
-        None, "Join the shards of this output, or the parts in the folder INPUT, and encode nothing."
+        None,
+        "Join the shards of this output, or the parts in the folder INPUT, and encode nothing.",
+        excludes=ALL,
+        because="which encodes nothing",
     )
     engine: Engine = setting(Engine.LOCAL, "This process, or the workers of a Ray cluster (extra `ray`).")
-    workers: int | None = setting(None, "Workers on Ray; default: one a GPU, else one a machine.", min=1)
-    resume: bool = setting(False, "Continue an interrupted run.", "--resume")
+    workers: int | None = setting(
+        None, "Workers on Ray; default: one a GPU, else one a machine.", min=1, needs="engine=ray"
+    )
+    resume: bool = setting(False, "Continue an interrupted run.", "--resume", needs=_TO_A_FILE)
     force: bool = setting(False, "Overwrite existing outputs.", "--force")

@@ -36,7 +36,6 @@ from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import NegativePick
 from simcse_cli.settings.config import pinned
-from simcse_cli.settings.declare import refuse_unused
 
 BLOCK = 1024
 """Texts that are searched for together; what is done of a search is kept block by block."""
@@ -51,8 +50,6 @@ Numbers = NDArray[np.int64]
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write each pair of the inputs with the hard negatives of its anchor, a row each."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
-    if options.index is not None:
-        refuse_unused(options, ["corpus"], "has no use with --index, which is searched instead")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
@@ -77,9 +74,6 @@ def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of texts of one corpus that are nearest to each other, nearest first."""
-    refuse_unused(
-        options, ["flickr30k", "parallel"], "has no use with --paraphrases, which finds its own pairs"
-    )
     check_column(options.columns, inputs, "--columns")
     settings = {
         "model": pinned(options.model, options.revision),

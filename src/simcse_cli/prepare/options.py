@@ -7,7 +7,7 @@ from pathlib import Path
 from simcse_cli.errors import UsageError
 from simcse_cli.settings.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
-from simcse_cli.settings.declare import refuse_unused, setting
+from simcse_cli.settings.declare import setting, settings_of
 
 _MINING = "Mining"
 
@@ -19,13 +19,11 @@ class LintOptions:
     tokenizer: str | None = setting(
         None, "Model whose sub-words are counted, to report texts that training cuts."
     )
-    max_length: int = setting(32, "Sub-words that training will keep.", min=3)
+    max_length: int = setting(32, "Sub-words that training will keep.", min=3, needs="tokenizer")
     strict: bool = setting(False, "Fail when lint finds anything.")
     encoding: str = setting("utf-8", "Encoding of text inputs.")
 
     def __post_init__(self) -> None:
-        if self.tokenizer is None:
-            refuse_unused(self, ["max_length"], "has no use without --tokenizer")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -43,14 +41,18 @@ class RowOptions(LintOptions):
         ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
     )
     sample: int | None = setting(None, "Draw this many rows at random after filtering.", min=1)
-    keep_order: bool = setting(False, "Keep a sample in the order of the input.")
+    keep_order: bool = setting(False, "Keep a sample in the order of the input.", needs="sample")
     min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
     max_words: int | None = setting(None, "Drop rows with a text of more words.", min=1)
     dedup: Dedup | None = setting(
         None, "Drop repeated rows: exact (but for case, spacing, punctuation) or near (MinHash) ones."
     )
     near_threshold: float = setting(
-        0.7, "Share of words and word pairs that near texts have in common.", min=0.3, max=1.0
+        0.7,
+        "Share of words and word pairs that near texts have in common.",
+        min=0.3,
+        max=1.0,
+        needs="dedup=near|leak_near",
     )
     check_leak: Path | None = setting(
         None, "SentEval folder: report its sentences that occur in the rows.", metavar="FOLDER"
@@ -90,6 +92,9 @@ class MiningOptions(RowOptions, ModelOptions):
     """The model that finds rows, and what becomes of a search that was interrupted."""
 
     resume: bool = setting(False, "Continue an interrupted search.", "--resume", group=_MINING)
+
+
+_OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +138,11 @@ class HardNegativeOptions(MiningOptions):
         metavar="FILE",
     )
     index: Path | None = setting(
-        None, "Find them in this index instead (`simcse encode --index`, or FAISS).", group=_MINING
+        None,
+        "Find them in this index instead (`simcse encode --index`, or FAISS).",
+        group=_MINING,
+        excludes=("corpus",),
+        because="which is searched instead",
     )
 
 
@@ -142,15 +151,30 @@ class PairOptions(MiningOptions):
     """Pairs from paraphrase and caption corpora."""
 
     paraphrases: bool = setting(
-        False, "Input is one corpus: mine the pairs of nearest texts with --model.", group=_MINING
+        False,
+        "Input is one corpus: mine the pairs of nearest texts with --model.",
+        group=_MINING,
+        enables=(*_OF_MINING, "top_k", "max_pairs", "min_score", "max_score"),
+        excludes=("flickr30k", "parallel"),
+        because="which finds pairs with a model",
     )
     top_k: int = setting(100, "Nearest texts looked at for each text.", "--top-k", min=1, group=_MINING)
     max_pairs: int = setting(500_000, "Keep so many pairs, the nearest.", min=1, group=_MINING)
     min_score: float = setting(0.8, "Least cosine of a mined pair.", group=_MINING)
     max_score: float | None = setting(None, "Largest cosine of a mined pair.", group=_MINING)
 
-    flickr30k: bool = setting(False, "Captions: every two captions of an image are a pair.")
-    parallel: bool = setting(False, "Two text files: line i of one belongs to line i of the other.")
+    flickr30k: bool = setting(
+        False,
+        "Captions: every two captions of an image are a pair.",
+        excludes=("parallel", "columns"),
+        because="which pairs captions",
+    )
+    parallel: bool = setting(
+        False,
+        "Two text files: line i of one belongs to line i of the other.",
+        excludes=("columns",),
+        because="which reads two text files",
+    )
     columns: str | None = setting(
         None,
         "Columns to pair, where they are not recognised; with --paraphrases the one of texts.",

@@ -20,9 +20,8 @@ from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.streams import STDIO, iter_lines
-from simcse_cli.prepare.options import MiningOptions, PairOptions, RowOptions
+from simcse_cli.prepare.options import PairOptions
 from simcse_cli.prepare.rows import RowWriter
-from simcse_cli.settings.declare import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,9 @@ _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of the inputs."""
     encoding = options.encoding
-    of_mining = [name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions)]
-    of_mining += ["top_k", "max_pairs", "min_score", "max_score"]
-    refuse_unused(options, of_mining, "has no use without --paraphrases, which finds pairs with a model")
     if options.flickr30k:
-        refuse_unused(options, ["parallel", "columns"], "has no use with --flickr30k, which pairs captions")
         rows = caption_rows(inputs, encoding=encoding)
     elif options.parallel:
-        refuse_unused(options, ["columns"], "has no use with --parallel, which reads two text files")
         rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=encoding)
     else:
         columns = parse_columns(options.columns, POSITIONAL[:2])

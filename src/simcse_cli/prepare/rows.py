@@ -28,7 +28,6 @@ from simcse_cli.prepare.lint import CountTokens, Finding, Linter, list_findings
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Dedup
-from simcse_cli.settings.declare import refuse_unused
 
 _MANIFEST_SETTINGS = (
     *("min_words", "max_words", "dedup", "near_threshold", "sample", "keep_order", "strict"),
@@ -63,10 +62,6 @@ class RowWriter:
         self, options: RowOptions, progress: Progress, *, count_tokens: CountTokens | None = None
     ) -> None:
         self.options, self.progress, self._count_tokens = options, progress, count_tokens
-        if options.sample is None:
-            refuse_unused(options, ["keep_order"], "has no use without --sample")
-        if options.dedup is not Dedup.NEAR and not options.leak_near:
-            refuse_unused(options, ["near_threshold"], "has no use without --dedup near or --leak-near")
 
     def write(
         self,

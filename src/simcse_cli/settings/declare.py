@@ -1,8 +1,9 @@
 """A setting is written once, as a field of a dataclass: it is the flag, the YAML key, the variable and the help."""
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from math import isfinite
 from types import UnionType
@@ -10,10 +11,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
 
+ALL = ("*",)
+
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field says of itself beside its type and default."""
+    """What a field says of itself beside its type and default.
+
+    Rules between settings are declared here and checked by ``check_rules``. A condition is ``name`` (it has a value),
+    ``name=value``, ``name~part`` (its text contains the part), their opposites with ``!`` before the sign, or
+    several of these with ``|`` between them; ``needs`` may give a reason for each.
+    """
 
     help: str
     flags: tuple[str, ...] = ()  # as typed; empty: the field's name with dashes
@@ -26,6 +34,10 @@ class Setting:
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # a command with such settings shows only them, the rest with --help-all
     completes: str | None = None  # what a shell offers for the value: a function of `commands.completion`
+    needs: str | Mapping[str, str] = field(default_factory=dict)  # conditions without which it has no effect
+    enables: tuple[str, ...] = ()  # settings that have no effect without it
+    excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
+    because: str = ""  # why, after "has no use with --this, "
 
 
 def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
@@ -50,8 +62,12 @@ def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
 
 def flag(group: type, name: str) -> str:
     """Return the long command-line flag of a setting."""
-    flags = settings_of(group)[name][1].flags
-    given = next((f for f in flags if f.startswith("--")), "--" + name.replace("_", "-"))
+    return flag_of(name, settings_of(group)[name][1])
+
+
+def flag_of(name: str, own: Setting) -> str:
+    """Return the long command-line flag of a setting whose details are known."""
+    given = next((f for f in own.flags if f.startswith("--")), "--" + name.replace("_", "-"))
     return given.partition("/")[0]
 
 
@@ -72,13 +88,94 @@ def check_ranges(values: Any) -> None:
             raise ConfigError(f"{place}: need at most {own.max:g}")
 
 
+Declared = Mapping[str, tuple[Field[Any], Setting]]
+_CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
+
+
+def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
+    """Say whether a setting has another value than its default, and not from a variable of the environment."""
+    own, details = declared[name]
+    default = own.default_factory() if own.default_factory is not MISSING else own.default
+    from_variable = details.env is not None and details.env in os.environ
+    return values.get(name) is not None and values[name] != default and not from_variable
+
+
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
-    """Raise UsageError for the first of these settings that was chosen, and not by a variable of the environment."""
+    """Raise UsageError for the first of these settings that was chosen; for rules that depend on data."""
+    declared, given = settings_of(type(values)), vars(values)
     for name in names:
-        own, details = settings_of(type(values))[name]
-        is_variable = details.env is not None and details.env in os.environ
-        if getattr(values, name) != own.default and not is_variable:
-            raise UsageError(reason, option=flag(type(values), name))
+        if is_chosen(name, declared, given):
+            raise UsageError(reason, option=flag_of(name, declared[name][1]))
+
+
+def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
+    """Raise UsageError for the first setting that was chosen and has no effect beside the others."""
+    for name, (_, own) in declared.items():
+        for condition, reason in _needs(own):
+            if is_chosen(name, declared, values) and not _holds(condition, values):
+                phrase = _phrase(condition, declared) + (f", {reason}" if reason else "")
+                raise UsageError(f"has no use {phrase}", option=flag_of(name, own))
+        is_on = bool(values.get(name))
+        preposition, others = ("with", _excluded(name, own, declared)) if is_on else ("without", own.enables)
+        for other in others:
+            if is_chosen(other, declared, values):
+                reason = f", {own.because}" if own.because else ""
+                place = flag_of(other, declared[other][1])
+                raise UsageError(f"has no use {preposition} {flag_of(name, own)}{reason}", option=place)
+
+
+def rules_of(name: str, declared: Declared) -> list[str]:
+    """Return what ``check_rules`` asks of a setting, as sentences for the reference."""
+    own = declared[name][1]
+    found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
+    found += [
+        f"Has no use without {flag_of(other, details)}."
+        for other, (_, details) in declared.items()
+        if name in details.enables
+    ]
+    if own.excludes == ALL:
+        found.append("Excludes all other options but --force.")
+    elif own.excludes:
+        flags = ", ".join(flag_of(other, declared[other][1]) for other in own.excludes if other in declared)
+        found.append(f"Excludes {flags}.")
+    return found
+
+
+def _needs(own: Setting) -> Iterable[tuple[str, str]]:
+    return ((own.needs, ""),) if isinstance(own.needs, str) else dict(own.needs).items()
+
+
+def _excluded(name: str, own: Setting, declared: Declared) -> Iterable[str]:
+    if own.excludes == ALL:
+        return [other for other in declared if other not in (name, "force")]
+    return [other for other in own.excludes if other in declared]
+
+
+def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, sign and text of each alternative of a condition."""
+    for part in condition.split("|"):
+        found = _CONDITION.fullmatch(part)
+        if found is None:
+            raise ValueError(f"{condition!r} is no condition")
+        yield found[1], found[2] or "", found[3] or ""
+
+
+def _holds(condition: str, values: Mapping[str, Any]) -> bool:
+    def holds(name: str, sign: str, text: str) -> bool:
+        value = values.get(name)
+        if not sign:
+            return bool(value)
+        return (text in str(value) if "~" in sign else text == str(value)) is not sign.startswith("!")
+
+    return any(holds(*part) for part in _parts(condition))
+
+
+def _phrase(condition: str, declared: Declared) -> str:
+    """Return a condition that does not hold in words: ``without --dedup near or --leak-near``."""
+    parts = list(_parts(condition))
+    flags = [f"{flag_of(name, declared[name][1])} {text}".strip() for name, _, text in parts]
+    preposition = "with" if parts[0][1].startswith("!") else "without"
+    return f"{preposition} {' or '.join(flags)}"
 
 
 def check_keys(
