@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key
-from simcse_cli.data.readers import iter_records
+from simcse_cli.data.table import Table
 from simcse_cli.settings.choices import Augmentation
 from tiny_wordnet import write_wordnet
 
@@ -206,4 +206,4 @@ def test_augment_writes_every_format_that_train_reads(
     assert invoke("augment", corpus, "--method", "crop", "-o", tmp_path / name).exit_code == 0
     crop = make_augmenter(Augmentation.CROP)
     expected = [(text, crop(text, sentence_key(42, line))) for line, text in enumerate(sentences, start=1)]
-    assert [tuple(record.values()) for record in iter_records(tmp_path / name)] == expected
+    assert [tuple(record.values()) for record in Table(tmp_path / name).texts()] == expected

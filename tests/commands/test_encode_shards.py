@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from pyarrow import dataset, parquet
 
 from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import stream
+from simcse_cli.encoding import shards, stream
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
 LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
@@ -267,3 +268,76 @@ def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, tmp_pat
     inside = encode("texts/v", source="texts")
     assert inside.exit_code == 2
     assert "lies in the input folder" in inside.stderr
+
+
+@pytest.mark.parametrize("ending", ["npy", "safetensors", "parquet", "jsonl"])
+def test_merge_finds_exchanged_and_damaged_shards(encode, invoke, source, tmp_path, ending):
+    source.write_text("".join(f"{line}\n" for line in LINES[:32]))
+    encode_shards(encode, f"v.{ending}", 2)
+    first, second = (tmp_path / f"v.shard-{number}-of-2.{ending}" for number in (1, 2))
+    assert first.stat().st_size
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    outcome = invoke("encode", "--merge", f"v.{ending}")
+    assert (outcome.exit_code, (tmp_path / f"v.{ending}").exists()) == (1, False)
+    assert "is not what its side file describes" in outcome.stderr
+    first.write_bytes(one)
+    second.write_bytes(other)
+    place = other.index(b'"vector": [') + 12 if ending == "jsonl" else len(other) // 3
+    flipped = bytearray(other)
+    flipped[place] ^= 1
+    second.write_bytes(flipped)
+    assert invoke("encode", "--merge", f"v.{ending}").exit_code == 1
+    second.write_bytes(other)
+    assert invoke("encode", "--merge", f"v.{ending}").exit_code == 0
+
+
+def test_merge_refuses_shards_that_another_job_replaces(encode, invoke, source, tmp_path, monkeypatch):
+    encode_shards(encode, "v.npy", 2)
+    second = tmp_path / "v.shard-2-of-2.npy"
+    read_blocks = shards.read_blocks
+
+    def replace_meanwhile(path, *details):
+        if path == second:
+            (tmp_path / "new").write_bytes(second.read_bytes())
+            (tmp_path / "new").rename(second)
+        return read_blocks(path, *details)
+
+    monkeypatch.setattr(shards, "read_blocks", replace_meanwhile)
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 1
+    assert "has changed while it was read" in outcome.stderr
+    assert not (tmp_path / "v.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        "[]",
+        "3",
+        '{"dtype": "float7"}',
+        "{}",
+        '{"rows": [0]}',
+        '{"dim": -1}',
+        '{"n_rows": "x"}',
+        '{"files": 3}',
+    ],
+)
+def test_merge_refuses_side_files_that_are_none(encode, invoke, tmp_path, side):
+    encode_shards(encode, "v.npy", 2)
+    path = tmp_path / "v.shard-1-of-2.npy.json"
+    whole, change = json.loads(path.read_text()), json.loads(side)
+    path.write_text(json.dumps({**whole, **change} if change and isinstance(change, dict) else change))
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 1
+    assert "v.shard-1-of-2.npy" in outcome.stderr
+
+
+def test_merge_refuses_a_pipe_in_place_of_a_shard(encode, invoke, tmp_path):
+    encode_shards(encode, "v.npy", 2)
+    (tmp_path / "v.shard-1-of-2.npy").unlink()
+    os.mkfifo(tmp_path / "v.shard-1-of-2.npy")
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 1
+    assert "is no file" in outcome.stderr

@@ -2,7 +2,7 @@ import pytest
 
 from simcse_cli.data.columns import resolve_columns
 from simcse_cli.data.delimited import SEPARATORS, is_stsb_line, table_rows
-from simcse_cli.data.readers import iter_records
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 
 
@@ -48,7 +48,7 @@ def test_columns_are_found_by_header_and_by_position(content, expected):
 def test_marks_and_line_ends_of_windows_are_no_text(tmp_path, mark, end):
     path = tmp_path / "a.csv"
     path.write_bytes(mark + end.join([b"anchor,positive", b'"a', b'b",c', b"", b"d,e", b""]))
-    found = list(iter_records(path))
+    found = list(Table(path).texts())
     assert found == [{"anchor": "a\nb", "positive": "c"}, {"anchor": "d", "positive": "e"}]
     assert [record.place for record in found] == [f"{path}, line 3", f"{path}, line 5"]
 

@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.readers import count_rows, iter_cells, iter_sentences
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 
 ROWS = [f"row {number}" for number in range(23)]
@@ -33,17 +33,19 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize("ending", ["txt", "txt.gz", "jsonl", "csv", "parquet"])
 def test_rows_are_counted_and_left_out_in_every_format(tmp_path, ending, address):
     source = f"{address}{write(tmp_path / f'x.{ending}')}"
-    assert count_rows(source) == 23
+    assert Table(source).count() == 23
     for start in (0, 4, 5, 11, 22, 23, 30):
-        assert list(iter_sentences(source, start=start)) == ROWS[start:]
+        assert list(Table(source).sentences(start=start)) == ROWS[start:]
         if not ending.startswith("txt"):
-            assert [int(cell) for cell in iter_cells(source, "id", start=start)] == list(range(23))[start:]
+            assert [int(cell) for cell in Table(source, columns=["id"]).column("id", start=start)] == list(
+                range(23)
+            )[start:]
 
 
 def test_parquet_keeps_the_type_of_a_column(tmp_path):
-    assert next(iter_cells(write(tmp_path / "x.parquet"), "id")) == 0
+    assert next(Table(write(tmp_path / "x.parquet")).column("id")) == 0
     with pytest.raises(DataError, match="no column key; there are id, text"):
-        next(iter_cells(tmp_path / "x.parquet", "key"))
+        next(Table(tmp_path / "x.parquet").column("key"))
 
 
 @pytest.mark.parametrize("address", ["", "file://"])

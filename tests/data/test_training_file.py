@@ -3,6 +3,7 @@ import json
 import pytest
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.table import Record
 from simcse_cli.data.training_file import (
     StoredRows,
     iter_training_rows,
@@ -39,7 +40,7 @@ def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(
     [
         ('{"id": 1, "positive": "b"}', "the columns are id, positive; need anchor, or anchor and positive"),
         ('{"anchor": "a", "hard_negative": "c"}', "the columns are anchor, hard_negative; need anchor"),
-        ('{"anchor": "a", "positive": "b"}\n{"anchor": "c"}', "line 2: column 'positive' is missing"),
+        ('{"anchor": "a", "positive": "b"}\n{"anchor": "c"}', "line 2: no column positive; there are anchor"),
         ('{"anchor": " "}', "holds no training example"),
     ],
 )
@@ -121,7 +122,7 @@ def test_layouts_of_other_tools_become_rows(tmp_path, name, text, columns, rows)
 
 def test_nothing_in_a_cell_is_no_text():
     record = {"anchor": ["a", None, float("nan"), " "], "positive": "b"}
-    assert list(iter_training_rows([(1, record)], "t")) == [(PAIR, ("a", "b"))]
+    assert list(iter_training_rows([Record(record.items(), "t", 1)])) == [(PAIR, ("a", "b"))]
 
 
 @pytest.mark.parametrize("given", ["positive=B", "anchor=A,hard_negative=B"])

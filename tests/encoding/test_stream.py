@@ -226,7 +226,7 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
         seen.update(rows=np.array(rows), texts=list(texts))
         (folder / "v.npy.json").write_text("beside")
 
-    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, beside=beside)
+    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, companions=beside)
     np.testing.assert_array_equal(seen["rows"], encode(SENTENCES))
     assert seen["texts"] == SENTENCES
     assert (tmp_path / "v.npy.json").read_text() == "beside"

@@ -13,7 +13,7 @@ from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.atomic import (
     atomic_path,
     check_output,
-    settle,
+    fsync_tree,
     standard_output,
     temporary_beside,
     write_json,
@@ -247,7 +247,7 @@ def test_files_have_the_mode_of_the_umask(tmp_path):
             temporary.touch(0o600)  # as libraries do that make a safe temporary file
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder" / "weights").touch(0o600)
-        settle(tmp_path / "folder")
+        fsync_tree(tmp_path / "folder")
     finally:
         os.umask(before)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
@@ -260,7 +260,7 @@ def test_what_lies_beside_is_there_before_the_output(tmp_path, monkeypatch):
     moved = []
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (moved.append((b.name, target.exists())), replace(a, b)))
-    with atomic_path(target, force=True, beside=lambda path: write_text(f"{path}.json", path)) as path:
+    with atomic_path(target, force=True, companions=lambda path: write_text(f"{path}.json", path)) as path:
         path.write_text("rows")
     assert moved == [("out.json", False), ("out", False)]
     assert (target.read_text(), other.read_text()) == ("rows", "about rows")
@@ -273,7 +273,7 @@ def write_text(path, about):
 
 def test_file_that_appears_meanwhile_is_not_overwritten(tmp_path):
     target = tmp_path / "out"
-    appear = atomic_path(target, beside=lambda path: target.touch())
+    appear = atomic_path(target, companions=lambda path: target.touch())
     with pytest.raises(OutputError, match="exists already"), appear as path:
         path.write_text("ours")
     assert target.read_text() == ""

@@ -4,7 +4,7 @@ import pytest
 
 from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.data.demo_grammar import DemoSizes
-from simcse_cli.data.readers import iter_sentences
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences
 
@@ -59,7 +59,7 @@ def test_evaluation_sentences_refuses_other_folders(tmp_path):
 
 @pytest.fixture(scope="module")
 def captions(shared_data):
-    return [(text,) for text in iter_sentences(shared_data / "flickr30k" / "captions.tsv")]
+    return [(text,) for text in Table(shared_data / "flickr30k" / "captions.tsv").sentences()]
 
 
 @pytest.fixture(scope="module")

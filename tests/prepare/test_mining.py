@@ -286,3 +286,65 @@ def test_a_corrected_input_is_searched_without_more_ado(invoke, model, pairs, tm
     source.write_bytes(whole)
     assert invoke(*command).exit_code == 0
     assert output.exists()
+
+
+def search_command(source, model, output, *flags):
+    return ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", output, *flags)
+
+
+@pytest.mark.parametrize("flags", [(), ("--force",), ("--resume",)])
+@pytest.mark.parametrize("kind", ["file", "folder", "link inside", "link"])
+def test_files_of_others_in_the_folder_of_a_search_are_never_touched(
+    invoke, model, pairs, tmp_path, kind, flags
+):
+    source, work, other = (
+        write_pairs(tmp_path / "pairs.csv", pairs),
+        tmp_path / "o.csv.mining",
+        tmp_path / "own",
+    )
+    other.mkdir()
+    (other / "notes.txt").write_text("precious")
+    (other / "texts.txt").write_text("precious")
+    if kind == "link":
+        work.symlink_to(other)
+    else:
+        work.mkdir()
+        (work / "search.json").write_text("{}")
+    if kind == "file":
+        (work / "notes.txt").write_text("precious")
+    elif kind == "folder":
+        (work / "texts.txt").mkdir()
+    elif kind == "link inside":
+        (work / "texts.txt").symlink_to(other / "texts.txt")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    outcome = invoke(*search_command(source, model, tmp_path / "o.csv", *flags))
+    assert outcome.exit_code == 1
+    assert "o.csv.mining" in outcome.stderr
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(mining, "BLOCK", 9)
+    source, output = write_pairs(tmp_path / "pairs.csv", pairs), tmp_path / "o.csv"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        assert invoke(*search_command(source, model, output)).exit_code == 130
+    work = tmp_path / "o.csv.mining"
+    (work / ".found-27.npy.simcse-0123abcd.tmp").mkdir()
+    (work / ".found-27.npy.simcse-0123abcd.tmp" / "found-27.npy").write_bytes(b"half")
+    kept = {path.name: path.read_bytes() for path in work.iterdir() if path.is_file()}
+    assert invoke(*search_command(source, model, output, "--resume")).exit_code == 0
+    assert not work.exists()
+    whole = output.read_bytes()
+    work.mkdir()
+    for name, content in kept.items():
+        (work / name).write_bytes(content)
+    outcome = invoke(*search_command(source, model, output, "--resume"))
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "is finished already" in outcome.stderr
+    assert (output.read_bytes(), work.exists()) == (whole, False)
+    outcome = invoke(*search_command(source, model, output, "--resume", "--margin", "0.2"))
+    assert outcome.exit_code == 1
+    assert "exists already" in outcome.stderr

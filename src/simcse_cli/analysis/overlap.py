@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.views import View, label_sources
 from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.readers import source_name
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.files.streams import iter_lines
 
 RowSet = frozenset[int]
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
@@ -39,10 +39,11 @@ class Texts:
 
 def read_texts(source: Path | str, column: str | None = None) -> Texts:
     """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
-    texts = Texts.numbered(list(iter_sentences(source, column=column)))
-    if str(source) == STDIO or guess_format(source) is FileFormat.TEXT:
+    table = Table(source, columns=[column])
+    texts = Texts.numbered(list(table.sentences(column)))
+    if table.is_text:
         return texts
-    records = list(iter_records(source))
+    records = list(Table(source).texts())
     name = next((name for name in ("id", "_id") if records and name in records[0]), None)
     return texts if name is None else Texts([record[name] for record in records], texts.sentences)
 

@@ -20,7 +20,7 @@ from simcse_cli.analysis.views import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.data.readers import check_column
+from simcse_cli.data.table import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.atomic import check_output

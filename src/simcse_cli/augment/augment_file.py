@@ -11,18 +11,19 @@ from itertools import chain, count, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentence_key
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.text_diff import diff_row
 from simcse_cli.augment.words import is_unspaced
-from simcse_cli.data.readers import check_column, iter_sentences, source_name
+from simcse_cli.data.formats import source_name
+from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import build_manifest, manifest_path, open_rows, output_format
+from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import check_output, check_record, write_json
-from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import STDIO, Inputs
+from simcse_cli.files.output import Output
+from simcse_cli.files.streams import STDIO
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
@@ -53,28 +54,21 @@ def augment_file(
     """
     output, steps = options.output or Path(STDIO), parse_steps(options)
     check_column(options.column, [source])
-    with sole_writer(output, manifest_path(output)):
-        if options.output is not None:
-            output_format(output, COLUMNS)
-            if str(output) != STDIO:
-                check_output(output, force=options.force)
-                check_record(manifest_path(output), "simcse_version", force=options.force)
+    with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
         job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
-        read = Inputs([source])
-        sentences = iter_sentences(source, column=options.column)
+        sentences = Table(source, columns=[options.column]).sentences(options.column)
         if options.preview:
             head = _take_sentences(sentences, options.preview)
             show(list(_preview_rows(head, job, options.unit)))
             sentences = chain(head, sentences)
         if options.output is not None:
-            _write_augmented(source, sentences, read, output, job, options, steps, progress)
+            _write_augmented(source, sentences, writing, job, options, steps, progress)
 
 
 def _write_augmented(
     source: str,
     sentences: Iterable[str],
-    read: Inputs,
-    output: Path,
+    output: Output,
     job: "AugmentJob",
     options: AugmentOptions,
     steps: Sequence[AugmentOptions],
@@ -85,8 +79,8 @@ def _write_augmented(
     workers = 1 if has_mlm else options.workers or _available_cores()
     counts = AugmentCounts()
 
-    def write_beside(complete: Path) -> None:
-        manifest = build_manifest(
+    def manifest(complete: Path) -> dict[str, Any]:
+        return build_manifest(
             "augment",
             inputs=[source],
             folder=complete.parent,
@@ -102,16 +96,14 @@ def _write_augmented(
             seed=options.seed,
             counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
         )
-        read.require_unchanged()
-        write_json(manifest_path(complete), manifest)
 
-    with open_rows(output, COLUMNS, force=options.force, beside=write_beside) as write:
+    with open_rows(output, COLUMNS, manifest) as write:
         counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
         if not counts.n_rows:
             raise DataError(f"{source_name(source)} has no sentences, only {counts.n_blank:,} blank lines")
-    _report(counts, source_name(source), output, options.unit, progress)
-    if str(output) != STDIO:
-        progress.detail(f"wrote {manifest_path(output)}")
+    _report(counts, source_name(source), output.path, options.unit, progress)
+    if str(output.path) != STDIO:
+        progress.detail(f"wrote {output.record}")
 
 
 @dataclass(frozen=True)

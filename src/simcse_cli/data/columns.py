@@ -49,7 +49,7 @@ def find_column(record: Mapping[str, Any], column: str) -> str | None:
     return None
 
 
-def has_header(given: Iterable[str]) -> bool | None:
+def has_header(given: Iterable[str | None]) -> bool | None:
     """Return whether a CSV or TSV file has a header, going by the columns asked for; None where they leave it open."""
     names = [name for name in given if name]
     if names and all(name.isdigit() for name in names):

@@ -10,14 +10,8 @@ from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
-from simcse_cli.data.readers import (
-    FileFormat,
-    check_column,
-    count_rows,
-    guess_format,
-    iter_cells,
-    iter_sentences,
-)
+from simcse_cli.data.formats import FileFormat, guess_format
+from simcse_cli.data.table import Table, check_column
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import Inputs, file_system, is_remote, sha256_file
@@ -75,7 +69,7 @@ class FileSet:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Rows of each file."""
-        return tuple(count_rows(file, column=self.column) for file in self.files)
+        return tuple(self._table(file).count(self.column) for file in self.files)
 
     @cached_property
     def total(self) -> int | None:
@@ -98,12 +92,14 @@ class FileSet:
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         return self._rows(
-            lambda file, skipped: iter_sentences(file, column=self.column, start=skipped), start, stop
+            lambda file, skipped: self._table(file).sentences(self.column, start=skipped), start, stop
         )
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Yield what another column holds in these rows."""
-        return self._rows(lambda file, skipped: iter_cells(file, column, start=skipped), start, stop)
+        return self._rows(
+            lambda file, skipped: Table(file, columns=[column]).column(column, start=skipped), start, stop
+        )
 
     def within(self, start: int, stop: int) -> dict[str, int]:
         """Return how many of these rows each file gives, in order."""
@@ -114,6 +110,9 @@ class FileSet:
                 found[file] = n_inside
             first += n_rows
         return found
+
+    def _table(self, file: str) -> Table:
+        return Table(file, columns=[self.column])
 
     def _rows(
         self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
-from simcse_cli.data.columns import find_column, has_header
-from simcse_cli.data.readers import FileFormat, InputPath, Record, iter_records
+from simcse_cli.data.columns import find_column
+from simcse_cli.data.formats import FileFormat, InputPath
+from simcse_cli.data.table import Record, Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO, iter_lines
 
@@ -61,15 +63,12 @@ def iter_nli(
 
 
 def _iter_table(source: InputPath, given: Mapping[str, str], encoding: str) -> Iterator[NliPair]:
-    names: tuple[str, str, str] | None = None
-    header = has_header(given.values())
-    for record in iter_records(source, text_as=FileFormat.TSV, encoding=encoding, header=header):
-        names = names or _columns(record, given)
-        premise, hypothesis, label = (record[name] for name in names)
-        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, record.place))
+    table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given.values())
+    for place, (premise, hypothesis, label) in table.pick(partial(_columns, given=given)):
+        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
 
 
-def _columns(record: Record, given: Mapping[str, str]) -> tuple[str, str, str]:
+def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, str]:
     found = [find_column(record, given.get(name, name)) for name in ("anchor", "positive", "label")]
     if None in found:
         raise DataError(

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simcse_cli.data.columns import POSITIONAL, find_column, has_header, resolve_columns
-from simcse_cli.data.readers import FileFormat, InputPath, Record, iter_records, source_name
+from simcse_cli.data.columns import POSITIONAL, find_column, resolve_columns
+from simcse_cli.data.formats import FileFormat, InputPath, source_name
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
+from simcse_cli.data.table import Record, Table
 from simcse_cli.errors import DataError
 
 SCORED_PAIR = ("left", "right", "score")
@@ -71,16 +72,16 @@ def _iter_rows(
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
             yield str(path), left, right, str(score)
         return
-    names: tuple[str, ...] = ()
-    for record in iter_records(source, text_as=FileFormat.CSV, header=has_header(given.values())):
-        if not names or any(name not in record for name in names):
-            names = (None if given else _by_position(record, roles)) or resolve_columns(
-                record, roles, record.place, _with_label(record, given), option
-            )
-        yield record.place, *(record[name] for name in names)
+
+    def resolve(record: Record[str]) -> tuple[str, ...]:
+        found = None if given else _by_position(record, roles)
+        return found or resolve_columns(record, roles, record.place, _with_label(record, given), option)
+
+    for place, texts in Table(source, text_as=FileFormat.CSV, columns=given.values()).pick(resolve):
+        yield place, *texts
 
 
-def _with_label(record: Record, given: Mapping[str, str]) -> Mapping[str, str]:
+def _with_label(record: Record[str], given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the names given; a column of labels is that of scores where there is no other, as in GLUE."""
     label = find_column(record, "label")
     if "score" in given or label is None or find_column(record, "score") is not None:
@@ -88,7 +89,7 @@ def _with_label(record: Record, given: Mapping[str, str]) -> Mapping[str, str]:
     return {**given, "score": label}
 
 
-def _by_position(record: Record, roles: tuple[str, ...]) -> tuple[str, ...] | None:
+def _by_position(record: Record[str], roles: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the columns of three without names, the one with a number being the score; None for any others."""
     numbers = [name for name in record if _number(record[name]) is not None]
     if tuple(record) != POSITIONAL or len(numbers) != 1:

@@ -18,11 +18,11 @@ from simcse_cli.data.columns import (
     POSITIONAL,
     columns_hint,
     find_column,
-    has_header,
     resolve_columns,
 )
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.nli import iter_nli
-from simcse_cli.data.readers import FileFormat, guess_format, iter_sentences, iter_values, source_name
+from simcse_cli.data.table import Record, Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import output_error
@@ -126,8 +126,7 @@ class RowLayout:
 
 
 def iter_training_rows(
-    records: Iterable[tuple[int, Mapping[str, Any]]],
-    name: str,
+    records: Iterable[Record[Any]],
     columns: Mapping[str, str] | None = None,
     *,
     left_out: Counter[str] | None = None,
@@ -138,8 +137,7 @@ def iter_training_rows(
     negatives becomes as many rows as there are of the more frequent kind, dealt in turn.
 
     Args:
-        records: as ``readers.iter_values`` gives them.
-        name: of the table.
+        records: as ``Table.records`` gives them.
         columns: what ``anchor``, ``positive`` and ``hard_negative`` are called; then no other column counts.
         left_out: counts the records that are no pair, by label.
 
@@ -147,17 +145,14 @@ def iter_training_rows(
         DataError: the columns are unknown, their meaning is not clear, or a value is no text; names the line.
     """
     layout: RowLayout | None = None
-    for number, record in records:
-        place = f"{name}, line {number}"
+    for record in records:
+        place = record.place
         layout = layout or find_layout(record, columns or {}, place)
-        try:
-            if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
-                if left_out is not None:
-                    left_out[str(record[layout.label])] += 1
-                continue
-            texts = [[text for key in keys for text in _texts(record[key], place)] for keys in layout.keys]
-        except KeyError as error:
-            raise DataError(f"{place}: column {error} is missing") from error
+        if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
+            if left_out is not None:
+                left_out[str(record[layout.label])] += 1
+            continue
+        texts = [[text for key in keys for text in _texts(record[key], place)] for keys in layout.keys]
         if layout.columns == (_SET,):
             yield from ((POSITIONAL[:2], pair) for pair in combinations(texts[0], 2))
             continue
@@ -252,13 +247,13 @@ def read_training_rows(
     Raises:
         DataError: unreadable or malformed input, no ``anchor`` column, or no row left.
     """
-    name, left_out, n_dropped = source_name(source), Counter[str](), 0
-    records = iter_values(source, header=has_header((columns or {}).values()))
+    table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
+    name, records = table.name, table.records()
     found_columns: tuple[str, ...] = ()
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in iter_training_rows(records, name, columns, left_out=left_out):
+        for layout, row in iter_training_rows(records, columns, left_out=left_out):
             found_columns = layout
             if all(row):
                 yield row
@@ -308,10 +303,10 @@ def read_training_documents(
     Raises:
         DataError: no sentence, or a text file without any blank line, whose lines may be in no order.
     """
-    name = source_name(source)
-    anchor, hint = (columns or {}).get("anchor"), "choose with --columns anchor=COLUMN"
-    lines = list(iter_sentences(source, column=anchor, hint=hint))
-    if guess_format(source) is not FileFormat.TEXT:
+    anchor = (columns or {}).get("anchor")
+    table = Table(source, columns=[anchor])
+    name, lines = table.name, list(table.sentences(anchor, hint="choose with --columns anchor=COLUMN"))
+    if not table.is_text:
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)
     if not documents:

@@ -16,9 +16,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import find_column, has_header, resolve_columns
-from simcse_cli.data.readers import FileFormat, iter_records
+from simcse_cli.data.columns import find_column, resolve_columns
+from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.senteval import CHECK_HINT, resolve_senteval_dir, single_spaced
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.settings.choices import TRANSFER_TASKS
@@ -158,7 +159,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
     """
     names, sides = tuple[str, ...](), tuple[str, ...]()
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    for record in iter_records(path, text_as=FileFormat.CSV, header=has_header(columns.values())):
+    for record in Table(path, text_as=FileFormat.CSV, columns=columns.values()).texts():
         if not names:
             has_pair = {"left", "right"} <= columns.keys() or find_column(record, "right") is not None
             sides = ("left", "right") if has_pair and "text" not in columns else ("text",)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from simcse_cli import __version__
-from simcse_cli.data.readers import FileFormat, guess_format
+from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.output import Output
 from simcse_cli.files.streams import STDIO, sha256_file
 
 Row = tuple[str, ...]
@@ -40,37 +41,45 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     return fmt
 
 
+def row_output(
+    path: Path, columns: Sequence[str], *, inputs: Iterable[Path | str], force: bool, manifest: bool = True
+) -> Output:
+    """Return the output of a command that writes rows, with its manifest as the record.
+
+    Raises:
+        OutputError: its format cannot hold the columns.
+    """
+    output_format(path, columns)
+    record = manifest_path(path) if manifest else None
+    return Output(path, record=record, key="simcse_version", inputs=inputs, force=force)
+
+
 @contextmanager
 def open_rows(
-    output: Path | str,
-    columns: Sequence[str],
-    *,
-    force: bool = False,
-    beside: Callable[[Path], object] | None = None,
+    output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
 ) -> Iterator[Callable[[Row], object]]:
     """Yield a function that writes one row of clean texts; the file appears when the block ends well.
 
-    ``beside`` gets the complete file before it appears: what it writes beside that comes to lie beside the output.
-
-    Raises:
-        OutputError: the output exists without ``force``, cannot be written, or cannot hold the columns.
+    ``manifest`` makes the manifest of the complete file, which appears with it.
     """
-    fmt = output_format(output, columns)
-    with _open_text(output, force=force, beside=beside) as stream:
+
+    def write_record(complete: Path) -> None:
+        output.write_record(complete.parent, manifest(complete) if manifest else {})
+
+    fmt = output_format(output.path, columns)
+    with _open_text(output.path, force=output.force, companions=write_record) as stream:
         yield _row_writer(stream, fmt, columns)
 
 
 @contextmanager
-def _open_text(
-    output: Path | str, *, force: bool, beside: Callable[[Path], object] | None
-) -> Iterator[TextIO]:
+def _open_text(output: Path | str, *, force: bool, companions: Callable[[Path], object]) -> Iterator[TextIO]:
     if Path(output).suffix != ".gz":
-        with atomic_text(output, force=force, beside=beside) as stream:
+        with atomic_text(output, force=force, companions=companions) as stream:
             yield stream
         return
     # No name and no date in the gzip header: the same rows give the same bytes.
     with (
-        atomic_path(output, force=force, beside=beside) as temporary,
+        atomic_path(output, force=force, companions=companions) as temporary,
         temporary.open("wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,

@@ -9,14 +9,15 @@ from torch import distributed
 
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.formats import FileFormat, guess_format, source_name
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.readers import FileFormat, first_read, guess_format, source_name
+from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import open_rows
+from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.partial_file import is_unfinished, left_unfinished
+from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.shards import (
     claim_folder,
@@ -35,11 +36,12 @@ from simcse_cli.encoding.vector_writer import (
     encode_function,
     may_replace,
     side_file,
-    writing,
+    vector_output,
 )
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.streams import STDIO, Inputs, is_remote, require_file
 from simcse_cli.machine.processes import (
     in_contact,
@@ -82,9 +84,7 @@ def encode_file(
     if source is None:
         raise UsageError("need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT")
     if options.pairs:
-        table = Path(output or STDIO)
-        with sole_writer(table):
-            _write_cosines(source, table, options, progress)
+        _write_cosines(source, Path(output or STDIO), options, progress)
         return
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
@@ -128,11 +128,11 @@ def _encode_one(
                 f"and the input has {stream.count_windows(part.total):,}"
             )
     rank = 0 if part else process_rank()
-    with writing(output, options, rank):
+    with vector_output(output, inputs, options, rank) as target:
         writer = VectorWriter(files, inputs, options, progress)
         if part is None:
             group = _process_group(files, writer, output, progress)
-        writer.write(output, sentences, progress, part=part, group=group)
+        writer.write(target, sentences, progress, part=part, group=group)
         writer.encoder.tell_cut(progress)
 
 
@@ -185,8 +185,7 @@ def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
     """Encode shards of a file on Ray, join them, and remove them."""
-    with sole_writer(output, side_file(output)):
-        check_output(output, force=options.force)
+    with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
         shards = [(shard_file(output, part), part) for part in cut(n_rows, count_parts(n_rows))]
         for shard, _ in shards:
@@ -262,7 +261,11 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
-    with open_rows(output, (*_PAIR_COLUMNS, "cosine"), force=options.force) as write_row:
+    columns = (*_PAIR_COLUMNS, "cosine")
+    with (
+        row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table,
+        open_rows(table, columns) as write_row,
+    ):
         rows = iter_pairs(source, names, option="--column")
         blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
         first = next(blocks, None)  # before the model is loaded, for what is wrong with the file

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from enum import StrEnum
+from hashlib import sha256
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import IO, Any
@@ -213,6 +214,27 @@ def _id_column(ids: list[Any], kind: Any) -> Any:
 Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
 
 
+class RowDigest:
+    """SHA-256 over the rows of a file of vectors as stored, and over its texts, a line each, where it holds some."""
+
+    def __init__(self) -> None:
+        self._rows, self._texts = sha256(), sha256()
+        self._has_texts = False
+
+    def add(self, rows: NDArray[Any], texts: Iterable[str] | None) -> None:
+        for start in range(0, len(rows), CHUNK_ROWS):
+            self._rows.update(np.ascontiguousarray(rows[start : start + CHUNK_ROWS]).data)
+        if texts is not None:
+            self._has_texts = True
+            for text in texts:
+                self._texts.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+
+    def facts(self) -> dict[str, str]:
+        """Return what a side file records."""
+        found = {"rows_sha256": self._rows.hexdigest()}
+        return found | ({"texts_sha256": self._texts.hexdigest()} if self._has_texts else {})
+
+
 def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
     """Yield rows, texts and ids of a file that ``finish_file`` has written, None for what it does not hold."""
     form = vector_file(path)
@@ -228,10 +250,10 @@ def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Ite
             n_rows += len(block[0])
             yield block
     if n_rows != shape[0]:
-        raise DataError(f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=_DAMAGED)
+        raise DataError(f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=DAMAGED)
 
 
-_DAMAGED = "it is damaged or not finished: encode it again with --force"
+DAMAGED = "it is damaged or not finished: encode it again with --force"
 
 
 def _array_blocks(
@@ -245,7 +267,7 @@ def _array_blocks(
         else:
             stream = stack.enter_context(path.open("rb"))
         if stream.read(HEADER_BYTES) != header(dtype, shape):
-            raise DataError(f"{path} does not hold {shape[0]:,} x {shape[1]} {dtype}", hint=_DAMAGED)
+            raise DataError(f"{path} does not hold {shape[0]:,} x {shape[1]} {dtype}", hint=DAMAGED)
         yield from _stream_blocks(stream, dtype, shape[1])
 
 

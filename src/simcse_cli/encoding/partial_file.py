@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.encoding.formats import HEADER_BYTES
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.output import require_same_settings
 from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress
 
@@ -194,23 +195,6 @@ def _identity(path: Path) -> dict[str, int]:
 
 def digest_texts(texts: Sequence[str]) -> str:
     return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def left_unfinished(place: Path, what: str = "run") -> OutputError:
-    return OutputError(
-        f"{place} is left from an interrupted {what}",
-        hint="continue it with --resume, or drop it with --force",
-    )
-
-
-def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise DataError unless what was interrupted had the settings that it is continued with."""
-    for key, value in now.items():
-        if before.get(key) != value:
-            raise DataError(
-                f"{place}: {what} has {key} {before.get(key)!r}, now it is {value!r}",
-                hint="repeat the command that was interrupted, or start again with --force",
-            )
 
 
 def is_unfinished(output: Path) -> bool:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.encoding.formats import (
+    DAMAGED,
     HEADER_BYTES,
     STORED,
+    RowDigest,
     VectorType,
     finish_file,
     read_blocks,
@@ -20,12 +22,12 @@ from simcse_cli.encoding.formats import (
 )
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.stream import Part, count_windows
-from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, writing
+from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, vector_output
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output, check_record, output_error, write_json
-from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import file_system, is_remote, open_input, read_json
+from simcse_cli.files.atomic import atomic_path, output_error
+from simcse_cli.files.output import Output
+from simcse_cli.files.schema import checked, foreign_format, parse_json
+from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
@@ -113,12 +115,16 @@ def _everything_in(path: str) -> Any:
 
 
 def encode_part(
-    writer: VectorWriter, output: str, part: Part, sentences: Iterator[str], progress: Progress
+    writer: VectorWriter,
+    output: str,
+    part: Part,
+    sentences: Iterator[str],
+    progress: Progress,
 ) -> int:
     """Write a part or shard, at an address too, and return its number of rows."""
     if not is_remote(output):
-        with writing(Path(output), writer.options):
-            return writer.write(Path(output), sentences, progress, part=part)
+        with vector_output(Path(output), writer.inputs, writer.options) as target:
+            return writer.write(target, sentences, progress, part=part)
     side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
     if not writer.options.force and _exists(side_address):
         with open_input(side_address) as stream:
@@ -127,7 +133,9 @@ def encode_part(
         return part.stop - part.start
     with TemporaryDirectory(prefix="simcse-") as folder:
         local = Path(folder) / PurePosixPath(output).name
-        n_rows = writer.write(local, sentences, progress, part=part)
+        n_rows = writer.write(
+            vector_output(local, writer.inputs, writer.options), sentences, progress, part=part
+        )
         _upload(local, output)
         _upload(side_file(local), side_address)  # last: it says that the part is complete
     return n_rows
@@ -153,7 +161,7 @@ def _upload(local: Path, address: str) -> None:
 Pieces = dict[Path, dict[str, Any]]
 """Finished shards or parts in their order, each with its side file."""
 
-_OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows")
+_OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha256", "texts_sha256")
 
 
 def merge_shards(output: Path, source: str | None, *, force: bool, progress: Progress) -> list[Path]:
@@ -164,10 +172,10 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     Raises:
         DataError: shards are missing, unfinished or damaged, or are of several models, settings or inputs.
     """
-    with sole_writer(output, side_file(output)):
-        check_output(output, force=force)
-        check_record(side_file(output), "model_digest", force=force)
-        pieces = _find_pieces(output, source)
+    pieces = _find_pieces(output, source)
+    read = Inputs([each for path in pieces for each in (path, side_file(path))])
+    record = side_file(output)
+    with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
         kind = VectorType(side["dtype"])
         dtype, width = STORED[kind], stored_width(kind, side["dim"])
@@ -177,18 +185,26 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
                 for block in read_blocks(path, dtype, (own["n_rows"], width)):
                     yield from block[of] or ()
 
+        whole = RowDigest()
         shape, has_ids = (side["n_rows"], width), False
         with atomic_path(
-            output, force=force, beside=lambda path: write_json(side_file(path), side)
+            output,
+            force=force,
+            companions=lambda path: target.write_record(path.parent, side | whole.facts()),
         ) as complete:
             raw = complete.with_name("rows")
             with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
                 stream.write(b"\0" * HEADER_BYTES)
                 for path, own in pieces.items():
-                    for rows, _, ids in read_blocks(path, dtype, (own["n_rows"], width)):
+                    digest = RowDigest()
+                    for rows, texts, ids in read_blocks(path, dtype, (own["n_rows"], width)):
                         stream.write(np.ascontiguousarray(rows).data)
                         has_ids = has_ids or ids is not None
                         task.advance(len(rows))
+                        digest.add(rows, texts)
+                        whole.add(rows, texts)
+                    if own | digest.facts() != own and "rows_sha256" in own:
+                        raise DataError(f"{path} is not what its side file describes", hint=DAMAGED)
             if finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
                 raw.rename(complete)
             else:
@@ -209,6 +225,10 @@ def _find_pieces(output: Path, source: str | None) -> Pieces:
             named = _PART.fullmatch(file.name)
             is_piece = named and file.suffix == ".parquet" and not file.name.startswith("_")
         if named and is_piece:
+            if not file.is_file():
+                raise DataError(
+                    f"{file} is no file", hint="remove it, or encode the shard again with --force"
+                )
             found.setdefault(int(named["of"]), {})[int(named["number"])] = file
     if not found:
         raise DataError(
@@ -229,7 +249,20 @@ def _find_pieces(output: Path, source: str | None) -> Pieces:
             f"{folder}: of {of} shards {len(missing)} are missing: {some}",
             hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
         )
-    return {files[number]: read_json(side_file(files[number])) for number in sorted(files)}
+    return {files[number]: _read_side(side_file(files[number])) for number in sorted(files)}
+
+
+def _read_side(path: Path) -> dict[str, Any]:
+    """Return the side file of a shard; DataError where it is none."""
+    side: dict[str, Any] = checked(read_json(path), dict[str, Any], f"{path} is no side file of a shard")
+    needed = {"dtype": VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
+    for key, kind in needed.items():
+        if key not in side:
+            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=DAMAGED)
+        checked(side[key], kind, f"{path}: {key}", hint=DAMAGED)
+    if len(side["rows"]) != 2 or min(side["dim"], side["n_rows"] + 1) < 1:
+        raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=DAMAGED)
+    return side
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
@@ -244,11 +277,11 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
             if key not in _OWN_FACTS and side.get(key) != shared.get(key):
                 found = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
                 raise DataError(found, hint=again)
-        with foreign_format(side_file(path), "the side file of a shard"):
-            start, stop = map(int, side["rows"])
-            n_rows, n_all = int(side["n_rows"]), int(side["input_rows"])
-            for file, n_of_file in side.get("files", {}).items():
-                files[file] = files.get(file, 0) + n_of_file
+        (start, stop), n_rows, n_all = side["rows"], side["n_rows"], side["input_rows"]
+        for file, n_of_file in checked(
+            side.get("files", {}), dict[str, int], f"{side_file(path)}: files"
+        ).items():
+            files[file] = files.get(file, 0) + n_of_file
         if start != end or n_rows != stop - start:
             raise DataError(
                 f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again

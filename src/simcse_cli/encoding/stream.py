@@ -28,9 +28,10 @@ from simcse_cli.encoding.formats import (
     stored_width,
     vector_file,
 )
-from simcse_cli.encoding.partial_file import PartialFile, digest_texts, left_unfinished
+from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, kept_on_interrupt
-from simcse_cli.files.atomic import check_output, output_error, own_folder, publish, sync
+from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder, sync
+from simcse_cli.files.output import left_unfinished
 from simcse_cli.progress import Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")
@@ -91,7 +92,7 @@ def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_I
         yield window
 
 
-Beside = Callable[[Path, NDArray[Any], Iterable[str]], None]
+Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
 """Gets a folder, all rows and, where they are kept, all sentences before the output appears. Files that it writes in
 the folder come to lie beside the output."""
 
@@ -111,7 +112,7 @@ def encode_stream(
     total: int | None = None,
     keep_texts: bool = False,
     ids: Iterable[Any] | None = None,
-    beside: Beside | None = None,
+    companions: Companions | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write one vector a sentence; row i of the file is sentence i.
@@ -120,7 +121,7 @@ def encode_stream(
     ``resume`` continues an unfinished file if there is one, which needs the same ``settings`` (model digest,
     pooler, ...): what disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a
     finished or unfinished one. ``total`` is the number of sentences where it is known, for the time left;
-    with 0 of them the file has no rows. ``keep_texts`` gives them to ``beside`` in formats too that do not
+    with 0 of them the file has no rows. ``keep_texts`` gives them to ``companions`` in formats too that do not
     hold them; ``ids`` are read at the end, for the formats that hold texts. ``window`` is ``WINDOW`` unless
     given. Returned is the number of rows in the file; 0 on all processes but the first.
 
@@ -160,7 +161,7 @@ def encode_stream(
         group.wait()
         n_rows = 0
         if group.rank == 0:
-            n_rows = _assemble(output, kind, dim, group.n_processes, beside, ids, force=force)
+            n_rows = _assemble(output, kind, dim, group.n_processes, companions, ids, force=force)
         group.wait()
     except OSError as error:
         raise output_error(output, error) from error
@@ -236,7 +237,7 @@ def _assemble(
     kind: VectorType,
     dim: int,
     n_processes: int,
-    beside: Beside | None,
+    companions: Companions | None,
     ids: Iterable[Any] | None,
     *,
     force: bool,
@@ -247,13 +248,13 @@ def _assemble(
         partial.read_journal()
     dtype, width = STORED[kind], stored_width(kind, dim)
     shape = (sum(window.rows for partial in partials for window in partial.windows), width)
-    with own_folder(output) as folder:
+    with staging_folder(output) as folder:
         raw, texts = partials[0].rows, partials[0].texts
         if n_processes > 1:
             raw, texts = _interleave(folder, partials)
-        if beside is not None:
+        if companions is not None:
             rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
-            beside(folder, rows, _read_texts(texts))
+            companions(folder, rows, _read_texts(texts))
             del rows
         complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
         for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:

@@ -1,7 +1,6 @@
 """A loaded model that writes vectors of an input, whole or in parts, with side files that say what made them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ from numpy.typing import NDArray
 
 from simcse_cli import __version__
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.encoding.formats import VectorType
+from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
-from simcse_cli.files.atomic import check_output, check_record, write_json
-from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.output import Output
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder, check_vectors
@@ -45,15 +43,20 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
     return options.force or (options.resume and (is_unfinished(output) or output.exists()))
 
 
-@contextmanager
-def writing(output: Path, options: EncodeOptions, rank: int = 0) -> Iterator[None]:
-    """Hold the lock of an output while the block writes it."""
-    own = output if rank == 0 else output.with_name(f"{output.name}.part-{rank}")
-    others = [side_file(output), *(Path(f"{output}{e}") for e in (".part.json", f".part-{rank}.json"))]
-    with sole_writer(own, *others, *([options.index] if options.index else [])):
-        check_output(output, force=may_replace(output, options))
-        check_record(side_file(output), "model_digest", force=options.force)
-        yield
+def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
+    """Return a file of vectors as an output, with its side file as the record."""
+    part = path.with_name(f"{path.name}.part-{rank}")
+    unfinished = [Path(f"{path}.part.json"), Path(f"{part}.json")]
+    return Output(
+        path,
+        record=side_file(path),
+        key="model_digest",
+        inputs=inputs,
+        companions=[*unfinished, *([options.index] if options.index else [])],
+        lock=part if rank else None,
+        force=options.force,
+        resume=may_replace(path, options),
+    )
 
 
 def encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
@@ -86,7 +89,7 @@ class VectorWriter:
     """
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
-        self._files, self._inputs, self.options = files, inputs, options
+        self._files, self.inputs, self.options = files, inputs, options
         self.kind = check_dtype(options)
         self.encoder = load_for_encoding(options.model, options, progress)
         self._encode, self.dim = encode_function(self.encoder, options)
@@ -105,38 +108,40 @@ class VectorWriter:
 
     def write(
         self,
-        output: Path,
+        output: Output,
         sentences: Iterable[str],
         progress: Progress,
         *,
         part: Part | None = None,
         group: ProcessGroup = ALONE,
     ) -> int:
-        """Write the vectors of these sentences, and say so; whoever calls holds the lock of the output.
+        """Write the vectors of these sentences, and report it; the caller has entered the output.
 
         ``part`` says which rows of the input the sentences are, where it is not all; ``group``, which processes
         write the output together. Returned is the number of rows; 0 on all processes but the first.
         """
-        options = self.options
-        if may_replace(output, options) and not options.force and not is_unfinished(output):
-            return self._say_finished(output, part, progress)
+        options, path = self.options, output.path
+        if may_replace(path, options) and not options.force and not is_unfinished(path):
+            return self._say_finished(path, part, progress)
 
-        def write_beside(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
-            side = self._side(len(rows), part)
-            self._inputs.require_unchanged(
-                hint="give --resume: what is encoded already is kept where it is the same"
+        def write_companions(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
+            digest, texts = RowDigest(), list(texts) if options.index else texts
+            digest.add(rows, texts if vector_file(path) in WITH_TEXT else None)
+            output.write_record(
+                folder,
+                self._side(len(rows), part) | digest.facts(),
+                hint="give --resume: what is encoded already is kept where it is the same",
             )
             if options.index is not None:
                 info = self.encoder.facts(self.encoder.prompt_in_use)
-                index = SearchIndex.build(rows, list(texts), info=info)  # in memory
-                index.save(options.index, force=may_replace(output, options))
-            write_json(folder / side_file(output).name, side)
+                index = SearchIndex.build(rows, list(texts), info=info)
+                index.save(options.index, force=may_replace(path, options))
 
         settings = self._record | ({"index": str(options.index)} if options.index else {})
         n_rows = encode_stream(
             self._encode,
             sentences,
-            output,
+            path,
             dim=self.dim,
             kind=self.kind,
             settings=settings | ({"rows": [part.start, part.stop]} if part else {}),
@@ -145,12 +150,12 @@ class VectorWriter:
             group=group,
             total=part.stop - part.start if part else self._files.total,
             keep_texts=options.index is not None,
-            ids=self._ids(output, part),
-            beside=write_beside,
+            ids=self._ids(path, part),
+            companions=write_companions,
             progress=progress if group.rank == 0 else None,
         )
         if group.rank == 0:
-            progress.info(f"wrote {output}: {n_rows:,} x {self.dim} {self.kind}")
+            progress.info(f"wrote {path}: {n_rows:,} x {self.dim} {self.kind}")
             if options.index is not None:
                 progress.info(f"wrote {options.index}")
         return n_rows

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.data.columns import find_column
-from simcse_cli.data.readers import iter_records, iter_sentences, take_out_hint
 from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
+from simcse_cli.data.table import Table, take_out_hint
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
@@ -97,10 +97,10 @@ def file_examples(path: Path | str) -> list[Example]:
         DataError: unreadable or empty file.
     """
     examples: list[Example] = []
-    for record in iter_records(path):
+    for record in Table(path).texts():
         left, right = find_column(record, "anchor"), find_column(record, "positive")
         if left is None or right is None:
-            sentences = iter_sentences(path, hint=take_out_hint(path, "--fit"))
+            sentences = Table(path).sentences(hint=take_out_hint(path, "--fit"))
             examples = [(sentence,) for sentence in sentences if sentence.strip()]
             break
         examples.append((record[left], record[right]))

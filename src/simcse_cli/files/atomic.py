@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from simcse_cli.errors import DataError, OutputError, SimcseError
-from simcse_cli.files.streams import STDIO, read_json
+from simcse_cli.errors import OutputError, SimcseError
+from simcse_cli.files.streams import STDIO
 
 LONGEST_NAME = 215
 """Bytes in the name of an output: 255 less what the names of files beside it add."""
@@ -108,7 +108,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def settle(folder: Path) -> None:
+def fsync_tree(folder: Path) -> None:
     """Give the files in a new folder the mode that the umask gave the folder, and return when all is on the disk."""
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
@@ -119,7 +119,7 @@ def settle(folder: Path) -> None:
 
 
 @contextmanager
-def own_folder(target: Path) -> Iterator[Path]:
+def staging_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside ``target`` for what will take its place, deleted at the end.
 
     Its name is random, so no name in it can be somebody's link; ``publish`` moves what is in it.
@@ -138,7 +138,7 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
     All are on the disk before the first is moved. Whoever finds the target finds what belongs to it: an earlier
     target is removed before another's files come.
     """
-    settle(folder)
+    fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
     if others:
         target.unlink(missing_ok=True)
@@ -150,22 +150,22 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 @contextmanager
 def atomic_path(
-    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+    target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[Path]:
     """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
 
-    ``beside`` gets the complete temporary file; files that it writes beside that come to lie beside the target.
+    ``companions`` gets the complete temporary file; files that it writes next to it appear next to the target.
 
     Raises:
         OutputError: the target exists (without ``force``) or cannot be written.
     """
     target = check_output(target, force=force)
     try:
-        with own_folder(target) as folder:
+        with staging_folder(target) as folder:
             temporary = folder / target.name
             yield temporary
-            if beside is not None:
-                beside(temporary)
+            if companions is not None:
+                companions(temporary)
             check_output(target, force=force)
             publish(temporary, target, folder)
     except OSError as error:
@@ -180,7 +180,7 @@ def atomic_path(
 
 @contextmanager
 def atomic_text(
-    target: Path | str, *, force: bool = False, beside: Callable[[Path], object] | None = None
+    target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[TextIO]:
     """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` is stdout and is written as it comes.
 
@@ -191,7 +191,7 @@ def atomic_text(
             yield stream
         return
     with (
-        atomic_path(target, force=force, beside=beside) as temporary,
+        atomic_path(target, force=force, companions=companions) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream,
     ):
         yield stream
@@ -222,15 +222,3 @@ def write_json(target: Path | str, value: Any) -> None:
     with atomic_text(target, force=True) as stream:
         json.dump(value, stream, indent=2, ensure_ascii=False, allow_nan=False)
         stream.write("\n")
-
-
-def check_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if the record beside an output would replace somebody's file: one without ``key``."""
-    if force or not os.path.lexists(path):
-        return
-    try:
-        found = read_json(path)
-    except DataError:
-        found = None
-    if not isinstance(found, dict) or key not in found:
-        check_output(path)

@@ -19,12 +19,12 @@ _HOLDER = b'{"pid": '  # how what a lock says of its holder begins
 
 
 @contextmanager
-def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
+def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     """Hold the lock of an output while the block writes it, and remove what killed writers of it left first.
 
     The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside it where the
     output is a folder that exists. The operating system frees it when its holder ends, however it ends. On a
-    file system without locks the block goes on without one. ``beside`` are other files that only writers of
+    file system without locks the block goes on without one. ``companions`` are other files that only writers of
     ``target`` write.
 
     Raises:
@@ -42,8 +42,8 @@ def sole_writer(target: Path, *beside: Path) -> Iterator[None]:
             if path.parent == target:
                 remove_leftovers(target)
             else:
-                for parent in {target.parent, *(other.parent for other in beside)}:
-                    names = {other.name for other in (target, *beside) if other.parent == parent}
+                for parent in {target.parent, *(other.parent for other in companions)}:
+                    names = {other.name for other in (target, *companions) if other.parent == parent}
                     remove_leftovers(parent, names)
         except OSError as error:
             raise output_error(target, error) from error

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, OutputError
-from simcse_cli.files.atomic import output_error, settle, sync, temporary_beside, write_json
+from simcse_cli.files.atomic import fsync_tree, output_error, sync, temporary_beside, write_json
 from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.adapters import base_folder, base_name, plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
@@ -54,7 +54,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        settle(temporary)
+        fsync_tree(temporary)
         if target.exists():
             retired = temporary_beside(target, "old")
             target.rename(retired)

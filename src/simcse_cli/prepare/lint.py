@@ -13,7 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from simcse_cli.data.columns import POSITIONAL, find_column
-from simcse_cli.data.readers import FileFormat, InputPath, guess_format, iter_records, iter_sentences
+from simcse_cli.data.formats import InputPath
+from simcse_cli.data.table import Table
 from simcse_cli.data.text import has_control_characters, match_key, words
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -225,10 +226,7 @@ def lint_files(
 def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
     for source in sources:
-        if guess_format(source) is FileFormat.TEXT:
-            yield from ((text,) for text in iter_sentences(source, encoding=encoding))
-            continue
-        for record in iter_records(source, encoding=encoding):
+        for record in Table(source, encoding=encoding).texts():
             found = [find_column(record, name) for name in POSITIONAL]
             columns = [name for name in found if name is not None] or list(record)
             yield tuple(record[name] for name in columns)

@@ -4,6 +4,7 @@ Texts and vectors lie in a folder beside the output, with the result of every bl
 that was interrupted goes on where it was. In memory are a few numbers a text, and a block.
 """
 
+import json
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
-from simcse_cli.data.readers import check_column, iter_sentences, take_out_hint
+from simcse_cli.data.table import Table, check_column, take_out_hint
 from simcse_cli.data.text import clean_text, match_key
-from simcse_cli.data.writers import Row, describe_file, output_format
-from simcse_cli.encoding.partial_file import left_unfinished, require_same_settings
+from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
-from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output, write_json
-from simcse_cli.files.locks import sole_writer
+from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.files.atomic import atomic_path, check_output
+from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encoder import SentenceEncoder
@@ -41,7 +41,8 @@ BLOCK = 1024
 """Texts that are searched for together; what is done of a search is kept block by block."""
 DEFAULT_MARGIN = 0.05
 
-_RECORD = "search.json"
+# What a search keeps in its folder, with what a kill leaves of it.
+_WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
@@ -175,27 +176,26 @@ def _mine(
     *,
     measure_overlap: bool = False,
 ) -> None:
-    """Check the output, load the model, mine in the folder beside the output, write the rows, drop the folder."""
+    """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     if STDIO in sources or str(options.output) == STDIO:
         raise UsageError(
             "mining reads its input several times and keeps what is done beside its output: need files",
             option="--output" if str(options.output) == STDIO else "INPUT",
         )
-    output_format(check_output(options.output, force=options.force), columns)
+    is_there = options.resume and not options.force and options.output.exists()
+    output_format(check_output(options.output, force=options.force or is_there), columns)
     work = options.output.with_name(f"{options.output.name}.mining")
-    if any(work.glob("*.npy*")) and not (options.resume or options.force):
-        raise left_unfinished(work, "search")
     encoder = load_for_encoding(options.model, options, writer.progress)
     settings = settings | {"model_digest": encoder.digest}
-    facts = {
-        **settings,
-        "seed": options.seed,
-        "block": BLOCK,
-        "inputs": [describe_file(source) for source in sources],
-    }
+    inputs = [describe_file(source) for source in sources]
+    if is_there:
+        _require_finished(options.output, {"kind": kind, "seed": options.seed, "inputs": inputs}, settings)
+    facts = {**settings, "seed": options.seed, "block": BLOCK, "inputs": inputs}
     read = Inputs(sources)
-    with sole_writer(work / _RECORD):
-        _open_work(work, facts, resume=options.resume)
+    with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
+        if is_there:
+            writer.progress.info(f"{options.output} is finished already")
+            return
         rows, counts = mine(encoder, work)
         read.require_unchanged()
         writer.write(
@@ -207,25 +207,19 @@ def _mine(
             measure_overlap=measure_overlap,
             corpus=counts,
         )
-        _clear(work)
-    work.rmdir()
 
 
-def _open_work(work: Path, facts: dict[str, Any], *, resume: bool) -> None:
-    """Make the folder of a search; one that is continued must have the same facts."""
-    record = work / _RECORD
-    if resume and record.is_file():
-        require_same_settings(record, "the interrupted search", read_json(record), facts)
-        return
-    _clear(work)
-    write_json(record, facts)
-
-
-def _clear(work: Path) -> None:
-    """Remove all that a search has left in its folder, the lock excepted."""
-    for path in work.iterdir():
-        if not path.name.endswith(".lock"):
-            path.unlink()
+def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise OutputError unless the manifest of an output that exists says that this search wrote it."""
+    path = manifest_path(output)
+    found = read_json(path) if path.is_file() else None
+    wanted = json.loads(json.dumps(facts | settings, default=str))
+    kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
+    if any(kept.get(key) != value for key, value in wanted.items()):
+        raise OutputError(
+            f"{output} exists already, and this search did not write it",
+            hint="choose another name, or overwrite it with --force",
+        )
 
 
 @dataclass
@@ -331,7 +325,7 @@ def _negative_rows(
 
     def candidates() -> Iterator[str]:
         more = (
-            iter_sentences(source, encoding=options.encoding, hint=take_out_hint(source, "--corpus"))
+            Table(source, encoding=options.encoding).sentences(hint=take_out_hint(source, "--corpus"))
             for source in options.corpus or []
         )
         others = (clean_text(text) for text in chain.from_iterable(more))
@@ -451,8 +445,9 @@ def _paraphrase_rows(
     """Mine the pairs and return them, nearest first; texts equal but for case, spacing and punctuation count once."""
 
     def every() -> Iterator[str]:
-        read = partial(iter_sentences, column=options.columns, encoding=options.encoding)
-        return filter(None, (clean_text(text) for text in chain.from_iterable(map(read, inputs))))
+        tables = (Table(source, encoding=options.encoding, columns=[options.columns]) for source in inputs)
+        texts = chain.from_iterable(table.sentences(options.columns) for table in tables)
+        return filter(None, map(clean_text, texts))
 
     is_new, _ = _number(_digests(every())[1])
     texts = _Texts(work / "texts.txt").write(compress(every(), is_new))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simcse_cli.data.columns import POSITIONAL
-from simcse_cli.data.readers import FileFormat, InputPath, check_column, guess_format, iter_sentences
+from simcse_cli.data.formats import InputPath
+from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -66,12 +67,12 @@ def iter_documents(
     """
     counts = counts or DocumentCounts()
     for source in sources:
-        texts = iter_sentences(source, column=column, encoding=encoding)
-        is_text = guess_format(source) is FileFormat.TEXT
+        table = Table(source, encoding=encoding, columns=[column])
+        texts = table.sentences(column)
         paragraphs = (
             block for has_text, block in groupby(texts, lambda line: bool(line.strip())) if has_text
         )
-        for lines in paragraphs if is_text else (text.split("\n") for text in texts):
+        for lines in paragraphs if table.is_text else (text.split("\n") for text in texts):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)
 

@@ -6,16 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, combinations, groupby, zip_longest
 from operator import itemgetter
 
-from simcse_cli.data.columns import POSITIONAL, find_column, has_header, parse_columns, resolve_columns
-from simcse_cli.data.readers import (
-    FileFormat,
-    InputPath,
-    Record,
-    guess_format,
-    iter_records,
-    iter_values,
-    source_name,
-)
+from simcse_cli.data.columns import POSITIONAL, find_column, parse_columns, resolve_columns
+from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
+from simcse_cli.data.table import Record, Table
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
@@ -102,39 +95,39 @@ def pair_rows(
 
 
 def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: str) -> Iterator[Row]:
-    records = iter_values(
+    table = Table(
         source,
         text_as=FileFormat.TSV,
         encoding=encoding,
+        columns=(columns or {}).values(),
         names=_wikiauto_columns(source, encoding),
-        header=has_header((columns or {}).values()),
     )
+    records = table.records()
     first = next(records, None)
     if first is None:
-        raise DataError(f"{source_name(source)} has no rows")
+        raise DataError(f"{table.name} has no rows")
     records = chain([first], records)
-    known = (each for each in LAYOUTS if each.anchor in first[1] and each.positive in first[1])
+    known = (each for each in LAYOUTS if each.anchor in first and each.positive in first)
     layout = None if columns else next(known, None)
     if layout is None:
-        for found, row in iter_training_rows(records, source_name(source), columns):
+        for found, row in iter_training_rows(records, columns):
             if len(found) < 2:
-                place = f"{source_name(source)}, line {first[0]}"
-                resolve_columns(first[1], POSITIONAL[:2], place)
+                resolve_columns(first, POSITIONAL[:2], first.place)
             yield row[:2]
         return
-    label = next((name for name in layout.label if name in first[1]), None)
-    for _, record in records:
+    label = next((name for name in layout.label if name in first), None)
+    for record in records:
         if label is None or str(record[label]).lower() in layout.accepted:
             yield str(record[layout.anchor] or ""), str(record[layout.positive] or "")
 
 
-def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str] | None:
-    """Return the columns of WikiAuto's manual alignments, which have tabs and no header; None for other files."""
+def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
+    """Return the columns of WikiAuto's manual alignments, which have tabs and no header; none for other files."""
     if guess_format(source) not in (FileFormat.TEXT, FileFormat.TSV) or str(source) == STDIO:
-        return None
+        return ()
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
     is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1
-    return _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else None
+    return _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else ()
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
@@ -186,10 +179,8 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
         if "|" in first or "\t" in first:
             yield from _iter_delimited_captions(source, "\t" if "\t" in first else "|", encoding)
             return
-    columns: tuple[str, str] | None = None
-    for record in iter_records(source, encoding=encoding):
-        columns = columns or _caption_columns(record)
-        yield record.place, record[columns[0]], record[columns[1]]
+    for place, (image, caption) in Table(source, encoding=encoding).pick(_caption_columns):
+        yield place, image, caption
 
 
 def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Iterator[tuple[str, str, str]]:
@@ -203,7 +194,7 @@ def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Ite
         yield place, _CAPTION_NUMBER.sub("", cells[0]), cells[-1]
 
 
-def _caption_columns(record: Record) -> tuple[str, str]:
+def _caption_columns(record: Record[str]) -> tuple[str, str]:
     image, caption = (
         next((found for name in names if (found := find_column(record, name))), None)
         for names in (_IMAGE_COLUMNS, _CAPTION_COLUMNS)

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simcse_cli.data.text import OverlapMean
-from simcse_cli.data.writers import Row, build_manifest, manifest_path, open_rows
+from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import check_record, write_json
-from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import STDIO, Inputs
+from simcse_cli.files.streams import STDIO
 from simcse_cli.prepare.filters import (
     RowCounts,
     RowFilter,
@@ -91,20 +89,14 @@ class RowWriter:
         kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
         if options.sample is not None:
             kept = _sampled(kept, options.sample, options, counts)
-        manifest = manifest_path(options.output)
-        check_record(manifest, "simcse_version", force=options.force)
-        read = Inputs(inputs)
 
-        def write_beside(complete: Path) -> None:
+        def manifest(complete: Path) -> dict[str, Any]:
             facts = _manifest(kind, inputs, settings, options, result, complete)
-            if corpus is not None:
-                facts["corpus"] = vars(corpus)
-            read.require_unchanged()
-            write_json(manifest_path(complete), facts)
+            return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
         with (
-            sole_writer(options.output, manifest),
-            open_rows(options.output, columns, force=options.force, beside=write_beside) as write,
+            row_output(options.output, columns, inputs=inputs, force=options.force) as output,
+            open_rows(output, columns, manifest) as write,
             progress.task("rows written") as task,
         ):
             for row in kept:
@@ -129,7 +121,7 @@ class RowWriter:
             progress.info(corpus.summary())
         _report(kind, result, options, progress)
         if str(options.output) != STDIO:
-            progress.info(f"wrote {options.output} and {manifest}")
+            progress.info(f"wrote {options.output} and {output.record}")
         return result
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from simcse_cli.data.readers import InputPath, check_column, iter_sentences
+from simcse_cli.data.formats import InputPath
+from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -36,7 +37,8 @@ def sentence_rows(
 ) -> Iterator[Row]:
     """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
     for source in sources:
-        for text in iter_sentences(source, column=column, encoding=encoding):
+        table = Table(source, encoding=encoding, columns=[column])
+        for text in table.sentences(column):
             yield from ((sentence,) for sentence in (split_sentences(text) if split else [text]))
 
 

@@ -165,7 +165,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
         value = values.get(name)
         if not sign:
             return bool(value)
-        return (text in str(value) if "~" in sign else text == str(value)) is not sign.startswith("!")
+        return (text in str(value).lower() if "~" in sign else text == str(value)) is not sign.startswith("!")
 
     return any(holds(*part) for part in _parts(condition))
 

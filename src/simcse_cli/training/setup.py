@@ -11,8 +11,8 @@ from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.pair_files import SCORED_PAIR
-from simcse_cli.data.readers import FileFormat, guess_format
 from simcse_cli.data.training_file import (
     join_documents,
     join_rows,

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.files.atomic import output_error, settle, sync, temporary_beside, write_json
+from simcse_cli.files.atomic import fsync_tree, output_error, sync, temporary_beside, write_json
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
 from simcse_cli.objectives.base import Objective
@@ -85,7 +85,7 @@ class States:
             if not target.exists():  # a step has one state: everything in it follows from seed and step
                 temporary.mkdir(parents=True)
                 self._write(position, temporary)
-                settle(temporary)
+                fsync_tree(temporary)
                 os.replace(temporary, target)
                 sync(self.folder)
             _thin_out(self.folder, target, self.keep)

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcse_cli.data.readers import FileFormat, guess_format, iter_records, iter_sentences, parse_hub_source
+from simcse_cli.data.formats import FileFormat, guess_format, parse_hub_source
+from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
 from simcse_cli.errors import DataError
+from simcse_cli.files.output import Output
 
 TWO = ["A dog runs, fast.", 'He said "no".']
 
@@ -44,23 +46,23 @@ def write_as(folder: Path, suffix: str) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
-def test_iter_sentences_reads_every_format(tmp_path, suffix):
-    assert list(iter_sentences(write_as(tmp_path, suffix))) == TWO
+def test_sentences_reads_every_format(tmp_path, suffix):
+    assert list(Table(write_as(tmp_path, suffix)).sentences()) == TWO
 
 
-def test_iter_sentences_keeps_blank_lines_and_unicode_separators(tmp_path):
+def test_sentences_keeps_blank_lines_and_unicode_separators(tmp_path):
     path = write(tmp_path / "a.txt", "one\n\ntwo\u2028still two\r\n")
-    assert list(iter_sentences(path)) == ["one", "", "two\u2028still two"]
+    assert list(Table(path).sentences()) == ["one", "", "two\u2028still two"]
 
 
-def test_iter_sentences_reads_stdin(monkeypatch):
+def test_sentences_reads_stdin(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a b\nç\n".encode())))
-    assert list(iter_sentences("-")) == ["a b", "ç"]
+    assert list(Table("-").sentences()) == ["a b", "ç"]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize(("value", "found"), [({"text": "a"}, "an object"), (["a", "b"], "a list")])
-def test_iter_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value, found):
+def test_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value, found):
     path = tmp_path / f"a{suffix}"
     if suffix == ".jsonl":
         path.write_text(json.dumps({"data": value}) + "\n")
@@ -70,23 +72,23 @@ def test_iter_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, v
 
         parquet.write_table(pyarrow.table({"data": [value]}), path)
     with pytest.raises(DataError, match=f"line 1: column data holds {found}, need a text"):
-        list(iter_sentences(path, column="data"))
+        list(Table(path, columns=["data"]).sentences("data"))
 
 
 @pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
-def test_iter_sentences_takes_the_named_column(tmp_path, header):
+def test_sentences_takes_the_named_column(tmp_path, header):
     path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")
-    assert list(iter_sentences(path, column="body")) == ["B"]
+    assert list(Table(path, columns=["body"]).sentences("body")) == ["B"]
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [(None, "which of the columns id, title, body"), ("text", "no column text; there are id, title, body")],
 )
-def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message):
+def test_sentences_names_the_columns_when_unclear(tmp_path, column, message):
     path = write(tmp_path / "a.csv", "id,title,body\n1,T,B\n")
     with pytest.raises(DataError, match=message) as caught:
-        list(iter_sentences(path, column=column))
+        list(Table(path, columns=[column]).sentences(column))
     assert "--column" in caught.value.hint
 
 
@@ -99,25 +101,25 @@ def test_iter_sentences_names_the_columns_when_unclear(tmp_path, column, message
         ("a.parquet", "not parquet", "need a parquet file"),
     ],
 )
-def test_iter_records_names_file_and_line_of_what_is_wrong(tmp_path, name, content, message):
+def test_table_names_file_and_line_of_what_is_wrong(tmp_path, name, content, message):
     path = write(tmp_path / name, content)
     with pytest.raises(DataError, match=message) as caught:
-        list(iter_records(path))
+        list(Table(path).texts())
     assert str(path) in caught.value.message
 
 
-def test_iter_records_reads_json_lists_strings_and_other_values(tmp_path):
+def test_table_reads_json_lists_strings_and_other_values(tmp_path):
     path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
-    assert list(iter_records(path)) == [
+    assert list(Table(path).texts()) == [
         {"anchor": "a", "positive": "b"},
         {"anchor": "c"},
         {"text": "", "n": "2", "list": '["x"]'},
     ]
 
 
-def test_iter_records_streams(tmp_path):
+def test_table_streams(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\nbroken\n')
-    assert next(iter_records(path)) == {"text": "a"}
+    assert next(Table(path).texts()) == {"text": "a"}
 
 
 @pytest.mark.parametrize(
@@ -146,18 +148,18 @@ def test_parse_hub_source_splits_name_config_and_split(source, expected):
     assert parse_hub_source(source) == expected
 
 
-def test_iter_records_reads_a_saved_dataset(tmp_path):
+def test_table_reads_a_saved_dataset(tmp_path):
     import datasets
 
     datasets.Dataset.from_dict({"text": TWO}).save_to_disk(tmp_path / "saved")
-    assert list(iter_sentences(f"hf://{tmp_path}/saved")) == TWO
+    assert list(Table(f"hf://{tmp_path}/saved").sentences()) == TWO
 
 
-def test_iter_records_says_that_a_hub_dataset_cannot_be_loaded(monkeypatch):
+def test_table_says_that_a_hub_dataset_cannot_be_loaded(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else the client tries for long
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="hf://nobody/nothing cannot be read"):
-        list(iter_records("hf://nobody/nothing"))
+        list(Table("hf://nobody/nothing").texts())
 
 
 @settings(max_examples=60)
@@ -170,7 +172,7 @@ def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
         path = Path(folder) / name
         path.write_bytes(data)
         try:
-            rows = list(iter_records(path))
+            rows = list(Table(path).texts())
         except DataError as error:
             rows = []
             assert str(path) in error.message  # noqa: PT017 - both ends are fine
@@ -186,7 +188,7 @@ def test_rows_that_are_written_come_back(rows):
     for name in ("a.csv", "a.jsonl"):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
-            with open_rows(path, ("anchor", "positive")) as append:
+            with open_rows(Output(path), ("anchor", "positive")) as append:
                 for row in rows:
                     append(tuple(row))
-            assert [list(record.values()) for record in iter_records(path)] == rows
+            assert [list(record.values()) for record in Table(path).texts()] == rows

@@ -1,0 +1,190 @@
+"""The formats of tables: each reads a source as numbered rows with named values, as streams."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.data.columns import POSITIONAL
+from simcse_cli.data.delimited import SEPARATORS, table_rows
+from simcse_cli.errors import DataError
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import STDIO, iter_json_lines, iter_lines, open_input
+
+InputPath = Path | str
+NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
+
+
+class FileFormat(StrEnum):
+    """How the bytes of an input are laid out."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+    CSV = "csv"
+    TSV = "tsv"
+    PARQUET = "parquet"
+    HUB = "hub"
+
+
+_BY_SUFFIX = {
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+    ".json": FileFormat.JSONL,
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.TSV,
+    ".parquet": FileFormat.PARQUET,
+}
+_HUB_PREFIX = "hf://"
+_HUB_HINT = (
+    "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of a table before it is read.
+
+    ``header`` says whether a CSV or TSV file has one; by default a first row with a usual column name is one, and
+    one that looks like names above the rows under it. Without one, columns have ``names``, or numbers from 1.
+    """
+
+    encoding: str = "utf-8"
+    header: bool | None = None
+    names: tuple[str, ...] = ()
+
+
+def guess_format(source: InputPath) -> FileFormat:
+    """Return the format that the name of an input stands for; plain text when it says nothing."""
+    if str(source).startswith(_HUB_PREFIX):
+        return FileFormat.HUB
+    path = Path(source)
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    return _BY_SUFFIX.get(suffix.lower(), FileFormat.TEXT)
+
+
+def source_name(source: InputPath) -> str:
+    return "standard input" if str(source) == STDIO else str(source)
+
+
+def _text_rows(source: InputPath, layout: Layout) -> NumberedRows:
+    return (
+        (n, {POSITIONAL[0]: line}) for n, line in enumerate(iter_lines(source, encoding=layout.encoding), 1)
+    )
+
+
+def _csv_rows(source: InputPath, layout: Layout) -> NumberedRows:
+    return _delimited_rows(source, layout, SEPARATORS)
+
+
+def _tsv_rows(source: InputPath, layout: Layout) -> NumberedRows:
+    return _delimited_rows(source, layout, "\t")
+
+
+def _delimited_rows(source: InputPath, layout: Layout, separators: str) -> NumberedRows:
+    lines = iter_lines(source, encoding=layout.encoding)
+    return table_rows(lines, source_name(source), separators, layout.names, layout.header)
+
+
+def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of JSON Lines; a list or string is a row without column names."""
+    hint = "one JSON object per line is needed; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
+    for number, value in iter_json_lines(source, encoding=layout.encoding, lenient=True, hint=hint):
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
+            value = dict(zip(POSITIONAL, value, strict=False))
+        if not isinstance(value, dict) or not value:
+            place = f"{source_name(source)}, line {number}"
+            raise DataError(
+                f"{place}: a JSON {type(value).__name__}, need an object with named columns",
+                hint='for example {"anchor": "...", "positive": "..."}',
+            )
+        yield number, value
+
+
+def _parquet_table_rows(source: InputPath, layout: Layout) -> NumberedRows:
+    return enumerate(parquet_rows(source), start=1)
+
+
+def _hub_table_rows(source: InputPath, layout: Layout) -> NumberedRows:
+    return enumerate(_hub_rows(str(source)), start=1)
+
+
+READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
+    FileFormat.TEXT: _text_rows,
+    FileFormat.JSONL: _jsonl_rows,
+    FileFormat.CSV: _csv_rows,
+    FileFormat.TSV: _tsv_rows,
+    FileFormat.PARQUET: _parquet_table_rows,
+    FileFormat.HUB: _hub_table_rows,
+}
+"""A new format is a function and a row here, and its ending above."""
+
+
+def count_lines(source: InputPath) -> int:
+    """Return the number of lines of a plain text file, without decoding it."""
+    n_ends, last = 0, b"\n"
+    with open_input(source) as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            n_ends, last = n_ends + block.count(b"\n"), block[-1:]
+    return n_ends + (last != b"\n")
+
+
+@contextmanager
+def _parquet_file(source: InputPath) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile  # half a second that other formats need not pay
+
+    with (
+        open_input(source) as stream,
+        foreign_format(source, "a parquet file"),
+        ParquetFile(stream) as table,
+    ):
+        yield table
+
+
+def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
+    """Return the number of rows and the columns of a parquet file, without reading either."""
+    with _parquet_file(source) as table:
+        return int(table.metadata.num_rows), list(table.schema_arrow.names)
+
+
+def parquet_rows(
+    source: InputPath, columns: Sequence[str] | None = None, start: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Yield rows from ``start`` on; row groups before it, and other columns, are not read."""
+    with _parquet_file(source) as table:
+        groups = list(range(table.num_row_groups))
+        while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
+            start -= n_rows
+            del groups[0]
+        for batch in table.iter_batches(batch_size=4096, row_groups=groups, columns=columns):
+            yield from batch.slice(min(start, len(batch))).to_pylist()
+            start -= min(start, len(batch))
+
+
+def parse_hub_source(source: str) -> tuple[str, str | None, str]:
+    """Return ``(name, config, split)`` of ``hf://NAME[@CONFIG][:SPLIT]``.
+
+    ``hf://nyu-mll/glue@qqp:validation`` is ``("nyu-mll/glue", "qqp", "validation")``.
+    """
+    body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")
+    body, _, split = body.partition(":")
+    name, _, config = body.partition("@")
+    if not name:
+        raise DataError(f"{source}: no dataset name", hint=_HUB_HINT)
+    return name, config or None, split or "train"
+
+
+def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Hub dataset without downloading it as a whole; ``hf:///folder`` reads a saved one."""
+    import datasets  # two seconds that other formats need not pay
+
+    name, config, split = parse_hub_source(source)
+    with foreign_format(source, "a dataset", hint=_HUB_HINT):
+        if (Path(name) / "state.json").exists() or (Path(name) / "dataset_dict.json").exists():
+            saved = datasets.load_from_disk(name)
+            yield from saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+        else:
+            yield from datasets.load_dataset(name, config, split=split, streaming=True)

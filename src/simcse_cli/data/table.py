@@ -1,0 +1,222 @@
+"""The one door to every table: an input as rows with named columns, whatever its format."""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from simcse_cli.data.columns import find_column, has_header
+from simcse_cli.data.formats import (
+    READERS,
+    FileFormat,
+    InputPath,
+    Layout,
+    count_lines,
+    guess_format,
+    parquet_rows,
+    parquet_shape,
+    source_name,
+)
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.streams import iter_lines
+
+V = TypeVar("V")
+_WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --column 1)"
+
+
+class Record(dict[str, V], Generic[V]):
+    """The columns of a row by name, and the place of the row: file and line.
+
+    The line is the last one of the row for CSV, where a quoted cell may span lines, and the row, from 1, for parquet
+    and Hub datasets. To ask for a column that this row does not have, as rows of JSON Lines may, is a DataError.
+    """
+
+    def __init__(self, values: Iterable[tuple[str, V]], table: str, number: int) -> None:
+        super().__init__(values)
+        self._table, self._number = table, number
+
+    @property
+    def place(self) -> str:
+        return f"{self._table}, line {self._number}"
+
+    def __missing__(self, column: str) -> V:
+        raise DataError(
+            f"{self.place}: no column {column}; there are {', '.join(self)}",
+            hint="give every row the columns of the first",
+        )
+
+
+class Table:
+    """An input as rows with named columns; the format follows from its name (``.gz`` is looked through).
+
+    Text is a table with the one column ``anchor``, and so is standard input. SentEval's STS-B files have
+    ``STSB_COLUMNS``.
+
+    Args:
+        source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
+        text_as: how text is read: as lines, or as a table that is only called ``.txt``.
+        columns: the names or numbers that will be asked for, which tell whether a CSV file has a header.
+        names: of the columns of a file that is known to have no header.
+    """
+
+    def __init__(
+        self,
+        source: InputPath,
+        *,
+        text_as: FileFormat = FileFormat.TEXT,
+        encoding: str = "utf-8",
+        columns: Iterable[str | None] = (),
+        names: Sequence[str] = (),
+    ) -> None:
+        form = guess_format(source)
+        self._source, self.name = source, source_name(source)
+        self.form = text_as if form is FileFormat.TEXT else form
+        self._layout = Layout(encoding, has_header(columns), tuple(names))
+
+    @property
+    def is_text(self) -> bool:
+        return self.form is FileFormat.TEXT
+
+    def records(self, start: int = 0) -> Iterator[Record[Any]]:
+        """Yield each row with its values as the format has them, without the first ``start`` rows.
+
+        Raises:
+            DataError: a row that cannot be parsed or has another number of columns; names file and line.
+        """
+        rows = READERS[self.form](self._source, self._layout)
+        return (Record(row.items(), self.name, number) for number, row in islice(rows, start, None))
+
+    def texts(self) -> Iterator[Record[str]]:
+        """Yield each row with every value as a string.
+
+        Numbers and lists keep their JSON spelling; a missing value is the empty string.
+        """
+        for number, row in READERS[self.form](self._source, self._layout):
+            yield Record(((name, _text_of(value)) for name, value in row.items()), self.name, number)
+
+    def pick(
+        self, resolve: Callable[[Record[str]], tuple[str, ...]]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the place of each row and its texts in the columns that ``resolve`` finds.
+
+        It is asked for the first row, and again for a row that has other columns.
+        """
+        names: tuple[str, ...] = ()
+        for record in self.texts():
+            if not names or any(name not in record for name in names):
+                names = resolve(record)
+            yield record.place, tuple(record[name] for name in names)
+
+    def sentences(
+        self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0
+    ) -> Iterator[str]:
+        """Yield one string per line of a text file (blank lines too), or one per row of a table.
+
+        ``column`` is which one of a table, by name or number; by default its only one, or the one called ``text``,
+        ``anchor`` or one of their aliases. ``hint`` says what to do where it is not clear, ``COLUMN`` in it being
+        replaced by the name of one. The first ``start`` are left out; in parquet files unread.
+
+        Raises:
+            DataError: unreadable or empty input, or a table in which the column is missing or not clear.
+        """
+        if self.is_text:
+            yield from islice(iter_lines(self._source, encoding=self._layout.encoding), start, None)
+            return
+        chosen = ""
+        if self.form is FileFormat.PARQUET:
+            chosen = self._sentence_column(self._parquet[1], column, self.name, hint)
+        for record in self._cells(chosen, start):
+            if chosen not in record:
+                chosen = self._sentence_column(list(record), column, record.place, hint)
+            yield _sentence(record[chosen], chosen, record.place)
+
+    def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
+        """Yield the values of a column as the format has them, without the first ``start`` rows.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        if self.form is FileFormat.PARQUET:
+            _require_column(name, self._parquet[1], self.name)
+        for record in self._cells(name, start):
+            if name not in record:
+                _require_column(name, record, record.place)
+            yield record[name]
+
+    def count(self, column: str | None = None) -> int:
+        """Return how many sentences there are, for text and parquet without parsing them."""
+        if self.form is FileFormat.PARQUET:
+            return self._parquet[0]
+        if not self.is_text or str(self._source).endswith(".gz"):
+            return sum(1 for _ in self.sentences(column))
+        return count_lines(self._source)
+
+    @cached_property
+    def _parquet(self) -> tuple[int, list[str]]:
+        return parquet_shape(self._source)
+
+    def _cells(self, column: str, start: int) -> Iterator[Record[Any]]:
+        """Yield the rows from ``start`` on; of parquet only one column."""
+        if self.form is not FileFormat.PARQUET:
+            return self.records(start)
+        rows = enumerate(parquet_rows(self._source, [column], start), start=start + 1)
+        return (Record(row.items(), self.name, number) for number, row in rows)
+
+    def _sentence_column(self, names: Sequence[str], column: str | None, place: str, hint: str) -> str:
+        hint = hint.replace("COLUMN", shlex.quote(names[0]))
+        if column is not None:
+            _require_column(column, names, place, hint)
+            return column
+        record = dict.fromkeys(names)
+        found = find_column(record, "text") or find_column(record, "anchor")
+        # The only column of a delimited file may be a line of text that was cut by no separator.
+        if found is None and len(names) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
+            return names[0]
+        if found is None:
+            raise DataError(
+                f"{place}: which of the columns {', '.join(names)} holds the sentences?", hint=hint
+            )
+        return found
+
+
+def check_column(column: str | None, sources: Sequence[InputPath], option: str = "--column") -> None:
+    """Raise UsageError for a column where every input is plain text, which has none."""
+    if column is not None and all(guess_format(source) is FileFormat.TEXT for source in sources):
+        raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
+
+
+def first_read(rows: Iterator[str]) -> Iterator[str]:
+    """Return the same rows when the first is read, so that a missing file or column ends a command at once."""
+    return chain(list(islice(rows, 1)), rows)
+
+
+def take_out_hint(source: InputPath, option: str) -> str:
+    """Return what to do with a table where ``option`` takes files of sentences only."""
+    text = shlex.quote(f"{Path(source).stem}.txt")
+    taken = f"simcse prepare sentences {shlex.quote(str(source))} --column COLUMN -o {text}"
+    return f"take one out with `{taken}`, then {option} {text}"
+
+
+def _require_column(column: str, names: Iterable[str], place: str, hint: str | None = None) -> None:
+    if column not in names:
+        raise DataError(f"{place}: no column {column}; there are {', '.join(names)}", hint=hint)
+
+
+def _sentence(value: Any, column: str, place: str) -> str:
+    """Return the text of a cell; an object or list is refused, or its JSON spelling would be encoded."""
+    if isinstance(value, dict | list):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise DataError(
+            f"{place}: column {column} holds {kind}, need a text",
+            hint="take the text out first; of JSON, for example: jq -c '{text: .data.text}' FILE > FLAT.jsonl",
+        )
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> str:
+    if value is None or (isinstance(value, float) and value != value):  # NaN: missing, in tables of numbers
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

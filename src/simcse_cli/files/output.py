@@ -1,0 +1,159 @@
+"""The one way to write an output: one writer, inputs that stay as they are, a record beside it, work that is kept."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files.atomic import check_output, write_json
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import STDIO, Inputs, read_json
+
+WORK_RECORD = "search.json"
+"""The file in a work folder that says what the work is."""
+
+
+class Output:
+    """An output while it is written, as a context: locked, checked, and with its inputs watched.
+
+    On entry the lock is taken and what killed writers left is removed; an output or record of somebody else is
+    refused. ``-`` is standard output, which needs none of this.
+
+    Args:
+        path: where it will appear.
+        record: the file beside it that says what made it, if it gets one.
+        key: what every record of this kind holds; a file without it is somebody else's.
+        inputs: files that may not change until the record is written.
+        companions: other files that only writers of this output write.
+        lock: hold the lock of this name instead, as one of several processes that write one output.
+        force: replace what exists.
+        resume: an output that exists may be one that this command continues.
+
+    Raises:
+        OutputError: the output or its record exists, cannot be written, or has another writer.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        record: Path | None = None,
+        key: str = "",
+        inputs: Iterable[Path | str] | Inputs = (),
+        companions: Iterable[Path] = (),
+        lock: Path | None = None,
+        force: bool = False,
+        resume: bool = False,
+    ) -> None:
+        self.path, self.record, self.force = path, record, force
+        self._key, self._may_exist = key, force or resume
+        self._inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
+        self._companions = [*([record] if record else []), *companions]
+        self._lock, self._stack = lock or path, ExitStack()
+
+    def __enter__(self) -> Self:
+        if str(self.path) == STDIO:
+            return self
+        with ExitStack() as stack:
+            stack.enter_context(sole_writer(self._lock, *self._companions))
+            check_output(self.path, force=self._may_exist)
+            if self.record is not None:
+                _require_own_record(self.record, self._key, force=self.force)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def write_record(
+        self, folder: Path, facts: Mapping[str, Any], *, hint: str = "give a copy that nobody writes to"
+    ) -> None:
+        """Write the record into the folder from which it appears beside the output, if no input has changed.
+
+        Raises:
+            DataError: an input is not the file that it was.
+        """
+        self._inputs.require_unchanged(hint=hint)
+        if self.record is not None:
+            write_json(folder / self.record.name, facts)
+
+
+def _require_own_record(path: Path, key: str, *, force: bool) -> None:
+    """Raise OutputError if the record would replace somebody's file: one without ``key``."""
+    if force or (not path.is_symlink() and not path.exists()):
+        return
+    try:
+        found = read_json(path)
+    except DataError:
+        found = None
+    if not isinstance(found, dict) or key not in found:
+        check_output(path)
+
+
+@contextmanager
+def work_folder(
+    path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
+) -> Iterator[Path]:
+    """Yield a folder that keeps the finished parts of a command, and remove it when the block ends well.
+
+    A folder that is continued has the same ``facts``. Nothing in it is read, replaced or removed unless all of it
+    is this program's: plain files called by ``names``, a regular expression.
+
+    Raises:
+        OutputError: somebody else's file, folder or link is in the way, or work is left and neither ``resume``
+            nor ``force`` is given.
+        DataError: the work that is left has other facts.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise OutputError(
+            f"{path} is in the way: it is not a folder", hint="rename it, or choose another name with -o"
+        )
+    record = path / WORK_RECORD
+    if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
+        raise left_unfinished(path, "search")
+    path.mkdir(parents=True, exist_ok=True)
+    with sole_writer(path):
+        own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
+        for entry in path.iterdir():
+            if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
+                raise OutputError(
+                    f"{path} holds {entry.name}, which this program did not write",
+                    hint="move it away, or choose another name with -o",
+                )
+        if resume and record.is_file():
+            require_same_settings(record, "the interrupted search", read_json(record), facts)
+        else:
+            _clear(path)
+            write_json(record, facts)
+        yield path
+        _clear(path)
+    path.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a work folder holds, the record last and the lock excepted."""
+    paths = [path for path in folder.iterdir() if path.name != ".lock"]
+    for path in sorted(paths, key=lambda path: path.name == WORK_RECORD):
+        path.unlink()
+
+
+def left_unfinished(place: Path, what: str = "run") -> OutputError:
+    return OutputError(
+        f"{place} is left from an interrupted {what}",
+        hint="continue it with --resume, or drop it with --force",
+    )
+
+
+def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise DataError unless what was interrupted had the settings that it is continued with."""
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise DataError(
+                f"{place}: {what} has {key} {before.get(key)!r}, now it is {value!r}",
+                hint="repeat the command that was interrupted, or start again with --force",
+            )
