@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.table import Table, check_column
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import Inputs, file_system, is_remote, sha256_file
+from simcse_cli.files.streams import STDIO, Inputs, file_system, is_remote, require_file, sha256_file
 
 _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
@@ -33,16 +33,37 @@ class FileSet:
     column: str | None = None
 
     @classmethod
-    def find(cls, source: str, column: str | None = None) -> "FileSet":
+    def find(
+        cls, source: str, column: str | None = None, *, again: str | None = None, output: str | None = None
+    ) -> "FileSet":
         """Return the files that a path, folder, glob or address stands for.
 
         Of a folder these are the files in it and below it whose ending is that of a format; names that start with
         ``.`` or ``_`` are passed over, as every reader of data sets does.
+
+        Args:
+            source: what the user gave.
+            column: of sentences, where the files are tables.
+            again: the option, if any, for which the input is read more than once.
+            output: what will be written, which may not be in a folder that is read.
+
+        Raises:
+            DataError: there is no file, or files of several formats.
+            UsageError: the input cannot be read again, or holds the output.
         """
         files = _listed(source)
+        found = cls(source, (source,) if files is None else tuple(sorted(files)), column)
+        if again is not None and files != [] and not found.is_stored:
+            if source != STDIO and guess_format(source) is not FileFormat.HUB:
+                require_file(source)
+            raise UsageError("needs an input that can be read again: save it to a file first", option=again)
+        folder = Path(source)
+        target = Path(output or STDIO).resolve()
+        if output not in (None, STDIO) and folder.is_dir() and target.is_relative_to(folder.resolve()):
+            raise UsageError(f"{output} is in the input folder, where it would be read", option="--output")
         if files is None:
             check_column(column, [source])
-            return cls(source, (source,), column)
+            return found
         if not files:
             raise DataError(
                 f"{source} holds no file with sentences",
@@ -55,7 +76,7 @@ class FileSet:
                 hint="name those to read by a glob in quotes, as in 'FOLDER/*.txt'",
             )
         check_column(column, files)
-        return cls(source, tuple(sorted(files)), column)
+        return found
 
     @property
     def is_stored(self) -> bool:

@@ -9,7 +9,7 @@ from torch import distributed
 
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.formats import FileFormat, guess_format, source_name
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
@@ -42,7 +42,7 @@ from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
-from simcse_cli.files.streams import STDIO, Inputs, is_remote, require_file
+from simcse_cli.files.streams import STDIO, Inputs, is_remote
 from simcse_cli.machine.processes import (
     in_contact,
     join_group,
@@ -88,9 +88,9 @@ def encode_file(
         return
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
-    files = FileSet.find(source, options.column)
+    _check_output(output, options)
+    files = FileSet.find(source, options.column, again=_cut_by(output, options), output=output)
     inputs = files.inputs()
-    _check_output(files, output, options)
     sentences = first_read(files.sentences())
     if output == STDIO:
         encoder = load_for_encoding(options.model, options, progress)
@@ -199,47 +199,44 @@ def _encode_shards(
         side_file(shard).unlink()
 
 
-def _check_output(files: FileSet, output: str, options: EncodeOptions) -> None:
+def _cut_by(output: str, options: EncodeOptions) -> str | None:
+    """Return the option by which the input is cut into parts, each of which is read by itself; None for one pass."""
+    if options.engine is Engine.RAY:
+        return "--engine ray"
+    if options.shard is not None:
+        return "--shard"
+    return "--output" if output != STDIO and is_folder(output) else None
+
+
+def _check_output(output: str, options: EncodeOptions) -> None:
     """Refuse what cannot be done together, before anything is read or loaded."""
     check_dtype(options)
-    several = "--shard" if options.shard is not None else ""
-    several = "--engine ray" if options.engine is Engine.RAY else several
-    in_folder = output != STDIO and is_folder(output)
+    cut_by = _cut_by(output, options)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
-    if several and output == STDIO:
-        raise UsageError("writes files: give -o FILE or -o FOLDER", option=several)
-    if (several or in_folder) and not files.is_stored:
-        if files.source != STDIO and guess_format(files.source) is not FileFormat.HUB:
-            require_file(files.source)
-        raise UsageError(
-            "needs an input that can be read again: save it to a file first",
-            option=several or "--output",
-        )
+    if cut_by is not None and output == STDIO:
+        raise UsageError("writes files: give -o FILE or -o FOLDER", option=cut_by)
     if options.index is not None:
-        if several or in_folder:
-            raise UsageError("needs all vectors in one file of one process", option="--index")
-        _check_index(options.index, files.source, Path(output), options)
-    has_texts = in_folder or (output != STDIO and vector_file(Path(output)) in WITH_TEXT)
-    if options.id_column is not None and not has_texts:
+        _check_index(options.index, Path(output), options, is_cut=cut_by is not None)
+    has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
+    if options.id_column is not None and (output == STDIO or not has_texts):
         raise UsageError(
             "needs an output that has columns: a folder, .parquet or .jsonl", option="--id-column"
         )
     if options.shard is not None:
         parse_shard(options.shard)
-    source, target = Path(files.source), Path(output)
-    if output != STDIO and source.is_dir() and target.resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"{output} lies in the input folder, where it would be read", option="--output")
 
 
-def _check_index(index: Path, source: str, output: Path, options: EncodeOptions) -> None:
+def _check_index(index: Path, output: Path, options: EncodeOptions, *, is_cut: bool) -> None:
     """Refuse an index that could not be written after encoding."""
 
     def refuse(reason: str) -> UsageError:
         return UsageError(reason, option="--index")
 
-    if source == STDIO or output.suffix not in (".npy", ".npz", ".safetensors"):
-        raise refuse("needs an input file and -o FILE.npy, .npz or .safetensors")
+    if is_cut:
+        raise refuse("needs all vectors in one file of one process")
+    if output.suffix not in (".npy", ".npz", ".safetensors"):
+        raise refuse("needs -o FILE.npy, .npz or .safetensors")
     if options.dtype not in ("float32", "float16"):
         raise refuse("needs --dtype float32 or float16")
     check_output(index, force=may_replace(output, options))

@@ -172,8 +172,9 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     Raises:
         DataError: shards are missing, unfinished or damaged, or are of several models, settings or inputs.
     """
-    pieces = _find_pieces(output, source)
-    read = Inputs([each for path in pieces for each in (path, side_file(path))])
+    paths = _find_pieces(output, source)
+    read = Inputs([each for path in paths for each in (path, side_file(path))])
+    pieces = {path: _read_side(side_file(path)) for path in paths}
     record = side_file(output)
     with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
@@ -210,10 +211,10 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
             else:
                 raw.unlink()
     progress.info(f"wrote {output}: {shape[0]:,} x {side['dim']} {kind} from {len(pieces)} shards")
-    return list(pieces)
+    return paths
 
 
-def _find_pieces(output: Path, source: str | None) -> Pieces:
+def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
     found: dict[int, dict[int, Path]] = {}
@@ -249,7 +250,7 @@ def _find_pieces(output: Path, source: str | None) -> Pieces:
             f"{folder}: of {of} shards {len(missing)} are missing: {some}",
             hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
         )
-    return {files[number]: _read_side(side_file(files[number])) for number in sorted(files)}
+    return [files[number] for number in sorted(files)]
 
 
 def _read_side(path: Path) -> dict[str, Any]:
