@@ -12,7 +12,7 @@ JOBS   ?= 2
 TESTS  ?= tests
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-.PHONY: demo test test-lowest test-pythons soak check format bench mutants binary wheel docs site clean help
+.PHONY: demo test test-all test-lowest test-pythons soak check format bench mutants binary wheel docs site clean help
 
 help:            ## show the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
@@ -26,7 +26,10 @@ $(STAMP): pyproject.toml $(PINS)
 demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, encode, analyze
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
 
-test: $(STAMP)   ## all tests
+test: $(STAMP)   ## the tests of the code
+	$(PYTEST) -m 'not upkeep'
+
+test-all: $(STAMP) ## these, and the slow checks of docs, site, binary, recipes and soak suite
 	$(PYTEST)
 
 LOWEST := .venv-lowest
@@ -34,7 +37,7 @@ test-lowest:     ## all tests, with the lowest versions that pyproject.toml allo
 	mkdir -p $(LOWEST)
 	grep -oE '"[a-z0-9-]+(\[[a-z]+\])?>=[^",]+' pyproject.toml | sed 's/"//; s/\[.*]//; s/>=/==/; $(if $(TORCH),s/^torch==.*/torch==$(TORCH)/)' \
 	  > $(LOWEST)/pins.txt
-	$(MAKE) test VENV=$(LOWEST) PINS=$(LOWEST)/pins.txt
+	$(MAKE) test-all VENV=$(LOWEST) PINS=$(LOWEST)/pins.txt
 
 test-pythons:    ## all tests on other versions of Python, where there is one: PYTHONS="python3.13 python3.14"
 	@for python in $(or $(PYTHONS),python3.12 python3.13 python3.14); do \
@@ -43,17 +46,17 @@ test-pythons:    ## all tests on other versions of Python, where there is one: P
 	done
 
 soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 with SEED=0
-	$(BIN)/python tests/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
+	$(BIN)/python tools/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
 check: $(STAMP)  ## format, lint, types, tests
-	$(BIN)/ruff format --check src tests benchmarks binary
-	$(BIN)/ruff check src tests benchmarks binary
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 	$(PYTEST)
 
 format: $(STAMP) ## format the code
-	$(BIN)/ruff format src tests benchmarks binary
-	$(BIN)/ruff check --fix src tests benchmarks binary
+	$(BIN)/ruff format src tests benchmarks tools
+	$(BIN)/ruff check --fix src tests benchmarks tools
 
 $(BENCH): $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),bench]'
@@ -63,15 +66,15 @@ bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data
 	$(BIN)/python benchmarks/run.py --device $(or $(DEVICE),cpu)
 
 mutants: $(STAMP) ## change the code in one place at a time: do the tests notice? (hours; MODULES=... for some, or --survivors)
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tests/mutants.py $(MODULES)
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tools/mutants $(MODULES)
 
 wheel: $(STAMP)  ## build dist/*.whl
 	$(BIN)/python -m pip install -q -c constraints.txt build
 	$(BIN)/python -m build -q --wheel
 
 binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 5 minutes), and try it
-	$(BIN)/python binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
-	$(BIN)/python binary/try.py dist/simcse
+	$(BIN)/python tools/binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
+	$(BIN)/python tools/binary/try.py dist/simcse
 
 docs: $(STAMP)   ## write docs/cli.md from --help
 	$(BIN)/python docs/make_cli_reference.py

@@ -12,6 +12,8 @@ import pytest
 from helpers import SENTENCES
 from simcse_cli.models import resolve
 
+pytestmark = pytest.mark.upkeep
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 

@@ -209,7 +209,7 @@ def test_core_requires_what_it_imports_and_no_more():
 def test_imported_packages_are_declared():
     paths = [
         path
-        for folder in ("src", "tests", "benchmarks", "docs")
+        for folder in ("src", "tests", "benchmarks", "tools", "docs")
         for path in (REPOSITORY / folder).rglob("*.py")
     ]
     own = {part for path in paths for part in (path.stem, path.parent.name)}

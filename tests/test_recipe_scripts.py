@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.upkeep
+
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SCRIPTS = sorted(
     path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.upkeep
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -94,7 +94,9 @@ class MissingExtraError(SimcseError):
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra; the binary cannot have one, which it says."""
     command = f"pip install 'simcse-cli[{extra}]'"
-    is_binary = Path(sys.prefix, "unpack.py").is_file()  # in the folder that it unpacks; see binary/build.py
+    is_binary = Path(
+        sys.prefix, "unpack.py"
+    ).is_file()  # in the folder that it unpacks; see tools/binary/build.py
     return f"the binary has no such extra; install with pip instead: {command}" if is_binary else command
 
 

@@ -16,9 +16,8 @@ from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-import zstandard
-
 import unpack
+import zstandard
 
 HERE = Path(__file__).resolve().parent
 EXTRAS = "demo,plot"  # the kernels (numba and LLVM) would add 50 MB

@@ -3,7 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+import pytest
+
+pytestmark = pytest.mark.upkeep
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 CODE = """
 import sys
@@ -40,7 +44,9 @@ assert findings("remove_leftovers", lambda folder, names=None: None) == {"left f
 
 
 def test_a_short_part_of_the_soak_suite_finds_nothing_but_what_is_broken_on_purpose(tmp_path):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "tools"), str(REPOSITORY / "tests"), *sys.path])
+    }
     environment |= {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", CODE, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.upkeep
+
 zstandard = pytest.importorskip("zstandard")
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-SOURCES = Path(__file__).resolve().parent.parent / "binary"
+SOURCES = Path(__file__).resolve().parents[2] / "tools" / "binary"
 # Stands for the interpreter: unpacks with this one, and is the program.
 INTERPRETER = f"""#!/bin/sh
 case "$1" in

@@ -1,10 +1,9 @@
 """Mutation testing: which changes of a number, a default, a comparison or an operator does no test notice?
 
 ``make mutants`` changes one place of a module at a time, runs the tests that belong to the module, and lists the
-changes that pass them all. ``tests/mutants.yaml`` says which tests these are, and gives the reason for every survivor
-that is accepted; any other makes the exit code 1. Modules as arguments restrict the run, `--survivors` runs again what
-survived the latest one. docs/mutants.md has the counts
-of the latest run of each module.
+changes that pass them all. ``mutants.yaml`` names these tests, and gives the reason for every survivor that is
+accepted; any other makes the exit code 1. Modules as arguments restrict the run, ``--survivors`` repeats what
+survived the latest one. docs/mutants.md has the counts of the latest run of each module.
 
 All tests of a mutant run in a process forked from this one, which has imported torch and pytest but neither computed
 anything nor seen the package, and find the package in a copy that has one file changed; processes that they start
@@ -36,11 +35,12 @@ import torch  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from helpers import build_tiny_model
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "simcse_cli"
-LIST = REPOSITORY / "tests" / "mutants.yaml"
+LIST = Path(__file__).with_name("mutants.yaml")
 REPORT = REPOSITORY / "docs" / "mutants.md"
 AGAIN = "--survivors"
 

@@ -68,7 +68,7 @@ def soak(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tests/soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools/soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parts", default=",".join(PARTS), help="which, separated by commas")
