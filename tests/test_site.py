@@ -29,7 +29,11 @@ def site(tmp_path_factory):
 
 
 def test_every_page_is_there_and_is_searched(site):
-    pages = {path.stem for path in (REPOSITORY / "docs").glob("*.md")} | {"changelog"}
+    pages = {path.stem for path in (REPOSITORY / "docs").glob("*.md")} | {
+        "changelog",
+        "contributing",
+        "security",
+    }
     assert {path.stem for path in site.glob("*.html")} - {"404"} == pages
     searched = json.loads((site / "search" / "search_index.json").read_text())["docs"]
     assert {entry["location"].partition(".html")[0] or "index" for entry in searched} == pages

@@ -285,7 +285,7 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
     lines = [
         "# Mutants",
         "",
-        f"Written by `make mutants` ([contributing](contributing.md#mutants)): {n_tried:,} changes tried, "
+        f"Written by `make mutants` ([contributing](../CONTRIBUTING.md#mutants)): {n_tried:,} changes tried, "
         f"{n_killed:,} noticed by a test, {n_survived:,} not.",
         "",
         "| module | tried | killed | survived |",
