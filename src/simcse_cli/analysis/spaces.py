@@ -18,8 +18,8 @@ from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
-from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
-from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postprocess
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
+from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
@@ -76,7 +76,7 @@ def load_encoders(
         [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
     )
     given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
-    kept: dict[str, OpenEncoder] = {}
+    kept: dict[str, EvalEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
             opened = kept.get(named.path) or open_encoder(replace(each, model=named.path), progress)

@@ -14,7 +14,7 @@ from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
-from simcse_cli.results.report import Report, mean_and_deviation
+from simcse_cli.results.report import Report, mean_rows
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.choices import OutputFormat
 
@@ -125,9 +125,7 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
             repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
     if not repeated:
         return report
-    means = [
-        line for key, rows in repeated.items() for line in mean_and_deviation(rows, report.columns, key[0])
-    ]
+    means = [line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])]
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 

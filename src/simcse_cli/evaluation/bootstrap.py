@@ -6,14 +6,14 @@ of training seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from simcse_cli.evaluation.correlation import Floats, strata
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 N_RESAMPLES = 1000
@@ -123,9 +123,6 @@ class Interval:
     high: float
     level: float = LEVEL
 
-    def to_json(self) -> dict[str, float]:
-        return {"low": self.low, "high": self.high, "level": self.level}
-
 
 def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
     """Return the percentile interval of ``(R,)`` resampled scores; 0..100 at level 0.9 gives 5 to 95."""
@@ -134,24 +131,17 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high), level)
 
 
-@dataclass(frozen=True)
-class SuiteIntervals:
-    """Intervals of the tasks of a suite and of their plain mean; tasks without a score are left out."""
+def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
+    """Return the result with intervals of the resampled scores ``(R,)`` of its tasks, and of their plain mean.
 
-    tasks: dict[str, Interval]
-    average: Interval
-
-    def add_to(self, payload: dict[str, Any]) -> None:
-        """Put ``ci`` into the tasks' entries of a result file and ``average_ci`` beside its average."""
-        for name, found in self.tasks.items():
-            payload["tasks"][name]["ci"] = found.to_json()
-        payload["average_ci"] = self.average.to_json()
-
-
-def suite_intervals(resampled: Mapping[str, Floats]) -> SuiteIntervals:
-    """Return the intervals of tasks drawn independently: the mean of their resamples is one of their mean."""
-    tasks = {name: interval(scores) for name, scores in resampled.items()}
-    return SuiteIntervals(tasks, interval(np.mean(list(resampled.values()), axis=0)))
+    The tasks are drawn independently, so the mean of their resamples is a resample of their mean.
+    """
+    tasks = dict(result.tasks)
+    for name, scores in resampled.items():
+        if task := tasks[name]:
+            tasks[name] = replace(task, extra={**task.extra, "ci": asdict(interval(scores))})
+    average = interval(np.mean(list(resampled.values()), axis=0))
+    return replace(result, tasks=tasks, figures={**result.figures, "average_ci": asdict(average)})
 
 
 def resample_sts(

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any, Literal
 
 from simcse_cli.settings.choices import OutputFormat
@@ -110,9 +110,18 @@ def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
     return widths
 
 
-def mean_and_deviation(
-    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
-) -> list[dict[str, Any]]:
+def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Return the mean and the sample deviation (n - 1): 1 and 3 give 2 and the root of 2.
+
+    Both are None if a value is missing or there is none; a single value has no deviation.
+    """
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None, None
+    return sum(known) / len(known), stdev(known) if len(known) > 1 else None
+
+
+def mean_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str) -> list[dict[str, Any]]:
     """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
 
     Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
@@ -125,8 +134,8 @@ def mean_and_deviation(
         if column.kind in ("text", "count"):
             mean[column.key] = values[0] if len(set(values)) == 1 else None
             deviation[column.key] = mean[column.key] if column.kind == "text" else None
-        elif None not in values and len(values) > 1:
-            mean[column.key], deviation[column.key] = fmean(values), stdev(values)
+        elif len(values) > 1:
+            mean[column.key], deviation[column.key] = mean_and_deviation(values)
     return [mean, deviation]
 
 

@@ -22,15 +22,16 @@ from simcse_cli.data.senteval import (
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
-from simcse_cli.evaluation.correlation import correlate, cosine_rows
+from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
-from simcse_cli.evaluation.sts import score_sts_task
+from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, find_tasks
+from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import (
     STS_TASKS,
     TRANSFER_TASKS,
@@ -97,12 +98,16 @@ class DevSts:
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
         tasks = {
-            measure_of(task): score_sts_task(task, vectors).score(self.metric, Aggregation.ALL)
+            measure_of(task): aggregate(
+                self.metric, Aggregation.ALL, cosine_and_gold(score_sts_task(task, vectors))
+            )
             for task in self.tasks
         }
         left, right = ([vectors[text] for text in side] for side in (self.pairs.left, self.pairs.right))
         return DevScore(
-            mean_over_tasks(tasks), *geometry(np.stack(left), np.stack(right), self.pairs.gold), tasks
+            mean_and_deviation(list(tasks.values()))[0],
+            *geometry(np.stack(left), np.stack(right), self.pairs.gold),
+            tasks,
         )
 
 
@@ -128,9 +133,11 @@ class DevTransfer:
                     tasks[task.name + DEV_SUFFIX] = found
                     shown.advance()
         if self.pairs is None:
-            return DevScore(mean_over_tasks(tasks), None, None, tasks)
+            return DevScore(mean_and_deviation(list(tasks.values()))[0], None, None, tasks)
         measured = evaluate_dev(encode, self.pairs)
-        return DevScore(mean_over_tasks(tasks), measured.alignment, measured.uniformity, tasks)
+        return DevScore(
+            mean_and_deviation(list(tasks.values()))[0], measured.alignment, measured.uniformity, tasks
+        )
 
     def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
         """Help to encode all tasks; return the dev accuracy of this process's, or why there is none."""
@@ -143,26 +150,21 @@ class DevTransfer:
         if own is None:
             return None
         try:
-            return score_transfer_task(
+            result, _ = score_transfer_task(
                 *own,
                 protocol=TRANSFER_PROTOCOL,
                 probe=Probe.SENTEVAL,
                 cache=EvaluationCache(None, ""),
                 progress=SilentProgress(),
-            ).dev_accuracy
+            )
         except (DataError, TrainingError) as error:  # the vectors are not finite, or a probe has diverged
             return error.message
+        return float(result.extra["dev_accuracy"])
 
 
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
-
-
-def mean_over_tasks(tasks: Mapping[str, float | None]) -> float | None:
-    """Return the plain mean over tasks, None while one of them has no score."""
-    known = [score for score in tasks.values() if score is not None]
-    return float(np.mean(known)) if len(known) == len(tasks) else None
 
 
 def geometry(

@@ -13,7 +13,8 @@ from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Report
 from simcse_cli.results.runs import MetricsLog, RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
@@ -169,19 +170,7 @@ def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
     """Return the outcome of a run as one row; nothing is best without a dev score."""
-    scores = [
-        Column("start", "dev before", "score"),
-        Column("best", "dev best", "score"),
-        Column("best_step", "at step", "count"),
-    ]
-    columns = [
-        Column("run"),
-        Column("objective"),
-        Column("steps", kind="count"),
-        *(scores if record.best_score is not None else ()),
-        Column("rate", "sentences/s", "number"),
-        Column("train_s", "train s", "seconds"),
-    ]
+    scores = ("start", "best", "best_step") if record.best_score is not None else ()
     row = {
         "run": str(run_dir),
         "objective": record.objective,
@@ -192,7 +181,7 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         "rate": record.timings.get("sentences_per_second"),
         "train_s": record.timings.get("train_s"),
     }
-    return Report("", columns, [row])
+    return Report("", columns("run", "objective", "steps", *scores, "rate", "train_s"), [row])
 
 
 def percent(score: float | None) -> str:

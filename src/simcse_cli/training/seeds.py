@@ -1,7 +1,6 @@
 """Several runs under one folder, one for each seed: each resumable, with mean and deviation of the dev score."""
 
 import shutil
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any
 
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files.atomic import write_json
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
@@ -109,31 +109,12 @@ def train_seeds(
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
         for r in records
     ]
-    starts, bests = [r.start_score for r in records], [r.best_score for r in records]
-    summary = {
-        "mean": {"start": mean_score(starts), "best": mean_score(bests)},
-        "deviation": {"start": score_deviation(starts), "best": score_deviation(bests)},
-    }
+    start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
+    summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}
     payload = {"runs": str(folder), "seeds": rows, **summary}
     write_json(folder / "seeds.json", {"format": 1} | payload)
-    columns = [
-        Column("seed"),
-        Column("start", "dev before", "score"),
-        Column("best", "dev best", "score"),
-        Column("best_step", "at step", "count"),
-    ]
     below = [{"seed": name, **values} for name, values in summary.items()]
-    table = Report(f"{config.objective}, {len(seeds)} seeds", columns, rows + below)
+    table = Report(
+        f"{config.objective}, {len(seeds)} seeds", columns("seed", "start", "best", "best_step"), rows + below
+    )
     return Outcome([table], payload)
-
-
-def mean_score(scores: Sequence[float | None]) -> float | None:
-    """Return the mean; None without scores, or if one is missing."""
-    known = [score for score in scores if score is not None]
-    return statistics.fmean(known) if known and len(known) == len(scores) else None
-
-
-def score_deviation(scores: Sequence[float | None]) -> float | None:
-    """Return the sample standard deviation (divided by n - 1), None for fewer than two scores."""
-    known = [score for score in scores if score is not None]
-    return statistics.stdev(known) if len(known) > 1 and len(known) == len(scores) else None

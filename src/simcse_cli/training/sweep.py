@@ -11,19 +11,14 @@ from typing import Any
 from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
 from simcse_cli.files.atomic import write_json
 from simcse_cli.progress import Progress
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviation
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.record import percent
-from simcse_cli.training.seeds import (
-    RunOne,
-    mean_score,
-    open_runs_folder,
-    run_seeds,
-    score_deviation,
-)
+from simcse_cli.training.seeds import RunOne, open_runs_folder, run_seeds
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
@@ -66,10 +61,15 @@ class Trial:
     @property
     def score(self) -> float | None:
         """Mean dev score over seeds; None while one is missing."""
-        return mean_score(self.scores)
+        return mean_and_deviation(self.scores)[0]
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample deviation of the scores (n - 1); None for a single seed."""
+        return mean_and_deviation(self.scores)[1]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"score": self.score, "deviation": score_deviation(self.scores)}
+        return asdict(self) | {"score": self.score, "deviation": self.deviation}
 
 
 def read_plan(name: str) -> SweepPlan:
@@ -241,7 +241,7 @@ def train_sweep(
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
     points = [
-        SweepPoint(trial.settings, trial.score, score_deviation(trial.scores))
+        SweepPoint(trial.settings, trial.score, trial.deviation)
         for trial in trials
         if trial.score is not None
     ]
@@ -262,18 +262,12 @@ def train_sweep(
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
-    columns = [
-        *(Column(setting) for setting in swept),
-        Column("score", "dev best", "score"),
-        Column("deviation", "deviation", "score"),
-        Column("best_steps", "at step"),
-    ]
     ranked = sorted(trials, key=_score_or_lowest, reverse=True)
     rows: list[dict[str, Any]] = [
         {
             **trial.settings,
             "score": trial.score,
-            "deviation": score_deviation(trial.scores),
+            "deviation": trial.deviation,
             "best_steps": ", ".join(map(str, trial.best_steps)),
         }
         for trial in ranked
@@ -287,7 +281,11 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         else f"best: {folder / best.name}",
         "max, q75, q50: best, upper quartile and median of the trials",
     ]
-    return Report(f"{Path(name).stem}, {len(trials)} trials", columns, rows, notes)
+    shown = [
+        *map(Column, swept),
+        *columns("score", "deviation", "best_steps", score="dev best", best_steps="at step"),
+    ]
+    return Report(f"{Path(name).stem}, {len(trials)} trials", shown, rows, notes)
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:

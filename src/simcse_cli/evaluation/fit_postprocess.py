@@ -18,9 +18,9 @@ from simcse_cli.data.readers import iter_records, iter_sentences, take_out_hint
 from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
-from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.evaluation.sts import read_task
+from simcse_cli.evaluation.sts_tasks import read_task
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
@@ -197,14 +197,14 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
 
 
 def with_postprocess(
-    encoder: OpenEncoder,
+    encoder: EvalEncoder,
     plan: PostprocessPlan | None,
     data_dir: Path | None,
     progress: Progress,
     *,
     target: Sequence[Example] | None = None,
     force: bool = False,
-) -> OpenEncoder:
+) -> EvalEncoder:
     """Return the encoder with a post-processor that is the same for all tasks.
 
     ``target`` are the pairs that are looked at, where there is one set of them.
@@ -237,14 +237,14 @@ def with_postprocess(
 
 def open_with_postprocess(
     options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
-) -> OpenEncoder:
+) -> EvalEncoder:
     """Return the encoder that the options name, with the same post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
     return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
 
 
 def per_task_postprocess(
-    encoder: OpenEncoder,
+    encoder: EvalEncoder,
     plan: PostprocessPlan,
     data_dir: Path | None,
     progress: Progress,
@@ -271,14 +271,14 @@ def per_task_postprocess(
     return for_task
 
 
-def per_task_name(encoder: OpenEncoder, plan: PostprocessPlan) -> OpenEncoder:
+def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
     """Return the encoder as results call it when each task has a post-processor of its own."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 
 
 def fit_postprocessor(
-    encoder: OpenEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
+    encoder: EvalEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
     """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors.
 

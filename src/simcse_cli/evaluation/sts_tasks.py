@@ -1,0 +1,77 @@
+"""The STS tasks that can be scored: those of a SentEval folder, and the user's own pair files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.progress import Progress
+from simcse_cli.results.columns import find_tasks
+from simcse_cli.settings.choices import STS_TASKS
+
+
+def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
+    """Raise UsageError if another task has the name of a file."""
+    if name in taken:
+        raise UsageError(f"there is a task called {name}; give the file another name", option=option)
+
+
+def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
+    """Return each pair file as a task of one test set, called by the file's stem."""
+    names = parse_columns(columns, SCORED_PAIR)
+    found: dict[str, StsTask] = {}
+    for path in paths:
+        check_task_name(path.stem, [*STS_TASKS, *found], "--pair-file")
+        found[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)})
+    return found
+
+
+def read_task(
+    data_dir: Path | str | None, name: str, split: Split, pair_tasks: Mapping[str, StsTask]
+) -> StsTask:
+    """Return a task of the folder, or the pair file of this name."""
+    if name in pair_tasks or data_dir is None:
+        return pair_tasks[name]
+    return read_sts_task(data_dir, name, split=split)
+
+
+def read_available_tasks(
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
+) -> tuple[dict[str, StsTask], dict[str, str]]:
+    """Return the tasks that can be read, and the reason for each that cannot."""
+    if data_dir is not None and any(name not in pair_tasks for name in tasks):
+        resolve_senteval_dir(data_dir)
+    found: dict[str, StsTask] = {}
+    missing: dict[str, str] = {}
+    for name in tasks:
+        if name not in pair_tasks and not has_split(name, split):
+            missing[name] = f"{name} has no {split} split"
+            continue
+        try:
+            found[name] = read_task(data_dir, name, split, pair_tasks)
+        except DataError as error:
+            missing[name] = error.message
+    for name, reason in missing.items():
+        progress.warn(f"{name} is left out of the average: {reason}")
+    if not found:
+        raise DataError(
+            f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}",
+            hint="check the folder with `simcse prepare senteval --data-dir DIR`",
+        )
+    return found, missing
+
+
+def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tasks of a comma-separated list, or all; UsageError names the nearest of an unknown one."""
+    if text is None:
+        return known
+    try:
+        return find_tasks(text, known)
+    except ValueError as error:
+        raise UsageError(str(error), option="--tasks") from None
