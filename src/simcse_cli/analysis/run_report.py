@@ -15,12 +15,11 @@ from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_view
 from simcse_cli.analysis.spaces import Space, encode_pairs
 from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.analysis.views import Page, View, html_page
-from simcse_cli.comparison.changes import changed_pairs
+from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
+from simcse_cli.comparison.entries import load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.sources import load_entries
-from simcse_cli.comparison.tables import pairs_table
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, require_extra
 from simcse_cli.files.atomic import atomic_text, check_output

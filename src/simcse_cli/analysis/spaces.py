@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, cast
 
 import numpy as np
@@ -21,8 +20,11 @@ from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
+from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused, settings_of
@@ -198,20 +200,16 @@ def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
         content = read_json(path)
-        for result in (
-            content.get("runs", [content]) if isinstance(content, dict) and "suite" in content else ()
-        ):
-            if result.get("suite") != "sts" or result.get("split") != "test":
-                continue
-            is_same = result.get("model_digest") == encoder.digest
-            is_named = bool(encoder.suffix) and result.get("model") == encoder.name
-            scores: list[Any] = [
-                ((result.get("tasks") or {}).get(task) or {}).get("score") for task in STS_TASKS
-            ]
-            if (
-                (is_same and bool(result.get("postprocess")) == bool(encoder.suffix)) or is_named
-            ) and None not in scores:
-                return fmean(scores)
+        if not isinstance(content, dict) or content.get("suite") != "sts":
+            continue
+        runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
+        for result in (SuiteResult.from_json(run, str(path)) for run in runs):
+            own, scores = result.settings, [result.scores.get(task) for task in STS_TASKS]
+            is_same = own.get("model_digest") == encoder.digest
+            is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
+            is_named = bool(encoder.suffix) and own.get("model") == encoder.name
+            if result.split == "test" and (is_same or is_named) and None not in scores:
+                return mean_and_deviation(scores)[0]
     return None
 
 
@@ -227,14 +225,14 @@ def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[s
 def _seed_means(group: str, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return mean and sample deviation (n - 1) of the numbers that the seeds of one setting have."""
     members = [model for model in models if model.get("group") == group]
-    numbers = {
-        key: [member[key] for member in members]
+    spread = {
+        key: mean_and_deviation([member[key] for member in members])
         for key in members[0]
         if len(members) > 1 and all(isinstance(member[key], float) for member in members)
     }
     return {
         "label": group,
         "n_seeds": len(members),
-        "mean": {key: fmean(values) for key, values in numbers.items()},
-        "deviation": {key: stdev(values) for key, values in numbers.items()},
+        "mean": {key: mean for key, (mean, _) in spread.items()},
+        "deviation": {key: deviation for key, (_, deviation) in spread.items()},
     }

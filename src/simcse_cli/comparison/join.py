@@ -1,16 +1,16 @@
-"""Entries over the same measures: differences to a reference, settings that differ, the Pareto front."""
+"""Entries put together: parts of one system, means of repetitions, all over the same measures, the Pareto front."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import compress, takewhile
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.comparison.entries import Entry, EntryKind, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -23,9 +23,10 @@ from simcse_cli.results.columns import (
     lower_is_better,
 )
 from simcse_cli.results.evaluation_sets import DEMO, PUBLISHED
+from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
-Value = TypeVar("Value")
+Kept = TypeVar("Kept")
 
 _AVERAGES = {
     AVERAGE: STS_TASKS,
@@ -40,6 +41,8 @@ _MOVES = {
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
+# settings in which repetitions of one run may differ
+_REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,92 @@ class Comparison:
         """
         found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
         return sorted(found, key=lambda item: item[0] is not self.reference)
+
+
+def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
+    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
+    merged: list[Entry] = []
+    for entry in entries:
+        for index, other in enumerate(merged):
+            shared = other.scores.keys() & entry.scores.keys()
+            is_same = other.label == entry.label and (
+                None in (other.seed, entry.seed) or other.seed == entry.seed
+            )
+            if is_same and shared <= set(TIMES):
+                merged[index] = join_parts(other, entry)
+                break
+        else:
+            merged.append(entry)
+    return merged
+
+
+def add_means(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with a mean line after the last member of every group of repetitions.
+
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
+    Members of one label are numbered to tell them apart, by seed where it is known.
+    """
+    groups: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(_group_key(entry), []).append(entry)
+    lines: list[Entry] = []
+    for members in groups.values():
+        named = _tell_apart(members)
+        lines += named
+        if len(members) > 1:
+            lines.append(_mean(_common_name([member.label for member in members]), named))
+    return lines
+
+
+def _group_key(entry: Entry) -> Any:
+    if entry.kind is not EntryKind.RUN or not entry.config:
+        return entry.label
+    return tuple(
+        sorted(
+            (key, repr(value))
+            for key, value in entry.config.items()
+            if key.rpartition(".")[2] not in _REPLICATE_KEYS
+        )
+    )
+
+
+def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
+    labels = [member.label for member in members]
+    if len(set(labels)) == len(labels):
+        return list(members)
+    return [
+        replace(member, label=f"{member.label} [{number if member.seed is None else f'seed {member.seed}'}]")
+        for number, member in enumerate(members, start=1)
+    ]
+
+
+def _common_name(labels: Sequence[str]) -> str:
+    """Return what the labels start with, without a dangling ``-seed-``."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+    return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
+
+
+def _mean(name: str, members: Sequence[Entry]) -> Entry:
+    first, *others = members
+    spread: dict[str, Any] = {
+        measure: mean_and_deviation([member.scores[measure] for member in members])
+        for measure in first.scores
+        if all(measure in other.scores for other in others)
+    }
+    return Entry(
+        label=f"{name} (mean of {len(members)})",
+        kind=EntryKind.MEAN,
+        source=", ".join(member.source for member in members),
+        scores={measure: mean for measure, (mean, _) in spread.items()},
+        settings=_shared([member.settings for member in members]),
+        deviations={measure: deviation for measure, (_, deviation) in spread.items()},
+        data=_shared([member.data for member in members]),
+        members=tuple(member.label for member in members),
+    )
+
+
+def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)}
 
 
 def join(
@@ -277,7 +366,7 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
     scores = _without(entry.scores, average)
     if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
-        scores[average] = fmean(scores[task] for task in tasks)
+        scores[average] = sum(scores[task] for task in tasks) / len(tasks)
     return replace(
         entry,
         scores=scores,
@@ -286,7 +375,7 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     )
 
 
-def _without(values: Mapping[str, Value], name: str) -> dict[str, Value]:
+def _without(values: Mapping[str, Kept], name: str) -> dict[str, Kept]:
     return {key: value for key, value in values.items() if key != name}
 
 

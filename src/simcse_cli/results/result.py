@@ -187,7 +187,7 @@ _FIGURES: dict[str, Any] = {
     "seconds": float | None,
     "sentences_per_second": float | None,
     "average_ci": dict[str, float],
-    "categories": dict[str, dict[str, float | None]],
+    "categories": dict[str, dict[str, int | float | None]],
     "n_tasks": int,
     "n_scored": int,
     "pair_scores": str,
