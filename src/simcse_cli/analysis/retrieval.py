@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
-from simcse_cli.analysis.spaces import Encoder
-from simcse_cli.analysis.views import (
+from simcse_cli.analysis.presentation import (
+    Analysis,
     NamedSource,
-    View,
     check_outputs,
     label_sources,
     name_sources,
     with_seed_means,
 )
+from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
+from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.readers import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -92,7 +92,7 @@ class CorpusSearch:
 
     options: RetrievalOptions
     corpus: Texts
-    indexes: Sequence[tuple[Encoder, SearchIndex]]
+    indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
     @cached_property
     def _rows_by_text(self) -> dict[str, RowSet]:
@@ -219,12 +219,12 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 
 def _query_encoder(
     model: SentenceEncoder, named: NamedSource, options: LoadOptions, progress: Progress
-) -> Encoder:
+) -> NamedEncoder:
     """Return a model as the encoder of queries, with their prompt."""
     encode = partial(
         model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
     )
-    return Encoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
+    return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
 
 
 def _build_index(
@@ -252,7 +252,7 @@ def _build_index(
 
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
-) -> tuple[Encoder, SearchIndex]:
+) -> tuple[NamedEncoder, SearchIndex]:
     """Return a saved index with its model, read as it was when the vectors were made."""
     index = SearchIndex.load(path)
     info = index.info
@@ -316,7 +316,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
     return figure
 
 
-def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
+def retrieval_analysis(search: CorpusSearch, queries: Texts) -> Analysis:
     """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
     options, ks = search.options, read_ranks(search.options.at)
     shown_by_default = None if options.qrels is None else 0
@@ -346,7 +346,7 @@ def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
         curves = {name: each.hit_rate for name, each in scores.items()}
         return bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
-    return View(
+    return Analysis(
         title="Nearest sentences",
         text="Sentences of the corpus by cosine to each query; sentences equal to the query are left out.",
         caption="Hit rate and recall against the number of sentences looked at.",

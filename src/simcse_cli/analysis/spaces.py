@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.views import label_sources, name_sources
+from simcse_cli.analysis.presentation import label_sources, name_sources
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
@@ -33,7 +33,7 @@ SPLITS = ("train", "dev", "test", "all")
 
 
 @dataclass(frozen=True)
-class Encoder:
+class NamedEncoder:
     """A model, or a file of vectors, under the name it has in tables.
 
     ``pooler`` is None for a file; ``group`` is the name of the seeds that belong together; ``suffix`` says what is
@@ -61,7 +61,7 @@ class Encoder:
 
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
-) -> Iterator[Encoder]:
+) -> Iterator[NamedEncoder]:
     """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
 
     ``pairs`` are what ``--fit target`` fits on.
@@ -86,7 +86,7 @@ def load_encoders(
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
             used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
-            yield Encoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
+            yield NamedEncoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
@@ -148,13 +148,13 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
 
 
 @dataclass(eq=False)
-class Space:
+class EmbeddingSpace:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i.
 
     ``average`` is the mean score over all STS tasks, where somebody has measured it.
     """
 
-    encoder: Encoder
+    encoder: NamedEncoder
     data: PairSet
     left: NDArray[np.float32]
     right: NDArray[np.float32]
@@ -178,7 +178,9 @@ class Space:
         return spearman(self.cosines[scored], self.data.pairs.gold[scored])
 
 
-def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> list[Space]:
+def encode_pairs(
+    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
+) -> list[EmbeddingSpace]:
     """Return the space of each encoder; repeated sentences are kept."""
     data = read_pair_set(options)
     spaces = []
@@ -186,12 +188,12 @@ def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: 
         vectors = encoder.encode(data.pairs.sentences)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or ())
-        spaces.append(Space(encoder, data, left, right, options.raw, options.center, average))
+        spaces.append(EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average))
         progress.detail(f"{encoder.label}: {len(vectors):,} sentences encoded")
     return spaces
 
 
-def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
+def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
 
     Beside those named, the results in its run folder are looked at; a result belongs to an encoder by digest, or,
@@ -213,7 +215,9 @@ def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
     return None
 
 
-def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def spaces_payload(
+    analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the JSON object of an analysis with the numbers of each space."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
