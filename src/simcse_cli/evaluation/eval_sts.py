@@ -1,16 +1,16 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from simcse_cli.data.demo import data_dir_or_demo
-from simcse_cli.data.senteval import Split, StsTask
+from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation.bootstrap import with_intervals
 from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.fit_postprocess import (
     per_task_name,
@@ -20,49 +20,21 @@ from simcse_cli.evaluation.fit_postprocess import (
 )
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
 from simcse_cli.evaluation.sts import (
-    StsSetting,
     evaluate_per_task,
     evaluate_sts,
     resample_sts_suite,
     resolve_setting,
     sts_key,
 )
-from simcse_cli.evaluation.sts_tasks import parse_tasks, read_available_tasks, read_pair_tasks
-from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.evaluation.sts_tasks import read_available_tasks, read_pair_tasks, write_sts_sentences
+from simcse_cli.files.atomic import check_output
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import AVERAGE, columns, label
+from simcse_cli.results.columns import AVERAGE, columns, label, parse_tasks
 from simcse_cli.results.examples import write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, Metric
 from simcse_cli.settings.declare import refuse_unused
-
-
-@dataclass(frozen=True)
-class StsPlan:
-    """What is scored, under which setting; ``recorded`` are settings that only the result file names."""
-
-    tasks: tuple[str, ...]
-    data_dir: Path | None
-    pair_tasks: Mapping[str, StsTask]
-    split: Split
-    setting: StsSetting
-    recorded: Mapping[str, Any]
-    progress: Progress
-
-    def score(self, encode: Encode, tasks: Sequence[str] | None = None) -> SuiteResult:
-        """Score an encode function, on all tasks or on some."""
-        return evaluate_sts(
-            encode,
-            self.data_dir,
-            tasks=tasks or self.tasks,
-            metric=self.setting.metric,
-            aggregation=self.setting.aggregation,
-            regressor=self.setting.regressor,
-            split=self.split,
-            pair_tasks=self.pair_tasks,
-            progress=self.progress,
-        )
 
 
 def eval_sts(
@@ -77,14 +49,65 @@ def eval_sts(
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
-    plan = plan_sts(options, progress, force=force)
+    # What is scored: the tasks, the setting, the user's own pairs.
+    check_sts_options(options, force=force)
+    split = cast(Split, options.split)
+    named = _named_tasks(options.tasks, split, has_own=bool(options.pair_file))
+    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
+    setting = resolve_setting(
+        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
+    )
+    if setting.regressor and split != "test":
+        raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
+    pair_tasks = read_pair_tasks(options.pair_file or (), options.columns)
+    if pair_tasks and (split != "test" or setting.regressor):
+        flag = "--split" if split != "test" else "--regressor"
+        raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
+    tasks = (*named, *pair_tasks)
+    score = partial(
+        evaluate_sts,
+        data_dir=data_dir,
+        tasks=tasks,
+        metric=setting.metric,
+        aggregation=setting.aggregation,
+        regressor=setting.regressor,
+        split=split,
+        pair_tasks=pair_tasks,
+        progress=progress,
+    )
+    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
+
+    # Each checkpoint of a run, or nothing but the sentences.
     if options.checkpoints:
-        return _eval_checkpoints(encoder, options, plan)
+        others = {
+            "--ci": options.ci,
+            "--save-scores": options.save_scores,
+            "--write-sentences": options.write_sentences,
+        }
+        check_checkpoints(encoder, others)
+        key = sts_key(data_dir, tasks, split, setting, pair_tasks)
+        folder = cache_folder(options.cache_dir, options.cache, progress)
+        kept = partial(_kept_score, score=score, recorded=recorded, key=key, folder=folder, progress=progress)
+        return evaluate_checkpoints(encoder, kept, sts_checkpoints, progress)
     if options.write_sentences is not None:
-        found, _ = read_available_tasks(plan.data_dir, plan.tasks, plan.split, progress, plan.pair_tasks)
+        found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
         write_sts_sentences(options.write_sentences, found.values(), progress, force=force)
         return None
-    result = _score(encoder, plan, force=force)
+
+    # One encoder, with its post-processing fitted once or for each task.
+    plan = plan_postprocess(encoder, force=force)
+    opened = open_encoder(encoder, progress)
+    if plan is not None and plan.is_per_task:
+        for_task = per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
+        score_each = partial(evaluate_per_task, tasks=tasks, progress=progress)
+        result = score_each(lambda task: score(for_task(task), tasks=(task,)))
+        opened = per_task_name(opened, plan)
+    else:
+        opened = with_postprocess(opened, plan, data_dir, progress, force=force)
+        result = score(opened.encode)
+    result = result.having(**opened.facts(), **recorded)
+
+    # What is shown and kept.
     if options.ci:
         result = with_intervals(result, resample_sts_suite(result))
     payload = result.to_json()
@@ -92,21 +115,14 @@ def eval_sts(
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
-    others = [sts_report(result.under(metric, None)) for metric in plan.setting.metrics[1:]]
-    subsets = [subset_report(result)] if per_subset else []
-    return Outcome([sts_report(result), *others, *subsets], payload)
+    reports = [sts_report(result), *(sts_report(result.under(each, None)) for each in setting.metrics[1:])]
+    return Outcome([*reports, subset_report(result)] if per_subset else reports, payload)
 
 
-def plan_sts(options: StsOptions, progress: Progress, *, force: bool) -> StsPlan:
-    """Return what the options ask for, once all that they exclude and the files to be written are checked."""
+def check_sts_options(options: StsOptions, *, force: bool) -> None:
+    """Raise UsageError for options that exclude each other, OutputError for a file that cannot be written."""
     if options.split not in ("train", "dev", "test", "all"):
         raise UsageError("need train, dev, test or all", option="--split")
-    split = cast(Split, options.split)
-    setting = resolve_setting(
-        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
-    )
-    if setting.regressor and split != "test":
-        raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             check_output(path, force=force)
@@ -115,70 +131,34 @@ def plan_sts(options: StsOptions, progress: Progress, *, force: bool) -> StsPlan
     if options.write_sentences is not None:
         unused = ("ci", "save_scores", "protocol", "metric", "aggregation", "regressor")
         refuse_unused(options, unused, "has no use with --write-sentences, which scores nothing")
-    pair_tasks = read_pair_tasks(options.pair_file or (), options.columns)
-    if pair_tasks and (split != "test" or setting.regressor):
-        flag = "--split" if split != "test" else "--regressor"
-        raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
-
-    # The tasks named; else the pair files alone; else all tasks that have the split.
-    data_dir, named = options.data_dir, parse_tasks(options.tasks, STS_TASKS)
-    if options.tasks is None and pair_tasks:
-        named = ()
-    elif options.tasks is None and split != "test":
-        named = ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
-    if named:
-        data_dir = data_dir_or_demo(data_dir, progress)
-    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
-    return StsPlan((*named, *pair_tasks), data_dir, pair_tasks, split, setting, recorded, progress)
 
 
-def _score(encoder: EncoderOptions, plan: StsPlan, *, force: bool) -> SuiteResult:
-    """Return the scores of the encoder after its post-processing, fitted once or for each task."""
-    postprocess = plan_postprocess(encoder, force=force)
-    opened = open_encoder(encoder, plan.progress)
-    if postprocess is not None and postprocess.is_per_task:
-        for_task = per_task_postprocess(opened, postprocess, plan.data_dir, plan.progress, plan.pair_tasks)
-        result = evaluate_per_task(
-            lambda task: plan.score(for_task(task), (task,)), plan.tasks, progress=plan.progress
-        )
-        opened = per_task_name(opened, postprocess)
-    else:
-        opened = with_postprocess(opened, postprocess, plan.data_dir, plan.progress, force=force)
-        result = plan.score(opened.encode)
-    return result.having(**opened.facts(), **plan.recorded)
+def _named_tasks(text: str | None, split: Split, *, has_own: bool) -> tuple[str, ...]:
+    """Return the tasks named; else none beside the user's own files; else all that have the split."""
+    if text is None and has_own:
+        return ()
+    if text is None and split != "test":
+        return ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
+    return parse_tasks(text, STS_TASKS)
 
 
-def _eval_checkpoints(encoder: EncoderOptions, options: StsOptions, plan: StsPlan) -> Outcome:
-    """Score each checkpoint of a run; finished ones are taken from the cache."""
-    others = {
-        "--ci": options.ci,
-        "--save-scores": options.save_scores,
-        "--write-sentences": options.write_sentences,
-    }
-    check_checkpoints(encoder, others)
-    key = sts_key(plan.data_dir, plan.tasks, plan.split, plan.setting, plan.pair_tasks)
-    folder = cache_folder(options.cache_dir, options.cache, plan.progress)
-
-    @kept_on_interrupt(
-        lambda: "finished checkpoints are kept; the same command goes on" if folder else "nothing is kept"
-    )
-    def score(opened: EvalEncoder) -> SuiteResult:
-        cache = EvaluationCache(folder, opened.cache_key, progress=plan.progress)
-        kept = cache.load_result("sts", key)
-        if kept is None:
-            kept = plan.score(opened.encode).to_json()
-            cache.save_result("sts", key, kept)
-        return SuiteResult.from_json(kept, str(folder)).having(**opened.facts(), **plan.recorded)
-
-    return evaluate_checkpoints(encoder, score, sts_checkpoints, plan.progress)
-
-
-def write_sts_sentences(target: Path, tasks: Iterable[StsTask], progress: Progress, *, force: bool) -> None:
-    """Write every distinct sentence of the tasks, for models that are run elsewhere."""
-    distinct = dict.fromkeys(sentence for task in tasks for sentence in task.sentences)
-    with atomic_text(target, force=force) as stream:
-        stream.writelines(f"{sentence}\n" for sentence in distinct)
-    progress.info(f"wrote {target}: {len(distinct):,} sentences")
+def _kept_score(
+    opened: EvalEncoder,
+    *,
+    score: Callable[..., SuiteResult],
+    recorded: Mapping[str, Any],
+    key: Mapping[str, Any],
+    folder: Path | None,
+    progress: Progress,
+) -> SuiteResult:
+    """Return the scores of a checkpoint, from the cache where it is finished."""
+    cache = EvaluationCache(folder, opened.cache_key, progress=progress)
+    kept = cache.load_result("sts", key)
+    if kept is None:
+        said = "finished checkpoints are kept; the same command goes on" if folder else "nothing is kept"
+        kept = kept_on_interrupt(lambda: said)(score)(opened.encode).to_json()
+        cache.save_result("sts", key, kept)
+    return SuiteResult.from_json(kept, str(folder)).having(**opened.facts(), **recorded)
 
 
 def sts_report(result: SuiteResult) -> Report:

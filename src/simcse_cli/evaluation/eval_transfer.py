@@ -9,7 +9,6 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
-from simcse_cli.evaluation.sts_tasks import parse_tasks
 from simcse_cli.evaluation.transfer import (
     evaluate_transfer,
     read_file_tasks,
@@ -17,7 +16,7 @@ from simcse_cli.evaluation.transfer import (
 )
 from simcse_cli.files.atomic import check_output
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import AVERAGE, columns
+from simcse_cli.results.columns import AVERAGE, columns, parse_tasks
 from simcse_cli.results.examples import write_predictions
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult

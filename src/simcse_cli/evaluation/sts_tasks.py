@@ -1,14 +1,14 @@
 """The STS tasks that can be scored: those of a SentEval folder, and the user's own pair files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.atomic import atomic_text
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import find_tasks
 from simcse_cli.settings.choices import STS_TASKS
 
 
@@ -20,12 +20,10 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
 
 def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
     """Return each pair file as a task of one test set, called by the file's stem."""
+    for number, path in enumerate(paths):
+        check_task_name(path.stem, [*STS_TASKS, *(other.stem for other in paths[:number])], "--pair-file")
     names = parse_columns(columns, SCORED_PAIR)
-    found: dict[str, StsTask] = {}
-    for path in paths:
-        check_task_name(path.stem, [*STS_TASKS, *found], "--pair-file")
-        found[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)})
-    return found
+    return {path.stem: StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)}) for path in paths}
 
 
 def read_task(
@@ -54,7 +52,10 @@ def read_available_tasks(
             missing[name] = f"{name} has no {split} split"
             continue
         try:
-            found[name] = read_task(data_dir, name, split, pair_tasks)
+            if data_dir is None or name in pair_tasks:
+                found[name] = pair_tasks[name]
+            else:
+                found[name] = read_sts_task(data_dir, name, split=split)
         except DataError as error:
             missing[name] = error.message
     for name, reason in missing.items():
@@ -67,11 +68,9 @@ def read_available_tasks(
     return found, missing
 
 
-def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, or all; UsageError names the nearest of an unknown one."""
-    if text is None:
-        return known
-    try:
-        return find_tasks(text, known)
-    except ValueError as error:
-        raise UsageError(str(error), option="--tasks") from None
+def write_sts_sentences(target: Path, tasks: Iterable[StsTask], progress: Progress, *, force: bool) -> None:
+    """Write every distinct sentence of the tasks, one per line, for models that are run elsewhere."""
+    distinct = dict.fromkeys(sentence for task in tasks for sentence in task.sentences)
+    with atomic_text(target, force=force) as stream:
+        stream.writelines(f"{sentence}\n" for sentence in distinct)
+    progress.info(f"wrote {target}: {len(distinct):,} sentences")

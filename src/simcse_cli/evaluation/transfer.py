@@ -82,7 +82,7 @@ def evaluate_transfer(
             task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
         )
     result = SuiteResult("transfer", {"protocol": protocol.value, "probe": probe.value}, results)
-    figures = {"average_dev": result.mean("dev_accuracy"), "seconds": time.perf_counter() - started}
+    figures = {"average_dev": result.mean_of("dev_accuracy"), "seconds": time.perf_counter() - started}
     return replace(result, figures=figures, examples=predictions)
 
 

@@ -8,7 +8,7 @@ numbers below. Scores are fractions; plain numbers are in their own unit.
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.results.report import Column, ColumnKind
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
@@ -186,6 +186,16 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise ValueError(f"no task in {text!r}; known: {', '.join(known)}")
     return tuple(dict.fromkeys(chosen))
+
+
+def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tasks of a comma-separated list, or all; UsageError names the nearest of an unknown one."""
+    if text is None:
+        return known
+    try:
+        return find_tasks(text, known)
+    except ValueError as error:
+        raise UsageError(str(error), option="--tasks") from None
 
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:

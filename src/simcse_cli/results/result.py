@@ -63,7 +63,7 @@ class SuiteResult:
     def split(self) -> str:
         return str(self.settings.get("split", "test"))
 
-    def mean(self, key: str) -> float | None:
+    def mean_of(self, key: str) -> float | None:
         """Return the plain mean of a number among the ``extra`` of the tasks."""
         values = [task.extra.get(key) for task in self.tasks.values() if task]
         return mean_and_deviation([value for value in values if value is not None])[0]
