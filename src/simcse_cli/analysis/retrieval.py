@@ -18,7 +18,14 @@ from simcse_cli.analysis.presentation import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
+from simcse_cli.analysis.qrels import (
+    NumberedTexts,
+    RowSet,
+    read_relevance,
+    read_texts,
+    rows_of_text,
+    sample_texts,
+)
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.readers import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
@@ -91,7 +98,7 @@ class CorpusSearch:
     """What is asked for, the corpus, and the encoders with an index over it each."""
 
     options: RetrievalOptions
-    corpus: Texts
+    corpus: NumberedTexts
     indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
     @cached_property
@@ -112,7 +119,7 @@ class CorpusSearch:
             for encoder, index in self.indexes
         }
 
-    def scores(self, queries: Texts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
+    def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return how well the relevant sentences are found among the first ``depth``, by label."""
         excluded = self.excluded(queries.sentences)
         judged = read_relevance(qrels, queries, self.corpus)
@@ -161,7 +168,7 @@ def open_search(
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
-    return CorpusSearch(options, corpus or Texts.numbered(indexes[0][1].sentences), indexes)
+    return CorpusSearch(options, corpus or NumberedTexts.numbered(indexes[0][1].sentences), indexes)
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
@@ -228,7 +235,7 @@ def _query_encoder(
 
 
 def _build_index(
-    model: SentenceEncoder, number: int, corpus: Texts, options: RetrievalOptions, progress: Progress
+    model: SentenceEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
 ) -> SearchIndex:
     """Return an index over the vectors given with the model, or over freshly encoded ones."""
     files, prompt = options.embeddings, model.document_prompt
@@ -289,13 +296,13 @@ def read_ranks(text: str) -> list[int]:
     return ranks
 
 
-def read_queries(options: RetrievalOptions, corpus: Texts) -> Texts:
+def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTexts:
     """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags."""
     if options.queries is not None:
         return read_texts(options.queries, options.column)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
-    return Texts.numbered(options.query or ())
+    return NumberedTexts.numbered(options.query or ())
 
 
 @house_style()
@@ -316,7 +323,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
     return figure
 
 
-def retrieval_analysis(search: CorpusSearch, queries: Texts) -> Analysis:
+def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
     """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
     options, ks = search.options, read_ranks(search.options.at)
     shown_by_default = None if options.qrels is None else 0

@@ -11,7 +11,7 @@ import numpy as np
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
 from simcse_cli.analysis.presentation import Analysis, Page, html_page
-from simcse_cli.analysis.qrels import Texts, sample_texts
+from simcse_cli.analysis.qrels import NumberedTexts, sample_texts
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
 from simcse_cli.analysis.trace import STAR, trace_models
@@ -36,7 +36,7 @@ from simcse_cli.settings.config import LoadOptions
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
 CHANGES_SHOWN = 10
-SMOOTHING = 0.1  # weight of a new loss in the running mean
+LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
@@ -134,7 +134,7 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
     steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
     panels[0].plot(steps, losses, color=SOFT, alpha=0.4, linewidth=0.8)
-    running = accumulate(losses.tolist(), lambda mean, loss: mean + SMOOTHING * (loss - mean))
+    running = accumulate(losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean))
     panels[0].plot(steps, list(running), **curve_style(0))
     panels[0].set_ylabel("loss")
     if scored:
@@ -206,7 +206,7 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     """Return the nearest sentences of a few, by each space."""
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus = Texts.numbered(list(rows))
+    corpus = NumberedTexts.numbered(list(rows))
     indexes = []
     for space in spaces:
         vectors = np.concatenate([space.left, space.right])[list(rows.values())]

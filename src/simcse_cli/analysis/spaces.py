@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,10 +78,11 @@ def load_encoders(
         [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
     )
     given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
+    open_source = partial(open_encoder, progress=progress)
     kept: dict[str, EvalEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
-            opened = kept.get(named.path) or open_encoder(replace(each, model=named.path), progress)
+            opened = kept.get(named.path) or open_source(replace(each, model=named.path))
             if sources.count(named.path) > 1 and named.path not in kept:
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
             used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=pairs.pairs)

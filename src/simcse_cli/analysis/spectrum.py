@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import Vectors
+from simcse_cli.evaluation.alignment import FloatMatrix
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
@@ -38,7 +38,7 @@ class Spectrum:
         return relative
 
 
-def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> Spectrum:
+def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
     Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
@@ -70,7 +70,9 @@ class NegativesBound:
     bound: float
 
 
-def negatives_bound(rows: Vectors, *, temperature: float = 0.05, block_rows: int = 1024) -> NegativesBound:
+def negatives_bound(
+    rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
+) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)
@@ -110,13 +112,15 @@ def prepared_rows(space: EmbeddingSpace) -> NDArray[np.float64]:
     return prepare_rows(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepare_rows(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> NDArray[np.float64]:
+def prepare_rows(
+    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
+) -> NDArray[np.float64]:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 
-def singular_values(vectors: Vectors) -> NDArray[np.float64]:
+def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     """Return the ``min(N, D)`` singular values, largest first.
 
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
@@ -149,7 +153,7 @@ def effective_rank(values: NDArray[np.float64]) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def isotropy(vectors: Vectors) -> float:
+def isotropy(vectors: FloatMatrix) -> float:
     """Return how equally the vectors point in all principal directions, in (0, 1]; 1 is isotropic.
 
     Source: Mu and Viswanath 2018, after Arora et al. 2016: smallest over largest partition function

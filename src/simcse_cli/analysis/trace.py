@@ -12,6 +12,7 @@ from simcse_cli.analysis.options import TraceOptions
 from simcse_cli.analysis.presentation import Analysis, name_sources
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
@@ -32,7 +33,6 @@ from simcse_cli.results.runs import read_metrics
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

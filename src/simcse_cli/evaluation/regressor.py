@@ -35,7 +35,7 @@ BATCH_SIZE = 64
 EPOCHS_PER_ROUND = 50
 MAX_EPOCH = 1000
 TENACITY = 3
-SEED = 1111
+REGRESSOR_SEED = 1111
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def fit_regressor(
     """
     design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
-    weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=SEED)
+    weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = Adam(weights)
-    orders = epoch_orders((len(design), 0), seed=SEED)
+    orders = epoch_orders((len(design), 0), seed=REGRESSOR_SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
     progress = progress or SilentProgress()
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:

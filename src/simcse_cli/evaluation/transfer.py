@@ -22,7 +22,7 @@ from simcse_cli.data.transfer_files import (
 )
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
-from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
+from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
@@ -169,7 +169,7 @@ def score_transfer_task(
     return _score(task, result)
 
 
-def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], Rows | None]:
+def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
     """Return the outer splits of a task and, for SST2, its dev rows.
 
     Raises:

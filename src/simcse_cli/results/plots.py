@@ -31,7 +31,7 @@ else:
 INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKER_SHAPES = ("o", "s", "^", "D", "v", "P", "X")
 COLOUR_MAP = "cividis"
 FORMATS = ("png", "svg", "pdf")
 PNG_DPI = 120
@@ -81,7 +81,7 @@ def curve_style(position: int) -> dict[str, Any]:
 
 
 def marker(position: int) -> str:
-    return MARKERS[position % len(MARKERS)]
+    return MARKER_SHAPES[position % len(MARKER_SHAPES)]
 
 
 def shades(count: int) -> Any:
