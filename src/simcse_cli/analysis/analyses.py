@@ -1,6 +1,6 @@
 """The analyses of embedding spaces, one a row, and the HTML page that shows them all.
 
-A new one is a module with a function from spaces to a `Analysis`, a row here and a command in ``commands/analyze.py``.
+A new one is a module with a function from spaces to an `Analysis`, a row here and a command in ``commands/analyze.py``.
 """
 
 from collections.abc import Callable, Sequence

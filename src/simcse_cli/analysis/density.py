@@ -34,7 +34,7 @@ STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 @dataclass(frozen=True)
 class RatingGroup:
-    """Cosines of the pairs whose rating lies in ``[low, high)``; the last group includes its upper edge."""
+    """Cosines of the pairs with a rating in ``[low, high)``; the last group includes its upper edge."""
 
     low: float
     high: float
@@ -80,7 +80,7 @@ def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
         ValueError: lengths differ.
     """
     if len(cosines) != len(gold):
-        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need as many")
+        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     groups = []
     for low, high in pairwise(RATING_EDGES):
         closed = high == RATING_EDGES[-1]

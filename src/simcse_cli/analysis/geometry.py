@@ -1,4 +1,4 @@
-"""`analyze geometry`: how sentence vectors lie on the unit sphere, by alignment, uniformity and mean cosine.
+"""`analyze geometry`: alignment, uniformity and mean cosine of sentence vectors on the unit sphere.
 
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """

@@ -1,4 +1,4 @@
-"""What an analysis found and how it is shown: tables, JSON, CSV, figure, plot in the terminal, HTML page."""
+"""Analyses and how they are shown: tables, JSON, CSV, a figure, a plot in the terminal, an HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page of several analyses, which are made when it is written.
+    """An HTML page of several analyses, which are computed when it is written.
 
     ``facts`` are shown large at its head; table rows that start with one of ``own`` are marked.
     """
@@ -61,7 +61,7 @@ class Page:
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
-    """Refuse what cannot be written before anything is computed."""
+    """Check that the figure and the page can be written, before anything is computed."""
     if options.plot is not None:
         check_figure_path(options.plot)
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
@@ -114,7 +114,7 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
 
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with mean and deviation of its seeds below; ``groups`` says which labels belong together."""
+    """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
     head, texts = (
         report.columns[0].key,
         [column.key for column in report.columns[1:] if column.kind == "text"],

@@ -1,4 +1,4 @@
-"""Embedding spaces as `analyze` measures them: encoders, the rated pairs they encode, and the vectors."""
+"""Embedding spaces for `analyze`: the encoders, the rated pairs, and their vectors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +36,7 @@ SPLITS = ("train", "dev", "test", "all")
 class NamedEncoder:
     """A model, or a file of vectors, under the name it has in tables.
 
-    ``pooler`` is None for a file; ``group`` is the name of the seeds that belong together; ``suffix`` says what is
-    done to the vectors.
+    ``pooler`` is None for a file; ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
     """
 
     label: str
@@ -50,7 +49,7 @@ class NamedEncoder:
 
     @property
     def name(self) -> str:
-        """What results call the model."""
+        """The name of the model in results."""
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
@@ -152,7 +151,7 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
 class EmbeddingSpace:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i.
 
-    ``average`` is the mean score over all STS tasks, where somebody has measured it.
+    ``average`` is the mean score over all STS tasks, if a result has it.
     """
 
     encoder: NamedEncoder
@@ -197,8 +196,8 @@ def encode_pairs(
 def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
 
-    Beside those named, the results in its run folder are looked at; a result belongs to an encoder by digest, or,
-    where each task has a post-processor of its own, by name. None without a result that has all tasks.
+    The results in its run folder are searched too. A result belongs to an encoder by digest or, if each task has a
+    post-processor of its own, by name. None without a result that has all tasks.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):

@@ -96,7 +96,7 @@ def negatives_bound(
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
 def spectrum_of(space: EmbeddingSpace) -> Spectrum:
-    """Return the spectrum of all sentences of a space, prepared as its settings say."""
+    """Return the spectrum of all sentences of a space, prepared by its settings."""
     vectors = np.concatenate([space.left, space.right])
     if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
@@ -107,7 +107,7 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
 
 
 def prepared_rows(space: EmbeddingSpace) -> NDArray[np.float64]:
-    """Return all sentences of a space, prepared as its settings say."""
+    """Return the vectors of all sentences of a space, prepared by its settings."""
     vectors = np.concatenate([space.left, space.right])
     return prepare_rows(vectors, normalize=not space.raw, center=space.center)
 

@@ -1,4 +1,4 @@
-"""`simcse eval`: judge an encoder by the protocols of the papers."""
+"""`simcse eval`: evaluate an encoder with the protocols of the papers."""
 
 from collections.abc import Callable
 from functools import partial

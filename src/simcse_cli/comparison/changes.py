@@ -1,4 +1,4 @@
-"""What changed between two entries: their settings, and the examples that one judges better than the other."""
+"""Changes between two entries: settings that differ, and examples that one scores better than the other."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

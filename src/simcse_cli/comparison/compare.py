@@ -1,4 +1,4 @@
-"""What `simcse compare` does: gather what the user named, join it, test it, and say what changed."""
+"""`simcse compare`: gather the entries, join them, test the differences, and show what changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ FRONT_MARK = "*"
 
 @dataclass(frozen=True)
 class Compared(Outcome):
-    """What there is to say, with the result of ``--check``."""
+    """The outcome of a comparison, with that of ``--check``."""
 
     check: ToleranceCheck | None
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Return everything there is to say: scores, differences, tests, settings and examples that changed."""
+    """Compare the named runs and results: scores, differences, tests, and the settings and examples that changed."""
     if not options.check:
         refuse_unused(options, ["tolerance"], "has no use without --check")
     comparison = gather(items, options)
@@ -75,7 +75,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
 
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
-    """Return what the user named as one comparison, published rows first.
+    """Return the named runs and results as one comparison, published rows first.
 
     Differences are taken to the baseline; without one to the published row, if there is exactly one; without
     any row to the first of several entries.
@@ -181,7 +181,7 @@ def _scores_table(comparison: Comparison) -> Report:
 
 
 def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
-    """Return deviation and interval rows as far as they say something about these measures."""
+    """Return the rows of deviations and intervals that have a value for one of these measures."""
     parts: list[tuple[str, Mapping[str, float]]] = [
         ("deviation", entry.deviations),
         ("95% low", {name: low for name, (low, _) in entry.intervals.items()}),
@@ -200,7 +200,7 @@ def _column(measure: str, kind: Any) -> Column:
 
 
 def cost_table(entries: Sequence[Entry]) -> Report:
-    """Return what the runs among the entries were computed on, and took."""
+    """Return the hardware and the cost of the runs among the entries."""
     rate = ("sentences_per_second", "hours", "started")
     shown = columns("system", "hardware", "precision", "n_processes", "memory_gib", *rate)
     rows = []

@@ -42,7 +42,7 @@ _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postproce
 
 
 class EntryKind(StrEnum):
-    """Where the figures of an entry come from."""
+    """The source of an entry."""
 
     RUN = "run"
     RESULT = "result"
@@ -65,8 +65,8 @@ class Entry:
         pair_scores: the file with the score of each STS pair, where it was saved.
         predictions: the file with the predicted class of each transfer example, where it was saved.
         data: measure -> what it was scored on, where published scores of it exist.
-        cost: what a run was computed on and took; empty for others.
-        remarks: what the reader of the table should know of this entry.
+        cost: hardware and cost of a run; empty for others.
+        remarks: warnings about this entry.
     """
 
     label: str
@@ -126,7 +126,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
 
 
 def add_missing(run: Entry, result: Entry) -> Entry | None:
-    """Return the run with the scores of a result that it lacks; None where the two differ in a score.
+    """Return the run with the scores of a result that it lacks; None if the two differ in a score.
 
     Averages may differ: they are over the tasks of one result.
     """
@@ -140,8 +140,8 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
-    A folder without a record stands for the runs in it (the seeds of one setting). Result files kept in a run
-    folder are read with the run, those kept in a folder of several seeds with the run of their seed.
+    A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
+    with the run, those in a folder of several seeds with the run of their seed.
     """
     label, path = _split_label(item)
     if path == STDIO:
@@ -190,7 +190,7 @@ def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
 
 
 def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Entry]]:
-    """Yield what ``eval`` has kept in a run, results with the most tasks first; those of another model warn."""
+    """Yield the results that ``eval`` saved in a run, most scores first, with a remark on those of an earlier model."""
     record = read_run_record(folder)
     found: list[tuple[Path, Entry]] = []
     for path in sorted((folder / RESULTS).glob("*.json")):
@@ -260,7 +260,7 @@ def _remarks(record: RunRecord, label: str) -> Iterator[str]:
 
 
 def _cost(record: RunRecord) -> dict[str, Any]:
-    """Return what a run was computed on and took, under the names of its record."""
+    """Return the hardware and cost of a run, under the names of its record."""
     names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
     return {
         **{name: getattr(record, name) for name in names},
@@ -301,7 +301,7 @@ def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, s
 
 
 def _dev_measure(data: Mapping[str, Any]) -> str:
-    """Return the name of the score on a dev file: that of STS-B, or after a file of one's own."""
+    """Return the measure of the score on a dev file: that of STS-B, or one named after the user's file."""
     name = Path(str(data.get("dev_file")))
     if name.name == Path(_STSB_DEV_FILE).name or _dev_data(data) == STSB_DEV_DATA:
         return STSB_DEV

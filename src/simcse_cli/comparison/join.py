@@ -1,4 +1,4 @@
-"""Entries put together: parts of one system, means of repetitions, all over the same measures, the Pareto front."""
+"""Join entries: merge parts, add means of repetitions, take averages over the same tasks, find the Pareto front."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -94,9 +94,9 @@ class ToleranceCheck:
 class Comparison:
     """Entries (lines, means after their members) over the same measures (columns).
 
-    Differences are taken to ``reference``; ``warnings`` say what makes the numbers unlike each other; ``front``
-    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data``, those of the
-    warnings that make differences meaningless, stand under the tables too.
+    Differences are relative to ``reference``. ``warnings`` name what makes the numbers hard to compare; ``front``
+    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data`` are the warnings
+    that make differences meaningless; they are notes of the tables too.
     """
 
     entries: tuple[Entry, ...]
@@ -116,7 +116,7 @@ class Comparison:
         return {name: entry.scores[name] - expected[name] for name in shared}
 
     def checked(self) -> list[Entry]:
-        """Return what is judged: means, and own entries that are neither the reference nor part of a mean."""
+        """Return the entries to check: means, and the user's entries that are neither the reference nor in a mean."""
         own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
         return [entry for entry in without_members(own) if entry is not self.reference]
 
@@ -272,7 +272,7 @@ def join(
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries without those that a mean stands for."""
+    """Return the entries without the members of means."""
     members = {name for entry in entries for name in entry.members}
     return [entry for entry in entries if entry.label not in members]
 

@@ -1,6 +1,6 @@
 """The published tables that runs are compared with, as shipped in ``resources/published``.
 
-One file holds one table: where it stands, the settings it was measured under, its rows, the cells in which an
+One file holds one table: its source, the settings it was measured under, its rows, the cells in which an
 extraction of the document was misread (already set right in ``rows``), and the rows whose printed average is
 not the mean of their cells. ``docs/compare.md`` describes the format; users may write their own tables in it.
 """
@@ -88,7 +88,7 @@ class PublishedSystem:
 class PublishedTable:
     """One published table.
 
-    ``systems`` says what a run stands beside: a row, a column, or a single cell (tables whose columns are
+    ``systems`` is what a run is compared with: a row, a column, or a single cell (tables whose columns are
     conditions of one measure). ``unit`` is ``points`` for figures printed x100, else ``plain``.
     """
 
@@ -257,7 +257,7 @@ def _list_tables() -> Outcome:
     shown = columns(
         "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
     )
-    notes = ["comparable: how many rows (or cells) a run can stand beside; see one with --show TABLE"]
+    notes = ["comparable: rows or cells that a run can be compared with; see one with --show TABLE"]
     return Outcome([Report("Published tables", shown, rows, notes)], {"tables": rows})
 
 

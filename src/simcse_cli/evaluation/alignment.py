@@ -1,4 +1,4 @@
-"""How vectors lie on the unit sphere: alignment, uniformity and mean cosine.
+"""Alignment, uniformity and mean cosine of vectors on the unit sphere.
 
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """

@@ -1,8 +1,7 @@
 """Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
 Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and Hochberg 1995.
-Evaluation examples are resampled: a result says what other examples of the same kind would give, and nothing
-of training seeds.
+Evaluation examples are resampled: the results account for the choice of examples, not for that of training seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +25,14 @@ _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cach
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
-    """Return the random numbers of one task, which do not depend on the other tasks."""
+    """Return a random generator for one task, independent of which other tasks are scored."""
     return np.random.default_rng([seed, *task.encode()])
 
 
 def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yield blocks ``(n, R)`` of counts, ``n_resamples`` columns in all; each column sums to ``n``.
 
-    Column r says how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
+    Column r counts how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
     """
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
@@ -235,7 +234,7 @@ def paired_bootstrap(
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
-    twice the smaller share of resampled differences on one side of 0, the observed data counted in, so it lies
+    twice the smaller share of resampled differences on one side of 0, counting the observed data, hence
     in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``--checkpoints``: every checkpoint that a run keeps, in one table."""
+"""``--checkpoints``: evaluate every checkpoint that a run keeps, in one table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def evaluate_checkpoints(
         "model_step": next(each["step"] for each in scored if each["is_model"]),
         "checkpoints": scored,
     }
-    notes = [*table.notes, "model: what the run kept as its model"]
+    notes = [*table.notes, "model: the checkpoint that the run kept as its model"]
     return Outcome([Report(table.title, shown, rows, notes)], payload)
 
 

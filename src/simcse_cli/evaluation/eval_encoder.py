@@ -32,14 +32,14 @@ class EvalEncoder:
     """An encoder ready for evaluation.
 
     Attributes:
-        name: what the row of a table is called.
-        pooler: of a transformer; a dash for anything else.
-        digest: of everything that determines the vectors but the precision.
+        name: the name of its row in tables.
+        pooler: that of a transformer; a dash for anything else.
+        digest: digest of everything that determines the vectors, except the precision.
         encode: maps sentences to vectors; takes a ``prompt`` for them where there are ``prompts``.
         postprocess: description of the post-processor, for result files.
         variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
         prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
-        commit: of a Hub model that is used as it is there, in fp32; None for anything else.
+        commit: the commit of an unchanged Hub model in fp32; None for anything else.
     """
 
     name: str
@@ -90,7 +90,7 @@ class EvalEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Keep the result in the run folder ``--model``, if that is what was evaluated."""
+    """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated."""
     if options.vectors is not None or options.embeddings is not None:
         return
     keep_result(options.model, result, progress)
@@ -98,7 +98,7 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
         try:
             update_cards(Path(options.model))
         except (DataError, OutputError) as error:
-            progress.warn(f"the model card stays without the new scores: {error.message}")
+            progress.warn(f"the model card was not updated: {error.message}")
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:

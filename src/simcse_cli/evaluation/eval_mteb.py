@@ -36,7 +36,7 @@ def eval_mteb(
     folder = options.results_dir or default_cache_dir() / "mteb"
     again = "the same command without --rerun" if options.rerun else "the same command"
 
-    @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} goes on")
+    @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} continues")
     def run(opened: EvalEncoder) -> SuiteResult:
         result = run_mteb(
             opened,

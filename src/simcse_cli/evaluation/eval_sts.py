@@ -155,8 +155,8 @@ def _kept_score(
     cache = EvaluationCache(folder, opened.cache_key, progress=progress)
     kept = cache.load_result("sts", key)
     if kept is None:
-        said = "finished checkpoints are kept; the same command goes on" if folder else "nothing is kept"
-        kept = kept_on_interrupt(lambda: said)(score)(opened.encode).to_json()
+        message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
+        kept = kept_on_interrupt(lambda: message)(score)(opened.encode).to_json()
         cache.save_result("sts", key, kept)
     return SuiteResult.from_json(kept, str(folder)).having(**opened.facts(), **recorded)
 

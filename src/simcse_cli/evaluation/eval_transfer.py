@@ -45,7 +45,7 @@ def eval_transfer(
     folder = cache_folder(options.cache_dir, options.cache, progress)
 
     @kept_on_interrupt(
-        lambda: "finished tasks are kept; the same command goes on" if folder else "nothing is kept"
+        lambda: "finished tasks are kept; the same command continues" if folder else "nothing is kept"
     )
     def run(opened: EvalEncoder) -> SuiteResult:
         result = evaluate_transfer(

@@ -1,4 +1,4 @@
-"""``--postprocess`` and ``--fit``: the sentences to fit on, the fitting, and an encoder with it applied.
+"""``--postprocess`` and ``--fit``: read the sentences, fit the post-processor, and apply it to an encoder.
 
 Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI train, dev
 and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of an STS year, train,
@@ -38,7 +38,7 @@ _NUMBER_SETS = {
     Postprocess.ALL_BUT_THE_TOP: "n_directions",
     Postprocess.SIF: "n_directions",
 }
-"""Which setting the number after the name of a post-processor is."""
+"""The setting that the number after the name of a post-processor gives."""
 
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
@@ -49,7 +49,7 @@ _NLI_FILES = {
     "SNLI test": ("SNLI/s{}.test", "snli_1.0_test.jsonl", "snli_test.jsonl"),
     "MNLI train": ("MNLI/s{}.train", "MultiNLI/s{}.train", "multinli_1.0_train.jsonl", "mnli_train.jsonl"),
 }
-"""Where each part may be: ``{}`` stands for 1 and 2, one file for each side, line by line."""
+"""The possible files of each part; ``{}`` is 1 and 2, one file a side, aligned line by line."""
 
 
 def target_examples(
@@ -129,7 +129,7 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
             sides = list(iter_lines(left)), list(iter_lines(right))
             if len(sides[0]) != len(sides[1]):
                 raise DataError(
-                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; need as many"
+                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; both need the same number"
                 )
             return list(zip(*sides, strict=True))
     return []
@@ -153,15 +153,15 @@ class PostprocessPlan:
 
     @property
     def is_per_task(self) -> bool:
-        """Whether each task gets its own."""
+        """Whether each task has a post-processor of its own."""
         return self.source == TARGET
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return what is to be done to the vectors, or None; all checks come before anything slow.
+    """Return the plan of post-processing, or None; everything is checked before anything slow starts.
 
     Raises:
-        UsageError: unknown name, or an option missing or too much.
+        UsageError: an unknown name, or a missing or superfluous option.
         DataError: the file to fit on does not exist.
         OutputError: the file to save exists already (without ``force``).
     """
@@ -207,7 +207,7 @@ def with_postprocess(
 ) -> EvalEncoder:
     """Return the encoder with a post-processor that is the same for all tasks.
 
-    ``target`` are the pairs that are looked at, where there is one set of them.
+    ``target`` are the evaluated pairs, if there is a single set of them.
 
     Raises:
         UsageError: the plan has one for each task.
@@ -272,7 +272,7 @@ def per_task_postprocess(
 
 
 def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder as results call it when each task has a post-processor of its own."""
+    """Return the encoder under the name and description that results use if each task has its own post-processor."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 

@@ -99,7 +99,7 @@ def run_mteb(
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    ``data_dir`` is looked through first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
+    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
     as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to
     STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203,
     0.7758.
@@ -313,7 +313,7 @@ def _load(task: Any) -> None:
 
 
 def _main_score(task: Any, outcome: Any) -> float | None:
-    """Return the mean main score over the splits and subsets that the task stands for."""
+    """Return the mean main score over the splits and subsets of the task."""
     scores = [
         float(entry["main_score"])
         for split in task.eval_splits

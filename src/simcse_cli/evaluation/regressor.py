@@ -57,7 +57,7 @@ class PairVectors:
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:
     """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
 
-    The mass lies on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the lower
+    The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the lower
     integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives (0.4, 0, 0, 0, 0).
     """
     lower = np.floor(gold)

@@ -1,4 +1,4 @@
-"""A folder of several seeds as one system: every run is judged, with mean and deviation over them."""
+"""Evaluate a folder of several seeds: each run, with the mean and deviation over them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_
 from simcse_cli.results.runs import seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
-_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # no mean says anything about these
+_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # these have no meaningful mean
 _DIFFERENT = object()
 
 

@@ -242,7 +242,7 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
     """Return a scatter of ``(N, 2)`` points a series, uniformity to the right and alignment upwards.
 
-    One letter a series; where two series meet stands an asterisk. The legend gives each letter's name.
+    Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
     """
     points = np.concatenate(list(series.values()))
     low, high = points.min(axis=0), points.max(axis=0)

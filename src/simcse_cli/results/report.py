@@ -1,4 +1,4 @@
-"""What a result is: a table of typed columns with notes, and how it reads as text, CSV, Markdown and LaTeX."""
+"""Reports: tables of typed columns with notes, written as text, CSV, Markdown and LaTeX."""
 
 import csv
 import io
@@ -56,7 +56,7 @@ class Column:
 
 @dataclass
 class Report:
-    """One table: what it shows, its columns and rows, and remarks under it."""
+    """One table: its title, columns and rows, and notes below it."""
 
     title: str
     columns: list[Column]
@@ -66,8 +66,8 @@ class Report:
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
         """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
 
-        Numbers are never cut: their headings wrap first, then texts do, the widest first. What still does not fit
-        goes on in another block, which starts with the first column again.
+        Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns that still do not
+        fit continue in another block, which repeats the first column.
         """
         rows = self.cells()
         full, least = [], []
@@ -92,7 +92,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command found: tables for people, and the same as a JSON object."""
+    """The outcome of a command: tables for people, and the same as a JSON object."""
 
     reports: Sequence[Report]
     payload: dict[str, Any]
@@ -212,14 +212,14 @@ def to_latex(report: Report) -> str:
 
 
 def _latex_cell(cell: str, column: Column) -> str:
-    """Return a cell; signs of numbers stand in mathematics, where a minus is one."""
+    """Return a cell, with the sign of a number in math mode so that a minus is set as one."""
     if column.kind != "text" and cell[0] in "+-":
         return f"${cell[0]}${cell[1:]}"
     return cell.translate(_LATEX_ESCAPES)
 
 
 def to_text(report: Report) -> str:
-    """Return the report as plain lines with aligned columns, for outputs that are no terminal."""
+    """Return the report as plain lines with aligned columns, for outputs other than a terminal."""
     rows = [[column.heading for column in report.columns], *report.cells()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
     lines = [report.title] if report.title else []

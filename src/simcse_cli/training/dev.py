@@ -1,4 +1,4 @@
-"""What scores a model during training: the pairs of one file, STS tasks or transfer tasks; read and checked first."""
+"""Dev sets, which score a model during training: the pairs of a file, STS tasks or transfer tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ from simcse_cli.settings.choices import (
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 Facts = dict[str, Any]
-"""What the record of a run says of its dev data: names and digests."""
+"""Names and digests of the dev data, for the record of a run."""
 
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
 
@@ -66,7 +66,7 @@ NO_SCORE = DevScore(None, None, None)
 
 
 class DevSet(Protocol):
-    """What scores a model during training."""
+    """Scores a model during training."""
 
     def score(self, encode: Encode) -> DevScore:
         """Return the scores of an encoder, dropout off."""
@@ -192,7 +192,7 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
 
 
 def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
-    """Return what scores the model, None without dev settings, and what identifies its data."""
+    """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
     if config.dev_file:
         columns = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))

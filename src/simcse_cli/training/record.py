@@ -1,4 +1,4 @@
-"""What a run writes down: its record, a line of metrics a step, the model card; and what a resumed run has to share."""
+"""Write the record of a run, its metrics and its model card; check that a resumed run has the same data."""
 
 import math
 import time
@@ -73,7 +73,7 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a run that starts or goes on, and return its metrics with the tracker started."""
+    """Write the record of a run that starts or resumes, and return its metrics log with the tracker started."""
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
@@ -143,7 +143,7 @@ def require_same_processes(run_dir: Path, n_processes: int) -> None:
     if before != n_processes:
         raise ConfigError(
             f"the run in {run_dir} has {before} processes, this is {n_processes}",
-            hint=f"go on with --num-processes {before}, or start another run with a new -o",
+            hint=f"resume with --num-processes {before}, or start another run with a new -o",
         )
 
 

@@ -15,7 +15,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""Trains into a folder, going on where an earlier call stopped; None on every process but the first."""
+"""Trains into a folder, continuing where an earlier call stopped; None on all processes but the first."""
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -41,7 +41,7 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
         if not force:
             raise OutputError(
                 f"{folder} is not empty",
-                hint="go on with its runs with --resume, start over with --force, or choose another -o",
+                hint="continue its runs with --resume, start over with --force, or choose another -o",
             )
         for entry in inside:
             is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)

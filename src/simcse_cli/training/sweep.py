@@ -27,7 +27,7 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep file says.
+    """The plan in a sweep file.
 
     Attributes:
         settings: of every trial, as in a recipe.
@@ -142,7 +142,7 @@ def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
 
 
 def trial_name(settings: Settings) -> str:
-    """Return a folder name that says what is special about a trial."""
+    """Return a folder name made of the settings of a trial."""
     parts = (f"{name.removeprefix(_OPTION)}={_short(value)}" for name, value in settings.items())
     return ",".join(parts).replace("/", "_")
 
@@ -162,7 +162,7 @@ def run_sweep(
 ) -> list[Trial]:
     """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
 
-    Each trial gets a subfolder named after its settings; empty ``seeds`` stand for the one of the settings.
+    Each trial gets a subfolder named after its settings; without ``seeds`` the seed of the settings is used.
     """
     trials: list[Trial] = []
     for trial in proposed:
