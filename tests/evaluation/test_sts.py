@@ -79,7 +79,7 @@ def test_nothing_to_score_is_an_error(tmp_path):
 
 def test_json_has_the_agreed_shape(sts_folder):
     result = evaluate_sts(letters, sts_folder, aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
-    payload = json.loads(json.dumps(result.having(model="m", pooler="avg").to_json(), allow_nan=False))
+    payload = json.loads(json.dumps(result.with_settings(model="m", pooler="avg").to_json(), allow_nan=False))
     assert list(payload["tasks"]) == list(STS_TASKS)
     task = payload["tasks"]["STS12"]
     assert set(task) == {"n_pairs", "score", "spearman", "pearson", "subsets"}

@@ -49,7 +49,7 @@ def evaluate(encode, root, **options):
 
 def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
     progress = SilentProgress()
-    record = evaluate(HashingEncoder(), senteval, progress=progress).having(model="hash").to_json()
+    record = evaluate(HashingEncoder(), senteval, progress=progress).with_settings(model="hash").to_json()
     assert (record["suite"], record["protocol"], record["model"]) == ("transfer", "fast", "hash")
     assert list(record["tasks"]) == list(TRANSFER_TASKS)
     for name, task in record["tasks"].items():

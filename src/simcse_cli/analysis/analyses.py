@@ -23,14 +23,14 @@ SPACE_ANALYSES: dict[str, Callable[[Sequence[EmbeddingSpace]], Analysis]] = {
 
 
 def space_analysis(name: str, spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return one analysis, with means over the spaces that are seeds of one setting."""
+    """Return one analysis of the spaces, with means over the seeds of one setting."""
     return SPACE_ANALYSES[name](spaces).with_means({space.label: space.encoder.group for space in spaces})
 
 
 def analyze_spaces(
     name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    """Return one analysis of the spaces asked for; its page has all of them, and the paths of models that are runs."""
+    """Return one analysis of the chosen spaces; its page has all analyses, and the paths of models that are runs."""
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)
 

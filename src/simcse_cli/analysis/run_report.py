@@ -1,4 +1,4 @@
-"""`analyze report`: one page with everything that is known of a training run."""
+"""`analyze report`: one page about a training run: scores, curves, geometry, neighbours and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
 
 
 def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
-    """Yield what the reader wants to know first."""
+    """Yield the facts at the head of the page."""
     average = next(
         (v for analysis in analyses for v in [analysis.payload.get("own_average")] if v is not None), None
     )
@@ -88,7 +88,7 @@ def _dev_name(record: RunRecord) -> str:
 
 
 def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
-    """Return the scores of the run beside the baseline's and published rows; none where it has no score."""
+    """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
     (entry,) = load_entries(str(run))
     if not entry.scores:
         return []
@@ -115,7 +115,7 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
 
 
 def _training(run: Path, record: RunRecord) -> list[Analysis]:
-    """Return the curves of a run that has logged its loss."""
+    """Return the training curves; none if the run logged no loss."""
     path = run / "metrics.jsonl"
     lines = [line for _, line in iter_json_lines(path)] if path.is_file() and path.stat().st_size else []
     if not any(line.get("loss") is not None for line in lines):
@@ -128,7 +128,7 @@ def _training(run: Path, record: RunRecord) -> list[Analysis]:
 
 @house_style()
 def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Figure:
-    """Return the loss of a run by step, and its dev scores beside it where it has any."""
+    """Draw the loss of a run by step and, if there are any, its dev scores."""
     scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
     figure, panels = new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
@@ -148,7 +148,7 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
 
 
 def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
-    """Return what the vectors of the run look like beside those of the baseline, on rated pairs."""
+    """Analyze the vectors of the run and of the baseline on rated pairs."""
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
@@ -179,7 +179,7 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
 
 
 def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
-    """Return the pairs that the second space ranks most unlike the first."""
+    """Return the pairs whose rank differs most between the two spaces."""
     before, after = (
         {
             space.data.name: {
@@ -203,7 +203,7 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
 
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
-    """Return the nearest sentences of a few, by each space."""
+    """Return the nearest sentences to a few queries, in each space."""
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = NumberedTexts.numbered(list(rows))
@@ -221,7 +221,7 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
 
 
 def _record_analysis(record: RunRecord) -> Analysis:
-    """Return the settings, data and versions of a run, behind a fold."""
+    """Return the settings, data and versions of a run, folded away on the page."""
     tables = [
         Report(
             title,

@@ -1,4 +1,4 @@
-"""`analyze spectrum`: how many directions an embedding space uses, by singular values, effective rank, isotropy."""
+"""`analyze spectrum`: singular values, effective rank and isotropy of an embedding space."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -197,8 +197,17 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
 
 def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the singular values of each space; JSON and CSV have all of them."""
+    # Measure the spaces: singular values, and the bound on the negatives of the loss.
     data, spectra = spaces[0].data, [spectrum_of(space) for space in spaces]
     by_name = {space.label: spectrum for space, spectrum in zip(spaces, spectra, strict=True)}
+    bounds = [vars(negatives_bound(prepared_rows(space))) for space in spaces]
+    numbers = [
+        vars(each) | {"singular_values": each.singular_values.tolist()} | bound
+        for each, bound in zip(spectra, bounds, strict=True)
+    ]
+    payload = spaces_payload("spectrum", spaces, numbers)
+
+    # Make a table of some of the values, one of the bound, and a series of all values.
     rows = "raw rows" if spaces[0].raw else "unit rows"
     centred = "centred" if spaces[0].center else "not centred"
     values = [f"s{rank}" for rank in RANKS_SHOWN]
@@ -206,12 +215,6 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         *columns("label", "dim", "effective_rank", "isotropy", label="model"),
         *columns(*values, kind="number", **{value: f"{value}/s1" for value in values}),
     ]
-    bounds = [vars(negatives_bound(prepared_rows(space))) for space in spaces]
-    numbers = [
-        vars(each) | {"singular_values": each.singular_values.tolist()} | bound
-        for each, bound in zip(spectra, bounds, strict=True)
-    ]
-    payload = spaces_payload("spectrum", spaces, numbers)
     summaries = [
         row
         | {"dim": space.left.shape[1]}

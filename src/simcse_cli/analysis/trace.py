@@ -37,7 +37,7 @@ STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 
 
 @dataclass(frozen=True)
 class Trace:
-    """Measurements of one run in step order, each array ``(T,)``; a dev score that was not taken is NaN."""
+    """Measurements of one run in step order, each array ``(T,)``; a missing dev score is NaN."""
 
     name: str
     steps: NDArray[np.int64]
@@ -240,7 +240,7 @@ def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str]
 
 
 def trace_models(models: Sequence[tuple[str, str]]) -> list[Analysis]:
-    """Return the paths of those ``(folder, name)`` that are runs with measurements as one analysis; none is fine."""
+    """Return one analysis of those ``(folder, name)`` that are runs with measurements, or none."""
     traces = []
     for folder, name in models:
         if (Path(folder) / "metrics.jsonl").is_file():

@@ -145,7 +145,9 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     """
     label, path = _split_label(item)
     if path == STDIO:
-        return read_results(_read_stdin(), label=label or "standard input", source=path, view=view)
+        hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
+        content = parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
+        return read_results(content, label=label or "standard input", source=path, view=view)
     folder = Path(path)
     if not folder.is_dir():
         return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
@@ -169,11 +171,6 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
 def _split_label(item: str) -> tuple[str | None, str]:
     label, sign, path = item.partition("=")
     return (label, path) if sign and not Path(item).exists() else (None, item)
-
-
-def _read_stdin() -> Any:
-    hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
-    return parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
 
 
 def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:

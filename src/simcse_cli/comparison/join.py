@@ -57,7 +57,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ToleranceCheck:
-    """Scores held against a reference: how many, and those further off than the tolerance (a fraction)."""
+    """The check of scores against a reference: how many, and those further off than the tolerance (a fraction)."""
 
     reference: str
     tolerance: float
@@ -69,7 +69,7 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": outside}
 
     def verdict(self) -> str:
-        """Say that the check passed.
+        """Return the message of a passed check.
 
         Raises:
             ToleranceError: it did not; names the scores that are too far off.
@@ -121,7 +121,7 @@ class Comparison:
         return [entry for entry in without_members(own) if entry is not self.reference]
 
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Hold every checked score against the reference; ``tolerance`` is a fraction."""
+        """Check the scores against the reference; ``tolerance`` is a fraction."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -204,7 +204,7 @@ def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
 
 
 def _common_name(labels: Sequence[str]) -> str:
-    """Return what the labels start with, without a dangling ``-seed-``."""
+    """Return the common start of the labels, without a dangling ``-seed-``."""
     same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
     return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
 
@@ -278,7 +278,7 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    """Return one remark per setting that entries state differently, if it can move one of these measures."""
+    """Return a remark on each setting that differs between entries and can move one of these measures."""
     remarks = []
     single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
     for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):

@@ -1,4 +1,4 @@
-"""Paired tests: entries with saved scores of single examples against one of them, over the tasks they share."""
+"""Paired tests of entries with saved examples against one of them, over the tasks they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +152,7 @@ def _test_transfer(
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
-    """Return the tests with p-values corrected for their number, those of McNemar for theirs."""
+    """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
     p_values = adjust([each.test.p_value for each in found], correction)
     exact = [mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
     exact_pairs = zip(exact, adjust(exact, correction), strict=True)

@@ -41,10 +41,10 @@ def evaluate_checkpoints(
     *,
     by: str = "average",
 ) -> Outcome:
-    """Return the results of every checkpoint that a run keeps, in step order.
+    """Evaluate every checkpoint that a run keeps, in step order.
 
-    ``describe`` makes the table of the results of the run, one row each; the highest number under the JSON key ``by``
-    is the best.
+    ``describe`` makes a table of the results, one row each. The best checkpoint has the highest number under the
+    JSON key ``by``.
     """
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []

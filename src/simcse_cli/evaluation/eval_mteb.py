@@ -46,7 +46,7 @@ def eval_mteb(
             rerun=options.rerun,
             progress=progress,
         )
-        return result.having(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
+        return result.with_settings(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
 
     if options.checkpoints:
         check_checkpoints(encoder, {})

@@ -26,7 +26,7 @@ from simcse_cli.evaluation.sts import (
     resolve_setting,
     sts_key,
 )
-from simcse_cli.evaluation.sts_tasks import read_available_tasks, read_pair_tasks, write_sts_sentences
+from simcse_cli.evaluation.sts_tasks import read_pair_tasks, write_sts_sentences
 from simcse_cli.files.atomic import check_output
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label, parse_tasks
@@ -49,7 +49,7 @@ def eval_sts(
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
-    # What is scored: the tasks, the setting, the user's own pairs.
+    # Choose the tasks and the setting, and read the user's own pairs.
     check_sts_options(options, force=force)
     split = cast(Split, options.split)
     named = _named_tasks(options.tasks, split, has_own=bool(options.pair_file))
@@ -77,7 +77,7 @@ def eval_sts(
     )
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
-    # Each checkpoint of a run, or nothing but the sentences.
+    # Score each checkpoint of a run, or only write the sentences.
     if options.checkpoints:
         others = {
             "--ci": options.ci,
@@ -90,11 +90,11 @@ def eval_sts(
         kept = partial(_kept_score, score=score, recorded=recorded, key=key, folder=folder, progress=progress)
         return evaluate_checkpoints(encoder, kept, sts_checkpoints, progress)
     if options.write_sentences is not None:
-        found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
-        write_sts_sentences(options.write_sentences, found.values(), progress, force=force)
+        target = options.write_sentences
+        write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
         return None
 
-    # One encoder, with its post-processing fitted once or for each task.
+    # Score one encoder, with its post-processing fitted once or for each task.
     plan = plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
@@ -105,9 +105,9 @@ def eval_sts(
     else:
         opened = with_postprocess(opened, plan, data_dir, progress, force=force)
         result = score(opened.encode)
-    result = result.having(**opened.facts(), **recorded)
+    result = result.with_settings(**opened.facts(), **recorded)
 
-    # What is shown and kept.
+    # Add intervals, save the result, and make its tables.
     if options.ci:
         result = with_intervals(result, resample_sts_suite(result))
     payload = result.to_json()
@@ -158,7 +158,7 @@ def _kept_score(
         message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
         kept = kept_on_interrupt(lambda: message)(score)(opened.encode).to_json()
         cache.save_result("sts", key, kept)
-    return SuiteResult.from_json(kept, str(folder)).having(**opened.facts(), **recorded)
+    return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
 
 
 def sts_report(result: SuiteResult) -> Report:

@@ -28,7 +28,7 @@ def eval_transfer(
     encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
 ) -> Outcome:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
-    # Everything that needs no model is checked first.
+    # Check everything that needs no model.
     if options.probe is Probe.SKLEARN:
         require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
@@ -60,9 +60,9 @@ def eval_transfer(
             ),
             progress=progress,
         )
-        return result.having(**opened.facts())
+        return result.with_settings(**opened.facts())
 
-    # One encoder, or each checkpoint of a run.
+    # Score each checkpoint of a run, or one encoder.
     if options.checkpoints:
         check_checkpoints(encoder, {"--ci": options.ci, "--save-scores": options.save_scores})
         return evaluate_checkpoints(encoder, run, transfer_checkpoints, progress, by="average_dev")

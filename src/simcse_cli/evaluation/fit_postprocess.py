@@ -55,7 +55,7 @@ _NLI_FILES = {
 def target_examples(
     data_dir: Path | str | None, task: str, pair_tasks: Mapping[str, StsTask] | None = None
 ) -> list[Example]:
-    """Return all pairs of an STS task, whatever split is scored.
+    """Return all pairs of an STS task, of all its splits.
 
     Raises:
         DataError: a file of the task is missing or malformed.
@@ -205,7 +205,7 @@ def with_postprocess(
     target: Sequence[Example] | None = None,
     force: bool = False,
 ) -> EvalEncoder:
-    """Return the encoder with a post-processor that is the same for all tasks.
+    """Return the encoder followed by one post-processor for all tasks.
 
     ``target`` are the evaluated pairs, if there is a single set of them.
 
@@ -238,7 +238,7 @@ def with_postprocess(
 def open_with_postprocess(
     options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
 ) -> EvalEncoder:
-    """Return the encoder that the options name, with the same post-processor for all tasks."""
+    """Open the encoder that the options name, followed by one post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
     return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
 

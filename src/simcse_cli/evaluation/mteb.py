@@ -1,4 +1,4 @@
-"""MTEB: an encoder as an mteb model, tasks by name, benchmark or category, their scores and averages.
+"""MTEB: present an encoder as an mteb model, select tasks, run them, and average by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
 ``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the leaderboard wants it.
@@ -95,7 +95,7 @@ def run_mteb(
     rerun: bool = False,
     progress: Progress | None = None,
 ) -> SuiteResult:
-    """Score an encoder on mteb tasks; tasks that are done already are read from ``results_dir``.
+    """Score an encoder on mteb tasks; finished tasks are read from ``results_dir``.
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
@@ -134,7 +134,7 @@ def run_mteb(
 
 
 def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the mean score of each category over its tasks that have one, in the papers' order, and how many have."""
+    """Return the mean and the number of the scores in each category, in the papers' order, and in all."""
 
     def place(category: str) -> tuple[int, str]:
         return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category
@@ -162,7 +162,7 @@ class _Runner:
         self._rerun = rerun
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the stored or the new score of a task; ``dataset`` is what its data are called on the Hub.
+        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub.
 
         Raises:
             DataError: its data cannot be loaded or are not as the task needs them.
@@ -256,7 +256,7 @@ class _MtebEncoder:
     def encode(
         self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
     ) -> NDArray[np.float32]:
-        """Return the vectors of all texts of a data loader, with the prompt of the task where the model has one."""
+        """Return the vectors of all texts of a data loader, with the task's prompt if the model has one."""
         texts = [text for batch in inputs for text in batch["text"]]
         name = self._prompt_name(task_metadata, prompt_type) if self._prompts else None
         return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
@@ -282,7 +282,7 @@ class _MtebEncoder:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task that reads its data below ``data_dir`` where they are there."""
+    """Return a copy of the task that reads its data below ``data_dir``, if they are there."""
     local = copy.copy(task)
     dataset, changes = dict(task.metadata.dataset), {}
     if task.is_aggregate:
@@ -325,7 +325,7 @@ def _main_score(task: Any, outcome: Any) -> float | None:
 
 
 def _results_key(opened: EvalEncoder) -> str:
-    """Return what tells apart results: everything that determines vectors, prompts that tasks choose from too."""
+    """Return a key for results: digests of all that determines the vectors, with the prompts that tasks choose from."""
     own = f"{opened.digest}-{opened.precision}"
     prompts = {name: text for name, text in opened.prompts.items() if text}
     return f"{own}-{digest_of(prompts)}" if prompts else own
@@ -340,7 +340,7 @@ def _import_mteb() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep mteb's warnings off the screen; what matters is reported by ``run_mteb``."""
+    """Silence mteb's warnings about tasks; ``run_mteb`` reports the problems that matter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
         yield

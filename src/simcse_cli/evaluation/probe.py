@@ -80,6 +80,7 @@ def run_probe(
         TrainingError: the probe diverged.
         ValueError: a class has fewer examples than folds.
     """
+    # Split the training rows of each outer split again.
     design, targets = with_constant(features), torch.from_numpy(labels)
     n_classes = int(labels.max()) + 1
     seed, n_penalties = settings.fit.seed, len(settings.penalties)
@@ -97,6 +98,7 @@ def run_probe(
             design, targets, chosen_splits, penalties, settings.fit, n_classes=n_classes, task=task
         )
 
+    # Choose each weight decay on the inner splits, then train the final models.
     with progress.task(description, total=n_models) as task:
         grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
         means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
@@ -108,6 +110,7 @@ def run_probe(
         else:
             final = grid.weights[range(len(outer)), choices]
 
+    # Predict the test rows.
     predictions = [
         predict(weights, design[torch.from_numpy(fold.test)]).numpy()
         for weights, fold in zip(final, outer, strict=True)

@@ -22,7 +22,7 @@ def evaluate_each_seed(
     options: AnySuite,
     progress: Progress,
 ) -> Outcome | None:
-    """Evaluate a model; each seed of a folder of several, with mean and deviation.
+    """Evaluate a model, or each seed of a folder of several with mean and deviation.
 
     The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers, and under
     ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its ending.
@@ -61,8 +61,8 @@ def _with_own_files(options: AnySuite, seed: int) -> AnySuite:
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return mean and sample deviation of equally built values, number by number.
 
-    What is the same in all is its own mean; what differs and is no number is left out. Only fractions, and what holds
-    them, have a deviation.
+    A value that all share is its own mean; values that differ and are not numbers are left out. Only fractions, and
+    objects that hold some, have a deviation.
     """
     first = values[0]
     if all(isinstance(value, Mapping) for value in values):

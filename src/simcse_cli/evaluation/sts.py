@@ -1,4 +1,4 @@
-"""The STS suite: the settings of the literature, and the scores of an encoder.
+"""The STS suite: score an encoder, in the settings of the literature.
 
 Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine similarity,
 Spearman over the concatenated subsets of a year.
@@ -73,7 +73,7 @@ def resolve_setting(
     aggregation: Aggregation | None = None,
     regressor: bool | None = None,
 ) -> StsSetting:
-    """Return the setting of a protocol with single choices overridden; None keeps the protocol's own."""
+    """Return the setting of a protocol, with the choices that are not None overridden."""
     setting = STS_SETTINGS[protocol]
     return replace(
         setting,
@@ -106,7 +106,7 @@ def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Fl
 def sts_task_result(
     subsets: Mapping[str, SubsetPairs], metric: Metric, aggregation: Aggregation, data_sha256: str
 ) -> TaskResult:
-    """Return the score of a task, and what it would be under the other metrics and aggregations."""
+    """Return the score of a task, with those for all other metrics and aggregations."""
     sides = cosine_and_gold(subsets)
     by_metric = {m.value: {a.value: aggregate(m, a, sides) for a in Aggregation} for m in Metric}
     parts = {
@@ -175,7 +175,7 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     evaluate: Callable[[str], SuiteResult], tasks: Sequence[str], *, progress: Progress
 ) -> SuiteResult:
-    """Return one result over all tasks, each scored on its own, as post-processing fitted on the target needs.
+    """Score each task on its own, for post-processing that is fitted on the target, and return one result of all.
 
     Raises:
         DataError: no task can be scored.
@@ -222,7 +222,7 @@ def sts_key(
     setting: StsSetting,
     pair_tasks: Mapping[str, StsTask],
 ) -> dict[str, Any]:
-    """Return what a result depends on besides the encoder: tasks, setting, and digests of all data read."""
+    """Return the cache key of a result: everything it depends on besides the encoder, data by digest."""
     files = {
         path
         for task in tasks

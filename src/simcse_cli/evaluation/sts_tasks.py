@@ -1,6 +1,6 @@
 """The STS tasks that can be scored: those of a SentEval folder, and the user's own pair files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simcse_cli.data.columns import parse_columns
@@ -68,9 +68,19 @@ def read_available_tasks(
     return found, missing
 
 
-def write_sts_sentences(target: Path, tasks: Iterable[StsTask], progress: Progress, *, force: bool) -> None:
+def write_sts_sentences(
+    target: Path,
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
+    *,
+    force: bool,
+) -> None:
     """Write every distinct sentence of the tasks, one per line, for models that are run elsewhere."""
-    distinct = dict.fromkeys(sentence for task in tasks for sentence in task.sentences)
+    found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
+    distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
     with atomic_text(target, force=force) as stream:
         stream.writelines(f"{sentence}\n" for sentence in distinct)
     progress.info(f"wrote {target}: {len(distinct):,} sentences")

@@ -89,7 +89,7 @@ def evaluate_transfer(
 def read_file_tasks(
     paths: Sequence[Path], columns: str | None, protocol: TransferProtocol
 ) -> dict[str, TransferTask]:
-    """Return each task file as a task called by the file's stem, with enough examples for the folds.
+    """Read task files; each task is named after its file and has enough examples for the folds.
 
     Raises:
         UsageError: two files have one name, or ``columns`` is malformed.
@@ -105,7 +105,7 @@ def read_file_tasks(
 
 
 def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
-    """Raise DataError if files are missing: names all of them, and the tasks that can be scored."""
+    """Raise DataError if files are missing; the message names all of them, the hint the tasks that can be scored."""
     missing = missing_transfer_files(data_dir, tuple(tasks))
     if not missing:
         return
@@ -128,7 +128,7 @@ def score_transfer_task(
     cache: EvaluationCache,
     progress: Progress,
 ) -> tuple[TaskResult, TaskPredictions]:
-    """Return the score of one task and its predictions, from the cache where it is finished."""
+    """Return the score of one task and its predictions, from the cache if it is there."""
     settings = PROBE_SETTINGS[protocol]
     key = {
         "version": _RESULT_VERSION,

@@ -109,7 +109,7 @@ _COLUMNS: dict[ColumnKind, dict[str, str]] = {
     },
     "seconds": {"train_s": "train s"},
 }
-"""The heading of each known number, by the kind of its column."""
+"""The headings of known keys, by the kind of their column."""
 _KINDS = {key: kind for kind, headings in _COLUMNS.items() for key in headings}
 _ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
 
@@ -132,10 +132,10 @@ def label(measure: str) -> str:
 
 
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
-    """Return the columns of these keys; a key that is no known number is a text under its own name.
+    """Return a column for each key, with its known kind and heading; an unknown key is a text under its own name.
 
-    With ``kind`` they are all of that kind and have the headings of measures. ``headings`` are for single columns:
-    ``columns("task", "score", score="MRR")``.
+    ``kind`` is for all columns, and the keys are then measures with the headings of ``label``. ``headings`` override
+    single ones: ``columns("task", "score", score="MRR")``.
     """
     found = []
     for key in keys:

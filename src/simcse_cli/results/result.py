@@ -1,4 +1,4 @@
-"""The result of an evaluation: one score a task and their average, as commands write, read and show them."""
+"""The result of an evaluation, for every suite: the scores of its tasks, their JSON, and notes for tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The score of one task, a fraction, over ``n`` examples; None where it is undefined or unknown.
+    """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
 
     Attributes:
         parts: the numbers of each subset, by name.
         data_sha256: digest of the data that was scored.
-        extra: everything else that a result file records of the task, under the same keys.
+        extra: all other facts of the task, under the keys of result files.
     """
 
     score: float | None
@@ -39,7 +39,7 @@ class SuiteResult:
         suite: ``sts``, ``transfer`` or ``mteb``.
         settings: the encoder and how it was scored, under the keys of result files.
         missing: the reason for each missing task.
-        figures: everything else that a result file records of the suite, such as times and intervals.
+        figures: all other facts of the suite, such as times and the interval of the average.
         examples: the scored examples of each task, as ``results.examples`` saves them; not in the JSON.
     """
 
@@ -69,7 +69,7 @@ class SuiteResult:
         return mean_and_deviation([value for value in values if value is not None])[0]
 
     def sets(self) -> dict[str, str]:
-        """Return what each task was scored on, where its data are published: those data, the demo corpus or others."""
+        """Describe the data of each task that has published data: those, the demo corpus, or others."""
         found = {
             name: describe_set(name, self.split, task.n, task.data_sha256)
             for name, task in self.tasks.items()
@@ -78,7 +78,7 @@ class SuiteResult:
         return {name: what for name, what in found.items() if what is not None}
 
     def notes(self) -> list[str]:
-        """Return what belongs under a table of the scores: missing tasks, and data other than those published."""
+        """Return the notes for a table of the scores: missing tasks, and data other than the published."""
         unlike: dict[str, list[str]] = {}
         for name, what in self.sets().items():
             if what != PUBLISHED:
@@ -88,12 +88,12 @@ class SuiteResult:
         return missing + ([f"compares with no published number: {sets}"] if sets else [])
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        """Return the confidence interval of each score that has one, ``low`` and ``high``, and of the average."""
+        """Return the confidence intervals of scores and average, ``low`` and ``high``, if there are any."""
         found = {name: task.extra["ci"] for name, task in self.tasks.items() if task and "ci" in task.extra}
         return found | ({AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {})
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        """Return the rows under that of a model: the low ends of its intervals and the high ones, if there are any."""
+        """Return two table rows, the low and the high ends of the intervals; none without intervals."""
         found = self.intervals()
         return [
             {"model": f"95% {end}"} | {name: ends[end] for name, ends in found.items()}
@@ -101,12 +101,12 @@ class SuiteResult:
             if found
         ]
 
-    def having(self, **settings: Any) -> "SuiteResult":
-        """Return the result with these settings before its own."""
+    def with_settings(self, **settings: Any) -> "SuiteResult":
+        """Return the result with further settings, which come first in its JSON."""
         return replace(self, settings={**settings, **self.settings})
 
     def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
-        """Return an STS result as if it had been asked for under this metric and aggregation; None keeps its own.
+        """Return an STS result with the scores for another metric and aggregation; None keeps its own.
 
         Raises:
             DataError: the result does not hold these scores.
@@ -141,10 +141,10 @@ class SuiteResult:
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result that ``to_json`` has written, in this version or an earlier one.
+        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one.
 
         Raises:
-            DataError: it is no result of a suite, or not a whole one; the message starts with ``place``.
+            DataError: it is not the result of a suite, or incomplete; the message starts with ``place``.
         """
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
@@ -168,7 +168,7 @@ class SuiteResult:
 
 @dataclass(frozen=True)
 class _Keys:
-    """What a suite calls the score of a task, the number of its examples and its subsets in JSON."""
+    """The JSON keys of a suite for the score of a task, the number of its examples and its subsets."""
 
     score: str
     n: str | None = None

@@ -85,7 +85,7 @@ class DevPairs:
 
 @dataclass(frozen=True)
 class DevSts:
-    """STS tasks; ``pairs`` are those that alignment and uniformity are taken on."""
+    """STS tasks; alignment and uniformity are measured on ``pairs``."""
 
     tasks: Sequence[StsTask]
     metric: Metric
@@ -113,7 +113,7 @@ class DevSts:
 
 @dataclass(frozen=True)
 class DevTransfer:
-    """Transfer tasks; alignment and uniformity are taken on ``pairs`` where there are any."""
+    """Transfer tasks; alignment and uniformity are measured on ``pairs``, if there are any."""
 
     tasks: Sequence[TransferTask]
     pairs: StsSubset | None
@@ -140,7 +140,7 @@ class DevTransfer:
         )
 
     def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
-        """Help to encode all tasks; return the dev accuracy of this process's, or why there is none."""
+        """Help to encode all tasks; return the dev accuracy of the task of this process, or an error message."""
         own = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)

@@ -1,4 +1,4 @@
-"""Several runs under one folder, one for each seed: each resumable, with mean and deviation of the dev score."""
+"""Train one run per seed under one folder; each is resumable, and the dev scores get mean and deviation."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ def train_seeds(
     resume: bool = False,
     force: bool = False,
 ) -> Outcome | None:
-    """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``."""
+    """Train one run per seed; return and save (``seeds.json``) the dev scores with their mean and deviation."""
     if len(seeds) < 2:
         raise ConfigError(
             f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"

@@ -1,4 +1,4 @@
-"""A grid or a search over settings: trials of one or several seeds, each in its own folder, all resumable."""
+"""Run a grid or a search over settings: resumable trials of one or several seeds, each in its own folder."""
 
 import itertools
 import math
@@ -143,12 +143,9 @@ def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
 
 def trial_name(settings: Settings) -> str:
     """Return a folder name made of the settings of a trial."""
-    parts = (f"{name.removeprefix(_OPTION)}={_short(value)}" for name, value in settings.items())
+    shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
+    parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
     return ",".join(parts).replace("/", "_")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def run_sweep(
@@ -223,6 +220,7 @@ def train_sweep(
         OutputError: the folder is in use, or one of its runs has other settings.
         Stopped: a run was interrupted.
     """
+    # Read the plan; each trial is the command's settings with those of the plan.
     plan = read_plan(name)
 
     def trial_config(swept: Settings) -> TrainConfig:
@@ -234,12 +232,15 @@ def train_sweep(
             )
         return config
 
+    # Run the trials.
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
     open_runs_folder(folder, resume=resume, force=force)
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
+
+    # Draw and report the trials that have a score.
     points = [
         SweepPoint(trial.settings, trial.score, trial.deviation)
         for trial in trials
