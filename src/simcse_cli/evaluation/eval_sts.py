@@ -26,14 +26,14 @@ from simcse_cli.evaluation.sts import (
     resolve_setting,
     sts_key,
 )
-from simcse_cli.evaluation.sts_tasks import read_pair_tasks, write_sts_sentences
+from simcse_cli.evaluation.sts_tasks import choose_sts_tasks, write_sts_sentences
 from simcse_cli.files.atomic import check_output
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import AVERAGE, columns, label, parse_tasks
+from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
-from simcse_cli.settings.choices import STS_TASKS, Metric
+from simcse_cli.settings.choices import Metric
 from simcse_cli.settings.declare import refuse_unused
 
 
@@ -49,21 +49,20 @@ def eval_sts(
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
-    # Choose the tasks and the setting, and read the user's own pairs.
+    # Choose the setting and the tasks, and read the user's own pairs.
     check_sts_options(options, force=force)
     split = cast(Split, options.split)
-    named = _named_tasks(options.tasks, split, has_own=bool(options.pair_file))
-    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
     setting = resolve_setting(
         options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
     )
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
-    pair_tasks = read_pair_tasks(options.pair_file or (), options.columns)
+    named, pair_tasks = choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
     if pair_tasks and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
         raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
     tasks = (*named, *pair_tasks)
+    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
     score = partial(
         evaluate_sts,
         data_dir=data_dir,
@@ -131,15 +130,6 @@ def check_sts_options(options: StsOptions, *, force: bool) -> None:
     if options.write_sentences is not None:
         unused = ("ci", "save_scores", "protocol", "metric", "aggregation", "regressor")
         refuse_unused(options, unused, "has no use with --write-sentences, which scores nothing")
-
-
-def _named_tasks(text: str | None, split: Split, *, has_own: bool) -> tuple[str, ...]:
-    """Return the tasks named; else none beside the user's own files; else all that have the split."""
-    if text is None and has_own:
-        return ()
-    if text is None and split != "test":
-        return ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness")
-    return parse_tasks(text, STS_TASKS)
 
 
 def _kept_score(

@@ -15,12 +15,11 @@ import numpy as np
 
 from simcse_cli.data.columns import find_column
 from simcse_cli.data.readers import iter_records, iter_sentences, take_out_hint
-from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
+from simcse_cli.data.senteval import StsTask, has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.evaluation.sts_tasks import read_task
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
@@ -60,7 +59,11 @@ def target_examples(
     Raises:
         DataError: a file of the task is missing or malformed.
     """
-    chosen = read_task(data_dir, task, "all" if has_split(task, "all") else "test", pair_tasks or {})
+    own = pair_tasks or {}
+    if data_dir is None or task in own:
+        chosen = own[task]
+    else:
+        chosen = read_sts_task(data_dir, task, split="all" if has_split(task, "all") else "test")
     return [pair for subset in chosen.subsets.values() for pair in subset.pairs]
 
 

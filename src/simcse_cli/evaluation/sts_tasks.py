@@ -9,6 +9,7 @@ from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, r
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.progress import Progress
+from simcse_cli.results.columns import parse_tasks
 from simcse_cli.settings.choices import STS_TASKS
 
 
@@ -26,13 +27,19 @@ def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, Sts
     return {path.stem: StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)}) for path in paths}
 
 
-def read_task(
-    data_dir: Path | str | None, name: str, split: Split, pair_tasks: Mapping[str, StsTask]
-) -> StsTask:
-    """Return a task of the folder, or the pair file of this name."""
-    if name in pair_tasks or data_dir is None:
-        return pair_tasks[name]
-    return read_sts_task(data_dir, name, split=split)
+def choose_sts_tasks(
+    text: str | None, paths: Sequence[Path], columns: str | None, split: Split
+) -> tuple[tuple[str, ...], dict[str, StsTask]]:
+    """Return the names of the tasks to read, and the pair files as tasks.
+
+    The names are those in the list ``text``; without one none beside pair files, else all tasks that have the split.
+    """
+    own = read_pair_tasks(paths, columns)
+    if text is None and own:
+        return (), own
+    if text is None and split != "test":
+        return ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness"), own
+    return parse_tasks(text, STS_TASKS), own
 
 
 def read_available_tasks(
