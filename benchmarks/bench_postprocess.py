@@ -16,7 +16,7 @@ from measure import arguments, data_dir, machine, report
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.evaluation.alignment import alignment, uniformity
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
-from simcse_cli.evaluation.fitting import nli_examples
+from simcse_cli.evaluation.fit_postprocess import nli_examples
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.postprocess.registry import create
 from simcse_cli.progress import SilentProgress

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from simcse_cli.analysis.geometry import describe_geometry, geometry_figure
-from simcse_cli.analysis.spaces import PairSet, Space
+from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet
 from simcse_cli.data.senteval import StsSubset
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import alignment, mean_cosine, uniformity
@@ -96,9 +96,11 @@ def test_mean_cosine_of_antipodal_rows_is_minus_one():
     assert mean_cosine(ANTIPODAL) == pytest.approx(-1.0)
 
 
-def space(left: np.ndarray, right: np.ndarray, gold: list[float]) -> Space:
+def space(left: np.ndarray, right: np.ndarray, gold: list[float]) -> EmbeddingSpace:
     texts = ["a"] * len(gold)
-    return Space(None, PairSet("some", StsSubset(texts, texts, np.array(gold)), len(gold)), left, right)
+    return EmbeddingSpace(
+        None, PairSet("some", StsSubset(texts, texts, np.array(gold)), len(gold)), left, right
+    )
 
 
 def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():

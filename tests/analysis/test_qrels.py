@@ -1,10 +1,10 @@
 import pytest
 
-from simcse_cli.analysis.qrels import Texts, read_relevance, rows_of_text
+from simcse_cli.analysis.qrels import NumberedTexts, read_relevance, rows_of_text
 from simcse_cli.errors import DataError
 
-CORPUS = Texts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
-QUERIES = Texts(["q1", "q2"], ["a dog", "a tiger"])
+CORPUS = NumberedTexts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
+QUERIES = NumberedTexts(["q1", "q2"], ["a dog", "a tiger"])
 
 
 def write(tmp_path, text):
@@ -31,7 +31,7 @@ def test_relevance_by_group_matches_texts(tmp_path):
 
 
 def test_numbered_texts_count_from_one():
-    assert Texts.numbered(["x", "y"]).ids == ["1", "2"]
+    assert NumberedTexts.numbered(["x", "y"]).ids == ["1", "2"]
 
 
 def test_relevance_without_any_match_is_refused(tmp_path):

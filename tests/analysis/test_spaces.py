@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.spaces import PairSet, Space, read_pair_set
+from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet, read_pair_set
 from simcse_cli.data.pair_files import read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.errors import DataError
@@ -35,7 +35,7 @@ def test_rated_file_finds_columns_by_their_usual_names(tmp_path):
 def test_score_is_taken_on_the_last_pairs():
     pairs = StsSubset(["a"] * 4, ["b"] * 4, np.array([5.0, 0.0, 1.0, 2.0]))
     right = np.array([[0, 1], [1, 0], [1, 9], [1, 1]])
-    space = Space(None, PairSet("some", pairs, 3), np.tile([1.0, 0.0], (4, 1)), right)
+    space = EmbeddingSpace(None, PairSet("some", pairs, 3), np.tile([1.0, 0.0], (4, 1)), right)
     assert space.score == pytest.approx(-0.5)
 
 

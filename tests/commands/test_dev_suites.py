@@ -5,7 +5,7 @@ import json
 import pytest
 
 from helpers import SENTENCES, write_transfer_folder
-from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.entries import load_entries
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(invoke, tiny_model
         "eval", "transfer", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", folder, "--tasks", "MR"
     )
     assert stopped.exit_code == 130
-    assert "finished tasks are kept; the same command goes on" in stopped.stderr
+    assert "finished tasks are kept; the same command continues" in stopped.stderr
 
 
 def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
@@ -58,7 +58,7 @@ def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
         *("--data-dir", sts_folder, "--results-dir", tmp_path / "results"),
     )
     assert stopped.exit_code == 130
-    said = f"finished tasks are kept in {tmp_path / 'results'}; the same command goes on"
+    said = f"finished tasks are kept in {tmp_path / 'results'}; the same command continues"
     assert stopped.stderr.splitlines()[-2:] == ["stopped", said]
 
 

@@ -112,7 +112,7 @@ def test_a_cache_that_cannot_be_written_is_gone_without(invoke, tmp_path, tiny_m
     command += ("--protocol", "fast", "--format", "json")
     outcome = invoke(*command, "--cache-dir", tmp_path / "cache")
     assert outcome.exit_code == 0, outcome.stderr
-    assert outcome.stderr.count("going on without the cache") == 1
+    assert outcome.stderr.count("continuing without the cache") == 1
     assert json.loads(outcome.stdout)["tasks"] == json.loads(invoke(*command, "--no-cache").stdout)["tasks"]
 
 

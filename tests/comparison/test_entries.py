@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from comparison.cases import entry, write_run
-from simcse_cli.comparison.entries import add_means, merge_parts
-from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.entries import load_entries
+from simcse_cli.comparison.join import add_means, merge_parts
 
 
 def test_parts_of_one_label_are_joined() -> None:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from comparison.cases import entry, published, write_run
-from simcse_cli.comparison.entries import add_means
-from simcse_cli.comparison.join import front_labels, is_pareto_optimal, join, setting_mismatches
-from simcse_cli.comparison.sources import load_entries
-from simcse_cli.comparison.tables import comparison_tables
+from simcse_cli.comparison.compare import comparison_tables
+from simcse_cli.comparison.entries import load_entries
+from simcse_cli.comparison.join import add_means, front_labels, is_pareto_optimal, join, setting_mismatches
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import STS_TASKS
 

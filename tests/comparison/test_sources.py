@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from comparison.cases import write_run, write_sts_result, write_transfer_result
-from simcse_cli.comparison.entries import EntryKind, merge_parts
-from simcse_cli.comparison.results import StsView, read_results
-from simcse_cli.comparison.sources import load_entries
+from simcse_cli.comparison.entries import EntryKind, StsView, load_entries, read_results
+from simcse_cli.comparison.join import merge_parts
 from simcse_cli.data.senteval_files import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.results.columns import label
@@ -74,7 +73,7 @@ def test_geometry_of_several_models_gives_an_entry_each() -> None:
     ("content", "message"),
     [
         ("[1]", "no result file"),
-        ('{"suite": "chess"}', "holds chess, need one of sts, transfer, mteb, geometry"),
+        ('{"suite": "chess"}', "holds chess, need one of sts, transfer, mteb"),
         ('{"suite": "sts", "split": "test"}', "not a whole sts result"),
         ('{"suite": ', "line 1: not valid JSON"),
     ],

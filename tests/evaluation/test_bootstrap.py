@@ -1,7 +1,5 @@
 """Resampled correlations against SciPy on the drawn data, intervals, paired tests, and corrections by hand."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +7,6 @@ from scipy.stats import spearmanr
 
 from simcse_cli.evaluation.bootstrap import (
     Discordance,
-    Interval,
     PairedSample,
     ResampledCorrelation,
     adjust,
@@ -21,11 +18,11 @@ from simcse_cli.evaluation.bootstrap import (
     resample_accuracy,
     resample_counts,
     resample_sts,
+    with_intervals,
 )
-from simcse_cli.evaluation.correlation import pearson
-from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore, sts_intervals
-from simcse_cli.evaluation.transfer import TransferResult, TransferScore, transfer_intervals
-from simcse_cli.settings.choices import Aggregation, Correction, Metric, Probe, TransferProtocol
+from simcse_cli.evaluation.correlation import aggregate, pearson
+from simcse_cli.results.result import SuiteResult, TaskResult
+from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 
 def scores(n, seed, noise=1.0):
@@ -37,10 +34,6 @@ def scores(n, seed, noise=1.0):
 def test_interval_takes_the_central_share():
     found = interval(np.arange(101.0), level=0.9)
     assert (found.low, found.high, found.level) == (pytest.approx(5), pytest.approx(95), 0.9)
-
-
-def test_interval_in_json_has_both_ends_and_its_level():
-    assert Interval(0.25, 0.5).to_json() == {"low": 0.25, "high": 0.5, "level": 0.95}
 
 
 def test_resamples_are_correlations_of_drawn_pairs():
@@ -103,34 +96,32 @@ def test_perfect_accuracy_has_no_spread():
     assert np.all(resample_accuracy("MR", np.ones(10, dtype=bool)) == 1)
 
 
-def test_sts_intervals_hold_the_scores_and_leave_missing_tasks_out():
-    tasks = {
-        name: StsTaskScore(name, "test", {"test": SubsetScore(*scores(200, seed))})
-        for seed, name in enumerate(("STSBenchmark", "SICKRelatedness"))
-    }
-    result = StsResult(Metric.SPEARMAN, Aggregation.ALL, "test", {**tasks, "STS12": None}, {}, 1.0, 1)
-    found = sts_intervals(result)
-    assert list(found.tasks) == ["STSBenchmark", "SICKRelatedness"]
-    for name, task in tasks.items():
-        assert found.tasks[name].low < task.score(Metric.SPEARMAN, Aggregation.ALL) < found.tasks[name].high
-    assert found.average.low < result.average < found.average.high
-    payload = result.to_json()
-    found.add_to(payload)
-    assert payload["tasks"]["STSBenchmark"]["ci"] == found.tasks["STSBenchmark"].to_json()
+def test_intervals_hold_the_scores_and_leave_missing_tasks_out():
+    subsets = {name: [scores(200, seed)] for seed, name in enumerate(("STSBenchmark", "SICKRelatedness"))}
+    how = {"metric": Metric.SPEARMAN, "aggregation": Aggregation.ALL}
+    tasks = {name: TaskResult(aggregate(*how.values(), pairs), 200) for name, pairs in subsets.items()}
+    result = SuiteResult("sts", {}, {**tasks, "STS12": None})
+    found = with_intervals(
+        result, {name: resample_sts(name, pairs, **how) for name, pairs in subsets.items()}
+    )
+    for name in subsets:
+        ends = found.tasks[name].extra["ci"]
+        assert ends["low"] < tasks[name].score < ends["high"]
+    payload = found.to_json()
+    assert payload["tasks"]["STS12"] is None
+    assert payload["average_ci"]["low"] < result.average < payload["average_ci"]["high"]
     assert payload["average_ci"]["level"] == 0.95
 
 
 def test_average_of_independent_tasks_has_a_narrower_interval():
-    rng = np.random.default_rng(0)
-    found = {
-        name: TransferScore(
-            0.8, 0.8, None, (), np.ones(500, dtype=int), (rng.uniform(size=500) < 0.8).astype(int)
-        )
-        for name in ("MR", "CR", "SUBJ", "MPQA")
-    }
-    intervals = transfer_intervals(TransferResult(TransferProtocol.FAST, Probe.SENTEVAL, found, 1.0))
-    widths = [each.high - each.low for each in intervals.tasks.values()]
-    assert intervals.average.high - intervals.average.low == pytest.approx(np.mean(widths) / 2, rel=0.1)
+    names = ("MR", "CR", "SUBJ", "MPQA")
+    correct = np.random.default_rng(0).uniform(size=(4, 500)) < 0.8
+    resampled = {name: resample_accuracy(name, row) for name, row in zip(names, correct, strict=True)}
+    result = SuiteResult("transfer", {}, {name: TaskResult(0.8, 500) for name in names})
+    found = with_intervals(result, resampled).intervals()
+    average = found.pop("average")
+    widths = [each["high"] - each["low"] for each in found.values()]
+    assert average["high"] - average["low"] == pytest.approx(np.mean(widths) / 2, rel=0.1)
 
 
 ORACLES = {Metric.SPEARMAN: stats.spearmanr, Metric.PEARSON: stats.pearsonr}
@@ -191,10 +182,8 @@ def test_defaults_are_a_thousand_resamples_two_thousand_for_a_test_and_seed_zero
     found = {"MR": Discordance(30, 20, 100)}
     expected = paired_accuracy_bootstrap(found, n_resamples=2000, seed=0)
     assert paired_accuracy_bootstrap(found) == expected
-    result = StsResult(Metric.PEARSON, Aggregation.ALL, "test", {}, {}, 1.0, 1)
-    task = StsTaskScore("STS12", "test", {"test": SubsetScore(*subset)})
-    intervals = sts_intervals(dataclasses.replace(result, tasks={"STS12": task}))
-    assert intervals.tasks["STS12"] == interval(resample_sts("STS12", [subset], **options), level=0.95)
+    resampled = resample_sts("STS12", [subset], **options)
+    assert interval(resampled) == interval(resampled, level=0.95)
 
 
 def test_constant_scores_correlate_with_nothing() -> None:

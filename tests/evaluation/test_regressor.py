@@ -15,7 +15,6 @@ from simcse_cli.evaluation.regressor import (
     fit_regressor,
     grade_distribution,
     regress_task,
-    with_regressor,
 )
 from simcse_cli.evaluation.sts import evaluate_sts
 
@@ -158,7 +157,7 @@ def letter_counts(sentences):
 
 def test_regress_task_returns_predictions_in_file_order(tmp_path):
     write_sick(tmp_path, (120, 40, 50))
-    score = regress_task("SICKRelatedness", letter_counts, tmp_path)
+    found = regress_task("SICKRelatedness", letter_counts, tmp_path)
     parts = [read_sts_task(tmp_path, "SICKRelatedness", split=s).subsets[s] for s in ("train", "dev", "test")]
     pairs = []
     for part in parts:
@@ -167,23 +166,21 @@ def test_regress_task_returns_predictions_in_file_order(tmp_path):
         left, right = letter_counts(part.left), letter_counts(part.right)
         pairs.append((PairVectors(left[order], right[order], part.gold[order]), order))
     predicted, _ = plain_regressor(*(rated_pairs for rated_pairs, _ in pairs))
-    np.testing.assert_allclose(score.subsets["test"].predicted[pairs[2][1]], predicted, atol=2e-3)
-    assert np.array_equal(score.subsets["test"].gold, parts[2].gold)
+    np.testing.assert_allclose(found[pairs[2][1]], predicted, atol=2e-3)
 
 
-def test_with_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
+def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
     tasks = ("STS13", "STSBenchmark", "SICKRelatedness")
     result = evaluate_sts(letter_counts, tmp_path, tasks=tasks)
-    regressed = with_regressor(result, letter_counts, tmp_path)
+    regressed = evaluate_sts(letter_counts, tmp_path, tasks=tasks, regressor=True)
     assert [name for name, score in regressed.tasks.items() if score is None] == ["STS13", "STSBenchmark"]
-    cosine = result.tasks["SICKRelatedness"].subsets["test"].predicted
-    grades = regressed.tasks["SICKRelatedness"].subsets["test"].predicted
+    cosine = result.examples["SICKRelatedness"]["test"].cosine
+    grades = regressed.examples["SICKRelatedness"]["test"].cosine
     assert cosine.max() <= 1 < grades.max()
 
 
-def test_with_regressor_needs_the_test_split(tmp_path):
+def test_the_regressor_needs_the_test_split(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
-    result = evaluate_sts(letter_counts, tmp_path, tasks=("SICKRelatedness",), split="dev")
     with pytest.raises(ValueError, match="predicts test, not 'dev'"):
-        with_regressor(result, letter_counts, tmp_path)
+        evaluate_sts(letter_counts, tmp_path, tasks=("SICKRelatedness",), split="dev", regressor=True)

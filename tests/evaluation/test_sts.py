@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -12,15 +11,14 @@ from simcse_cli.errors import DataError
 from simcse_cli.evaluation import sts
 from simcse_cli.evaluation.sts import (
     STS_SETTINGS,
-    StsResult,
     evaluate_per_task,
     evaluate_sts,
-    read_pair_tasks,
     resolve_setting,
     sts_key,
-    sts_pair_scores,
 )
+from simcse_cli.evaluation.sts_tasks import read_pair_tasks
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 
@@ -44,9 +42,9 @@ def plain_score(data_dir, task, encode):
 
 def test_scores_agree_with_a_plain_loop(sts_folder):
     result = evaluate_sts(letters, sts_folder)
-    for task, score in result.scores().items():
+    for task, score in result.scores.items():
         assert score == pytest.approx(plain_score(sts_folder, task, letters), abs=1e-9)
-    assert result.average == pytest.approx(np.mean(list(result.scores().values())))
+    assert result.average == pytest.approx(np.mean(list(result.scores.values())))
 
 
 def test_every_distinct_sentence_is_encoded_once(sts_folder):
@@ -65,10 +63,10 @@ def test_missing_task_is_named_null_and_not_averaged(sts_folder):
     (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
     progress = SilentProgress()
     result = evaluate_sts(letters, sts_folder, progress=progress)
-    assert result.scores()["STS13"] is None
+    assert result.scores["STS13"] is None
     assert "STS.gs.OnWN.txt" in result.missing["STS13"]
     assert len(progress.warnings) == 1
-    others = [score for task, score in result.scores().items() if task != "STS13"]
+    others = [score for task, score in result.scores.items() if task != "STS13"]
     assert result.average == pytest.approx(np.mean(others))
     assert result.to_json()["tasks"]["STS13"] is None
 
@@ -81,7 +79,7 @@ def test_nothing_to_score_is_an_error(tmp_path):
 
 def test_json_has_the_agreed_shape(sts_folder):
     result = evaluate_sts(letters, sts_folder, aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
-    payload = json.loads(json.dumps(result.to_json(model="m", pooler="avg"), allow_nan=False))
+    payload = json.loads(json.dumps(result.with_settings(model="m", pooler="avg").to_json(), allow_nan=False))
     assert list(payload["tasks"]) == list(STS_TASKS)
     task = payload["tasks"]["STS12"]
     assert set(task) == {"n_pairs", "score", "spearman", "pearson", "subsets"}
@@ -90,29 +88,10 @@ def test_json_has_the_agreed_shape(sts_folder):
     assert set(task["subsets"]["MSRpar"]) == {"n_pairs", "spearman", "pearson"}
 
 
-def test_json_of_a_result_is_complete_and_states_no_speed_without_time():
-    result = StsResult(Metric.PEARSON, Aggregation.MEAN, "test", {"STS12": None}, {"STS12": "why"}, 0.5, 3)
-    assert result.to_json(model="m") == {
-        "suite": "sts",
-        "model": "m",
-        "metric": "pearson",
-        "aggregation": "mean",
-        "split": "test",
-        "tasks": {"STS12": None},
-        "missing": {"STS12": "why"},
-        "data_sha256": {},
-        "average": None,
-        "n_sentences": 3,
-        "seconds": 0.5,
-        "sentences_per_second": 6.0,
-    }
-    assert dataclasses.replace(result, seconds=0.0).to_json()["sentences_per_second"] is None
-
-
 def test_seconds_are_those_of_encoding_and_scoring(sts_folder, monkeypatch):
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(sts, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    assert evaluate_sts(letters, sts_folder, tasks=["STS12"]).seconds == 2.5
+    assert evaluate_sts(letters, sts_folder, tasks=["STS12"]).figures["seconds"] == 2.5
 
 
 def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
@@ -120,7 +99,7 @@ def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
     path.write_text("left,right,score\nabc,abd,2\naab,aac,3\nxyz,abc,1\n")
     own = read_pair_tasks([path], None)
     result = evaluate_sts(letters, tmp_path / "nothing", tasks=["own"], pair_tasks=own)
-    assert result.scores()["own"] == evaluate_sts(letters, None, tasks=["own"], pair_tasks=own).average
+    assert result.scores["own"] == evaluate_sts(letters, None, tasks=["own"], pair_tasks=own).average
     assert result.average == pytest.approx(stats.spearmanr([2 / 3, 0.8, 0.0], [2, 3, 1]).statistic)
     with pytest.raises(DataError, match="need a SentEval data folder"):
         evaluate_sts(letters, tmp_path / "nothing", tasks=["STS12", "own"], pair_tasks=own)
@@ -129,13 +108,13 @@ def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
 def test_a_task_without_the_split_is_left_out(sts_folder):
     result = evaluate_sts(letters, sts_folder, tasks=["STS12", "STSBenchmark"], split="dev")
     assert result.missing == {"STS12": "STS12 has no dev split"}
-    assert result.average == result.scores()["STSBenchmark"]
+    assert result.average == result.scores["STSBenchmark"]
 
 
 def test_pair_scores_hold_gold_cosine_and_sentences(sts_folder):
     (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
     result = evaluate_sts(letters, sts_folder, tasks=["STS13", "STSBenchmark"])
-    found = sts_pair_scores(result, sts_folder, {})
+    found = result.examples
     assert {task: list(subsets) for task, subsets in found.items()} == {"STSBenchmark": ["test"]}
     pairs = found["STSBenchmark"]["test"]
     subset = read_sts_task(sts_folder, "STSBenchmark").subsets["test"]
@@ -181,7 +160,7 @@ def test_minilm_scores_what_its_authors_published(shared_data):
 
     encoder = load_encoder("minilm", device="cpu")
     result = evaluate_sts(encoder.encode, shared_data, tasks=["STS13", "STSBenchmark"])
-    for task, score in result.scores().items():
+    for task, score in result.scores.items():
         assert 100 * score == pytest.approx(PUBLISHED[task], abs=0.005)
 
 
@@ -208,18 +187,18 @@ def encode(sentences):
 def test_one_by_one_gives_the_result_of_all_at_once(sts_folder):
     tasks = ("STS12", "STSBenchmark", "SICKRelatedness")
 
-    def one(task: str) -> StsResult:
+    def one(task: str) -> SuiteResult:
         return evaluate_sts(encode, sts_folder, tasks=(task,))
 
     joined = evaluate_per_task(one, tasks, progress=SilentProgress())
     whole = evaluate_sts(encode, sts_folder, tasks=tasks)
-    assert joined.scores() == whole.scores()
+    assert joined.scores == whole.scores
     assert joined.average == whole.average
-    assert joined.n_sentences == whole.n_sentences
+    assert joined.figures["n_sentences"] == whole.figures["n_sentences"]
 
 
 def failing_on(names: set[str], folder):
-    def one(task: str) -> StsResult:
+    def one(task: str) -> SuiteResult:
         if task in names:
             raise DataError(f"{task} is not there")
         return evaluate_sts(encode, folder, tasks=(task,))
@@ -230,8 +209,8 @@ def failing_on(names: set[str], folder):
 def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
     progress = SilentProgress()
     joined = evaluate_per_task(failing_on({"STS12"}, sts_folder), ("STS12", "STS13"), progress=progress)
-    assert joined.scores()["STS12"] is None
-    assert joined.average == joined.scores()["STS13"]
+    assert joined.scores["STS12"] is None
+    assert joined.average == joined.scores["STS13"]
     assert joined.missing == {"STS12": "STS12 is not there"}
     assert "STS12 is left out" in progress.warnings[0]
 
@@ -239,7 +218,7 @@ def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
 def test_the_last_of_three_tasks_may_be_the_only_one(sts_folder):
     tasks = ("STS12", "STS13", "STSBenchmark")
     joined = evaluate_per_task(failing_on(set(tasks[:2]), sts_folder), tasks, progress=SilentProgress())
-    assert joined.average == joined.scores()["STSBenchmark"]
+    assert joined.average == joined.scores["STSBenchmark"]
     assert list(joined.missing) == ["STS12", "STS13"]
 
 

@@ -14,12 +14,9 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import (
-    TransferResult,
-    TransferScore,
     evaluate_transfer,
     f1_score,
     outer_splits,
-    transfer_predictions,
 )
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.examples import same_examples
@@ -52,7 +49,7 @@ def evaluate(encode, root, **options):
 
 def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
     progress = SilentProgress()
-    record = evaluate(HashingEncoder(), senteval, progress=progress).to_json(model="hash")
+    record = evaluate(HashingEncoder(), senteval, progress=progress).with_settings(model="hash").to_json()
     assert (record["suite"], record["protocol"], record["model"]) == ("transfer", "fast", "hash")
     assert list(record["tasks"]) == list(TRANSFER_TASKS)
     for name, task in record["tasks"].items():
@@ -67,14 +64,15 @@ def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
 
 def test_task_score_is_that_of_its_probe(senteval):
     encode = HashingEncoder()
-    score = evaluate(encode, senteval, tasks=("CR",)).tasks["CR"]
+    result = evaluate(encode, senteval, tasks=("CR",))
+    score, found = result.tasks["CR"], result.examples["CR"]
     task = read_transfer_task(senteval, "CR")
     outer = stratified_folds(task.labels, 5, seed=1111)
     probe = run_probe(encode(task.left), task.labels, outer, PROBE_SETTINGS[FAST], progress=SilentProgress())
-    assert (score.dev_accuracy, score.accuracy) == (probe.dev_accuracy, probe.accuracy)
-    assert np.array_equal(score.gold, task.labels)
-    assert np.array_equal(score.predicted, probe.predictions)
-    assert score.correct.mean() == pytest.approx(score.accuracy, abs=0.01)
+    assert (score.extra["dev_accuracy"], score.score) == (probe.dev_accuracy, probe.accuracy)
+    assert np.array_equal(found.gold, task.labels)
+    assert np.array_equal(found.predicted, probe.predictions)
+    assert found.correct.mean() == pytest.approx(score.score, abs=0.01)
 
 
 def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
@@ -84,16 +82,14 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "run_probe", None)
     second = evaluate(encode, senteval, tasks=("CR", "MRPC"), cache=cache)
     assert encode.n_sentences == n_sentences
-    assert {n: t.to_json() for n, t in first.tasks.items()} == {
-        n: t.to_json() for n, t in second.tasks.items()
-    }
-    assert np.array_equal(first.tasks["MRPC"].predicted, second.tasks["MRPC"].predicted)
+    assert first.tasks == second.tasks
+    assert np.array_equal(first.examples["MRPC"].predicted, second.examples["MRPC"].predicted)
 
 
 def test_task_files_stand_beside_the_tasks_of_a_folder(senteval):
     own = dataclasses.replace(read_transfer_task(senteval, "MR"), name="own")
     scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), file_tasks={"own": own}).tasks
-    assert [len(score.gold) for score in scores.values()] == [len(own.left), 110]
+    assert [score.n for score in scores.values()] == [len(own.left), 110]
 
 
 def test_kept_results_are_found_by_all_that_they_depend_on(senteval):
@@ -130,7 +126,7 @@ def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatc
         evaluate(encode, senteval, tasks=("CR", "TREC"), cache=cache)
     n_sentences = encode.n_sentences
     monkeypatch.setattr(transfer, "run_probe", None)
-    assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].accuracy > 0.5
+    assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].score > 0.5
     assert encode.n_sentences == n_sentences
 
 
@@ -138,10 +134,10 @@ def test_another_protocol_or_probe_or_changed_file_is_computed_anew(senteval, tm
     encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
     evaluate(encode, senteval, tasks=("CR",), cache=cache)
     sklearn = evaluate(encode, senteval, tasks=("CR",), cache=cache, probe=Probe.SKLEARN)
-    assert sklearn.tasks["CR"].penalties[0] >= 1e-4
+    assert sklearn.tasks["CR"].extra["penalties"][0] >= 1e-4
     path = transfer_files(senteval, "CR")["pos"]
     path.write_text(path.read_text() + "one more good line\n")
-    assert len(evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].gold) == 111
+    assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].n == 111
 
 
 def test_missing_files_are_all_named_before_anything_is_encoded(senteval):
@@ -179,7 +175,7 @@ def test_smallest_accepted_class_is_enough_for_the_inner_folds(n_folds):
 
 def test_predictions_are_those_of_the_test_examples_with_their_sentences(senteval):
     result = evaluate(HashingEncoder(), senteval, tasks=("CR", "TREC", "MRPC"))
-    found = transfer_predictions(result)
+    found = result.examples
     cr = read_transfer_task(senteval, "CR")
     assert found["CR"].left == tuple(cr.left)
     assert found["CR"].right == ()
@@ -188,13 +184,13 @@ def test_predictions_are_those_of_the_test_examples_with_their_sentences(senteva
         rows = task.parts["test"]
         assert found[name].left == tuple(task.left[row] for row in rows)
         assert np.array_equal(found[name].gold, task.labels[rows.start : rows.stop])
-        assert found[name].correct.mean() == pytest.approx(result.tasks[name].accuracy)
+        assert found[name].correct.mean() == pytest.approx(result.tasks[name].score)
     assert found["MRPC"].right == tuple(read_transfer_task(senteval, "MRPC").right[row] for row in rows)
 
 
 def test_examples_line_up_whatever_the_classifier(senteval):
     fast, sklearn = (
-        transfer_predictions(evaluate(HashingEncoder(), senteval, tasks=("CR",), probe=probe))
+        evaluate(HashingEncoder(), senteval, tasks=("CR",), probe=probe).examples
         for probe in (Probe.SENTEVAL, Probe.SKLEARN)
     )
     assert same_examples(fast, sklearn, "CR")
@@ -248,30 +244,10 @@ def test_the_smallest_fold_has_to_be_large_enough():
         outer_splits(fold_task(12, 12), PROBE_SETTINGS[FAST])
 
 
-def test_json_of_a_result_is_complete():
-    gold, predicted = np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0])
-    score = TransferScore(0.5, 0.75, None, (1e-3,), gold, predicted, data_sha256="x")
-    pairs = dataclasses.replace(score, accuracy=0.25, dev_accuracy=1.0, f1=0.8, classes=("no", "yes"))
-    result = TransferResult(FAST, Probe.SKLEARN, {"MR": score, "MRPC": pairs}, 2.0)
-    plain = {"dev_accuracy": 0.5, "accuracy": 0.75, "n_test": 4, "penalties": [1e-3]}
-    other = plain | {"dev_accuracy": 1.0, "accuracy": 0.25, "f1": 0.8, "classes": ["no", "yes"]}
-    assert result.to_json(model="m") == {
-        "suite": "transfer",
-        "model": "m",
-        "protocol": "fast",
-        "probe": "sklearn",
-        "tasks": {"MR": plain, "MRPC": other},
-        "data_sha256": {"MR": "x", "MRPC": "x"},
-        "average": 0.5,
-        "average_dev": 0.75,
-        "seconds": 2.0,
-    }
-
-
 def test_seconds_are_those_of_all_tasks(senteval, monkeypatch):
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(transfer, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    assert evaluate(HashingEncoder(), senteval, tasks=("CR",)).seconds == 2.5
+    assert evaluate(HashingEncoder(), senteval, tasks=("CR",)).figures["seconds"] == 2.5
 
 
 def test_f1_score_equals_that_of_scikit_learn():

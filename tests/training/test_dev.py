@@ -83,7 +83,7 @@ def test_sts_suite_with_test_sets_agrees_with_the_evaluation_and_warns(sts_folde
     dev_set, facts = build_dev_set(sts_config(sts_folder, dev_tasks="sts12, STS16"), progress)
     expected = evaluate_sts(encode, sts_folder, tasks=("STS12", "STS16"), metric=Metric.SPEARMAN)
     found = dev_set.score(encode)
-    assert found.tasks == pytest.approx(expected.scores())
+    assert found.tasks == pytest.approx(expected.scores)
     assert found.score == pytest.approx(expected.average)
     assert found.uniformity is not None
     assert facts["dev_tasks"] == ["STS12", "STS16"]
@@ -111,8 +111,8 @@ def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_f
         encode, transfer_folder, tasks=("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST
     )
     found = dev_set.score(encode)
-    assert found.score == pytest.approx(expected.average_dev)
-    assert found.tasks["CR-dev"] == expected.tasks["CR"].dev_accuracy
+    assert found.score == pytest.approx(expected.figures["average_dev"])
+    assert found.tasks["CR-dev"] == expected.tasks["CR"].extra["dev_accuracy"]
     assert (found.alignment, found.uniformity) == (None, None)
     assert facts["dev_tasks"] == ["CR-dev", "TREC-dev", "SST2-dev"]
     assert facts["dev_suite"] == "transfer"

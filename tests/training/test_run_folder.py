@@ -107,7 +107,7 @@ def test_resuming_a_folder_of_other_things_is_an_error(invoke, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("mine")
     outcome = invoke("train", "-o", tmp_path / "notes", "--resume")
-    assert "holds no run to go on with" in outcome.stderr
+    assert "holds no run to resume" in outcome.stderr
     assert [path.name for path in (tmp_path / "notes").iterdir()] == ["a.txt"]
 
 

@@ -10,7 +10,7 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
-from simcse_cli.training.seeds import mean_score, run_or_reuse, run_seeds, score_deviation
+from simcse_cli.training.seeds import run_or_reuse, run_seeds
 from simcse_cli.training.sweep import (
     Trial,
     best_trial,
@@ -74,7 +74,7 @@ def test_run_sweep_trains_every_combination_for_every_seed(tmp_path):
     assert not list(tmp_path.rglob("checkpoint"))
     record = read_json(tmp_path / "sweep.json")
     assert record["best"] == best_trial(trials).name == "lr=3e-05,batch_size=8"
-    assert record["trials"][0]["score"] == pytest.approx(mean_score(trials[0].scores))
+    assert record["trials"][0]["score"] == pytest.approx(sum(trials[0].scores) / 2)
     assert record["trials"][0]["deviation"] == pytest.approx(math.sqrt(2) / 2 / 1000)
 
 
@@ -111,15 +111,6 @@ def test_run_seeds_with_one_seed_trains_in_the_folder_itself(tmp_path):
     (record,) = run_seeds(TrainConfig(), [7], tmp_path / "run", FakeTraining())
     assert record.seed == 7
     assert (tmp_path / "run" / "run.json").is_file()
-
-
-@pytest.mark.parametrize(
-    ("scores", "mean", "deviation"),
-    [([0.5, 0.7], 0.6, math.sqrt(0.02)), ([0.5], 0.5, None), ([0.5, None], None, None), ([], None, None)],
-)
-def test_mean_and_deviation_leave_nothing_missing_out(scores, mean, deviation):
-    assert mean_score(scores) == (mean if mean is None else pytest.approx(mean))
-    assert score_deviation(scores) == (deviation if deviation is None else pytest.approx(deviation))
 
 
 def test_best_trial_ignores_missing_scores():

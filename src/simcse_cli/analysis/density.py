@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.spaces import Space, spaces_payload
-from simcse_cli.analysis.views import View
+from simcse_cli.analysis.presentation import Analysis
+from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     INK,
     SOFT,
@@ -22,7 +23,7 @@ from simcse_cli.results.plots import (
     new_figure,
     shades,
 )
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 
 RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRID = np.linspace(-1.0, 1.0, 401)
@@ -33,7 +34,7 @@ STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 @dataclass(frozen=True)
 class RatingGroup:
-    """Cosines of the pairs whose rating lies in ``[low, high)``; the last group includes its upper edge."""
+    """Cosines of the pairs with a rating in ``[low, high)``; the last group includes its upper edge."""
 
     low: float
     high: float
@@ -79,7 +80,7 @@ def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
         ValueError: lengths differ.
     """
     if len(cosines) != len(gold):
-        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need as many")
+        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     groups = []
     for low, high in pairwise(RATING_EDGES):
         closed = high == RATING_EDGES[-1]
@@ -145,13 +146,12 @@ def _draw_ridges(axes: Axes, groups: Sequence[RatingGroup]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def density_view(spaces: Sequence[Space]) -> View:
+def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the cosines of each space by rating group; JSON has the curves too."""
     data = spaces[0].data
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
-    columns = [Column("label", "model"), Column("rating"), Column("n_pairs", "pairs", "count")]
-    columns += [Column(key, kind="number") for key in STATISTICS]
+    shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
     rows = [
         {"label": space.label} | group.summary()
         for space, groups in zip(spaces, measured, strict=True)
@@ -167,13 +167,13 @@ def density_view(spaces: Sequence[Space]) -> View:
         }
         return bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
 
-    return View(
+    return Analysis(
         title="Cosine similarity by gold rating",
         text="Distribution of cosine similarity in each group of gold ratings: the further apart the groups, the "
         "better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the group. "
         f"Data: {data.name}.",
-        tables=[Report(f"Cosine similarity by gold rating on {data.name}", columns, rows)],
+        tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows)],
         payload=spaces_payload(
             "density",
             spaces,

@@ -1,4 +1,4 @@
-"""`analyze geometry`: how sentence vectors lie on the unit sphere, by alignment, uniformity and mean cosine.
+"""`analyze geometry`: alignment, uniformity and mean cosine of sentence vectors on the unit sphere.
 
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """
@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.analysis.spaces import Space, spaces_payload
+from simcse_cli.analysis.presentation import Analysis
+from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
-from simcse_cli.analysis.views import View
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import POSITIVE_SHARE, alignment, is_positive, mean_cosine, uniformity
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
     COLOUR_MAP,
@@ -24,10 +25,10 @@ from simcse_cli.results.plots import (
     new_figure,
     place_labels,
 )
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 
 
-def describe_geometry(space: Space) -> dict[str, Any]:
+def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     """Return alignment over the pairs rated above 4, the other measures over all sentences of both sides.
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score strictly above
@@ -80,26 +81,17 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Fi
     return figure
 
 
-def geometry_view(spaces: Sequence[Space]) -> View:
+def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
     data = spaces[0].data
     score_label = {"STS-B": "STS-B test"}.get(data.name, data.name if "STS-B " in data.name else "Spearman")
     colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
-    columns = [
-        Column("label", "model"),
-        Column("alignment", kind="number"),
-        Column("uniformity", kind="number"),
-        Column("effective_rank", "eff. rank", "number"),
-        Column("isotropy", kind="number"),
-        Column("mean_cosine", "mean cosine", "number"),
-        Column("score", score_label, "score"),
-    ]
-    if any(space.average is not None for space in spaces):
-        columns.append(Column("sts_average", "Avg. STS", "score"))
+    keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
+    keys += ["sts_average"] if any(space.average is not None for space in spaces) else []
     n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
-    return View(
+    return Analysis(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
         "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
@@ -107,7 +99,7 @@ def geometry_view(spaces: Sequence[Space]) -> View:
         tables=[
             Report(
                 f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-                columns,
+                columns("label", *keys, label="model", score=score_label),
                 models,
                 [
                     "Lower alignment and uniformity are better; compare effective rank only between equal widths."

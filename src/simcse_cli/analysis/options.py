@@ -1,4 +1,4 @@
-"""What users choose about an analysis; light, so that ``--help`` costs nothing."""
+"""The options of an analysis; light, so that ``--help`` is fast."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
 @dataclass(frozen=True)
 class SpaceOptions(LoadOptions, FitOptions):
-    """Which embedding spaces are measured, and the rated pairs they are measured on."""
+    """The embedding spaces to measure, and the rated pairs to measure them on."""
 
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
@@ -46,7 +46,7 @@ class SpaceOptions(LoadOptions, FitOptions):
 
 @dataclass(frozen=True)
 class GeometryOptions(SpaceOptions):
-    """The same, and results that points are coloured by."""
+    """Options of spaces, and results to colour points by."""
 
     scores: list[Path] | None = setting(
         None,
@@ -56,7 +56,7 @@ class GeometryOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class SpectrumOptions(SpaceOptions):
-    """The same, and how vectors are prepared before their singular values are taken."""
+    """Options of spaces, and how vectors are prepared before their singular values are taken."""
 
     raw: bool = setting(False, "Leave the vectors' lengths as they are.")
     center: bool = setting(False, "Subtract the mean vector first.")
@@ -64,7 +64,7 @@ class SpectrumOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class RetrievalOptions(LoadOptions):
-    """What is searched, what is looked for, and how."""
+    """The corpus, the queries and the way of searching."""
 
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
@@ -127,7 +127,7 @@ class TraceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(LoadOptions):
-    """What stands on the page of a run."""
+    """The contents of the page of a run."""
 
     output: Path = setting(..., "Page to write (.html).", "--output", "-o")
     baseline: str | None = setting(
@@ -154,7 +154,7 @@ class ReportOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What systems are called, and where pictures of the results go."""
+    """The names of systems, and the files for figures and pages."""
 
     label: list[str] | None = setting(
         None, "Name in tables and figures; repeat, in the order of the models or files."

@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import OverlapOptions
-from simcse_cli.analysis.views import View, label_sources
+from simcse_cli.analysis.presentation import Analysis, label_sources
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 
 BINS = np.linspace(0, 1, 21)
 
@@ -56,13 +57,13 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> Figure:
     return figure
 
 
-def overlap_view(
+def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
-) -> View:
-    columns, multiset = parse_columns(options.columns, PAIR), not options.distinct
+) -> Analysis:
+    names_of, multiset = parse_columns(options.columns, PAIR), not options.distinct
     names = label_sources([str(path) for path in files], labels)
     overlaps = [
-        read_overlaps(path, name, columns, progress, multiset=multiset)
+        read_overlaps(path, name, names_of, progress, multiset=multiset)
         for path, name in zip(files, names, strict=True)
     ]
     values = dict(zip(names, overlaps, strict=True))
@@ -75,7 +76,7 @@ def overlap_view(
         shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in values.items()}
         return bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
 
-    return View(
+    return Analysis(
         title="Lexical overlap",
         text="2 |A and B| / (|A| + |B|) of the words of the two sides of each pair.",
         caption="Distribution of F1; vertical lines: means.",
@@ -83,10 +84,8 @@ def overlap_view(
             Report(
                 "Lexical overlap of pairs (F1 between the words of the two sides)",
                 [
-                    Column("file"),
-                    Column("n_pairs", "pairs", "count"),
-                    Column("mean", "mean F1", "score"),
-                    *(Column(key, kind="score") for key in ("q25", "median", "q75")),
+                    *columns("file", "n_pairs"),
+                    *columns("mean", "q25", "median", "q75", kind="score", mean="mean F1"),
                 ],
                 rows,
                 ["Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."],

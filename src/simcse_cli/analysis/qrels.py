@@ -25,33 +25,33 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 
 @dataclass(frozen=True)
-class Texts:
+class NumberedTexts:
     """Sentences and the id of each."""
 
     ids: list[str]
     sentences: list[str]
 
     @classmethod
-    def numbered(cls, sentences: Sequence[str]) -> "Texts":
+    def numbered(cls, sentences: Sequence[str]) -> "NumberedTexts":
         """Return the sentences with their line numbers from 1 as ids."""
         return cls([str(number) for number in range(1, len(sentences) + 1)], list(sentences))
 
 
-def read_texts(source: Path | str, column: str | None = None) -> Texts:
+def read_texts(source: Path | str, column: str | None = None) -> NumberedTexts:
     """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
     table = Table(source, columns=[column])
-    texts = Texts.numbered(list(table.sentences(column)))
+    texts = NumberedTexts.numbered(list(table.sentences(column)))
     if table.is_text:
         return texts
     records = list(Table(source).texts())
     name = next((name for name in ("id", "_id") if records and name in records[0]), None)
-    return texts if name is None else Texts([record[name] for record in records], texts.sentences)
+    return texts if name is None else NumberedTexts([record[name] for record in records], texts.sentences)
 
 
-def sample_texts(texts: Texts, count: int, *, seed: int) -> Texts:
+def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
     """Return ``count`` of the texts (all if there are fewer), drawn without replacement, in file order."""
     rows = sorted(random.Random(seed).sample(range(len(texts.ids)), min(count, len(texts.ids))))
-    return Texts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
+    return NumberedTexts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
 
 
 def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
@@ -62,7 +62,7 @@ def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
     return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
-def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowSet]:
+def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[RowSet]:
     """Return, for each query, the corpus rows that are relevant to it; none where nothing is judged."""
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
@@ -85,7 +85,7 @@ def read_relevance(path: Path | str, queries: Texts, corpus: Texts) -> list[RowS
     return relevant
 
 
-def _by_group(rows: list[list[str]], queries: Texts, corpus: Texts) -> list[RowSet]:
+def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts) -> list[RowSet]:
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
     rows_by_text = rows_of_text(corpus.sentences)
@@ -99,7 +99,7 @@ def _by_group(rows: list[list[str]], queries: Texts, corpus: Texts) -> list[RowS
 
 
 def _by_id(
-    path: Path | str, rows: list[tuple[int, list[str]]], queries: Texts, corpus: Texts
+    path: Path | str, rows: list[tuple[int, list[str]]], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[RowSet]:
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, set[int]] = defaultdict(set)

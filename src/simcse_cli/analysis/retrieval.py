@@ -10,16 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.qrels import RowSet, Texts, read_relevance, read_texts, rows_of_text, sample_texts
-from simcse_cli.analysis.spaces import Encoder
-from simcse_cli.analysis.views import (
+from simcse_cli.analysis.presentation import (
+    Analysis,
     NamedSource,
-    View,
     check_outputs,
     label_sources,
     name_sources,
     with_seed_means,
 )
+from simcse_cli.analysis.qrels import (
+    NumberedTexts,
+    RowSet,
+    read_relevance,
+    read_texts,
+    rows_of_text,
+    sample_texts,
+)
+from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.table import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -91,8 +98,8 @@ class CorpusSearch:
     """What is asked for, the corpus, and the encoders with an index over it each."""
 
     options: RetrievalOptions
-    corpus: Texts
-    indexes: Sequence[tuple[Encoder, SearchIndex]]
+    corpus: NumberedTexts
+    indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
     @cached_property
     def _rows_by_text(self) -> dict[str, RowSet]:
@@ -112,7 +119,7 @@ class CorpusSearch:
             for encoder, index in self.indexes
         }
 
-    def scores(self, queries: Texts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
+    def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return how well the relevant sentences are found among the first ``depth``, by label."""
         excluded = self.excluded(queries.sentences)
         judged = read_relevance(qrels, queries, self.corpus)
@@ -161,7 +168,7 @@ def open_search(
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
-    return CorpusSearch(options, corpus or Texts.numbered(indexes[0][1].sentences), indexes)
+    return CorpusSearch(options, corpus or NumberedTexts.numbered(indexes[0][1].sentences), indexes)
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
@@ -208,16 +215,16 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 
 def _query_encoder(
     model: SentenceEncoder, named: NamedSource, options: LoadOptions, progress: Progress
-) -> Encoder:
+) -> NamedEncoder:
     """Return a model as the encoder of queries, with their prompt."""
     encode = partial(
         model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
     )
-    return Encoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
+    return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
 
 
 def _build_index(
-    model: SentenceEncoder, number: int, corpus: Texts, options: RetrievalOptions, progress: Progress
+    model: SentenceEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
 ) -> SearchIndex:
     """Return an index over the vectors given with the model, or over freshly encoded ones."""
     files, prompt = options.embeddings, model.document_prompt
@@ -241,7 +248,7 @@ def _build_index(
 
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
-) -> tuple[Encoder, SearchIndex]:
+) -> tuple[NamedEncoder, SearchIndex]:
     """Return a saved index with its model, read as it was when the vectors were made."""
     index = SearchIndex.load(path)
     info = index.info
@@ -278,13 +285,13 @@ def read_ranks(text: str) -> list[int]:
     return ranks
 
 
-def read_queries(options: RetrievalOptions, corpus: Texts) -> Texts:
+def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTexts:
     """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags."""
     if options.queries is not None:
         return read_texts(options.queries, options.column)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
-    return Texts.numbered(options.query or ())
+    return NumberedTexts.numbered(options.query or ())
 
 
 @house_style()
@@ -305,7 +312,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
     return figure
 
 
-def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
+def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
     """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
     options, ks = search.options, read_ranks(search.options.at)
     shown_by_default = None if options.qrels is None else 0
@@ -335,7 +342,7 @@ def retrieval_view(search: CorpusSearch, queries: Texts) -> View:
         curves = {name: each.hit_rate for name, each in scores.items()}
         return bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
-    return View(
+    return Analysis(
         title="Nearest sentences",
         text="Sentences of the corpus by cosine to each query; sentences equal to the query are left out.",
         caption="Hit rate and recall against the number of sentences looked at.",

@@ -1,4 +1,4 @@
-"""`analyze report`: one page with everything that is known of a training run."""
+"""`analyze report`: one page about a training run: scores, curves, geometry, neighbours and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,28 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_view
+from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
-from simcse_cli.analysis.qrels import Texts, sample_texts
-from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_view
-from simcse_cli.analysis.spaces import Space, encode_pairs
+from simcse_cli.analysis.presentation import Analysis, Page, html_page
+from simcse_cli.analysis.qrels import NumberedTexts, sample_texts
+from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
+from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
 from simcse_cli.analysis.trace import STAR, trace_models
-from simcse_cli.analysis.views import Page, View, html_page
-from simcse_cli.comparison.changes import changed_pairs
+from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
+from simcse_cli.comparison.entries import load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.sources import load_entries
-from simcse_cli.comparison.tables import pairs_table
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, require_extra
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import AVERAGE
+from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
 from simcse_cli.settings.config import LoadOptions
@@ -37,7 +36,7 @@ from simcse_cli.settings.config import LoadOptions
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
 CHANGES_SHOWN = 10
-SMOOTHING = 0.1  # weight of a new loss in the running mean
+LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
@@ -46,28 +45,30 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     check_output(options.output, force=options.force)
     record = read_run_record(run)
     name = run.resolve().name
-    views = [
+    analyses = [
         *_scores(run, record, options, progress),
         *_training(run, record),
         *trace_models([(str(run), name)]),
         *_spaces(run, record, options, progress),
-        _record_view(record),
+        _record_analysis(record),
     ]
     page = Page(
         name,
-        lambda: views,
+        lambda: analyses,
         subtitle=f"{record.objective} on {record.model}, seed {record.seed}, {record.status}.",
-        facts=list(_facts(record, views)),
+        facts=list(_facts(record, analyses)),
         own=frozenset({name}),
     )
     with atomic_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
-    progress.info(f"wrote {options.output}: {', '.join(view.title.lower() for view in views)}")
+    progress.info(f"wrote {options.output}: {', '.join(analysis.title.lower() for analysis in analyses)}")
 
 
-def _facts(record: RunRecord, views: Sequence[View]) -> Any:
-    """Yield what the reader wants to know first."""
-    average = next((v for view in views for v in [view.payload.get("own_average")] if v is not None), None)
+def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
+    """Yield the facts at the head of the page."""
+    average = next(
+        (v for analysis in analyses for v in [analysis.payload.get("own_average")] if v is not None), None
+    )
     if average is not None:
         yield "STS average", f"{100 * average:.2f}"
     if record.best_score is not None:
@@ -86,8 +87,8 @@ def _dev_name(record: RunRecord) -> str:
     return "dev score" if "dev_suite" in record.data else Path(str(record.data.get("dev_file", "dev"))).stem
 
 
-def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[View]:
-    """Return the scores of the run beside the baseline's and published rows; none where it has no score."""
+def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
+    """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
     (entry,) = load_entries(str(run))
     if not entry.scores:
         return []
@@ -110,11 +111,11 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     found.reports[0].notes += found.payload["warnings"]
     text = "Measured by `simcse eval`, or by the dev evaluation of the run; published rows as printed."
     payload = {"own_average": entry.scores.get(AVERAGE)}
-    return [View("Scores", text.replace("`", ""), tables=found.reports, payload=payload)]
+    return [Analysis("Scores", text.replace("`", ""), tables=found.reports, payload=payload)]
 
 
-def _training(run: Path, record: RunRecord) -> list[View]:
-    """Return the curves of a run that has logged its loss."""
+def _training(run: Path, record: RunRecord) -> list[Analysis]:
+    """Return the training curves; none if the run logged no loss."""
     path = run / "metrics.jsonl"
     lines = [line for _, line in iter_json_lines(path)] if path.is_file() and path.stat().st_size else []
     if not any(line.get("loss") is not None for line in lines):
@@ -122,18 +123,18 @@ def _training(run: Path, record: RunRecord) -> list[View]:
     text = "Loss of each logged step with its running mean"
     text += ", and the dev score at each evaluation." if record.best_score is not None else "."
     caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
-    return [View("Training", text, caption=caption, figure=lambda: training_figure(lines, record))]
+    return [Analysis("Training", text, caption=caption, figure=lambda: training_figure(lines, record))]
 
 
 @house_style()
 def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Figure:
-    """Return the loss of a run by step, and its dev scores beside it where it has any."""
+    """Draw the loss of a run by step and, if there are any, its dev scores."""
     scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
     figure, panels = new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
     steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
     panels[0].plot(steps, losses, color=SOFT, alpha=0.4, linewidth=0.8)
-    running = accumulate(losses.tolist(), lambda mean, loss: mean + SMOOTHING * (loss - mean))
+    running = accumulate(losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean))
     panels[0].plot(steps, list(running), **curve_style(0))
     panels[0].set_ylabel("loss")
     if scored:
@@ -146,8 +147,8 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
     return figure
 
 
-def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[View]:
-    """Return what the vectors of the run look like beside those of the baseline, on rated pairs."""
+def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
+    """Analyze the vectors of the run and of the baseline on rated pairs."""
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
@@ -171,14 +172,14 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
         progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
         before = []
     spaces = [*before, *encode_pairs(own, [name], progress)]
-    views = [space_view(name, spaces) for name in SPACE_ANALYSES]
+    analyses = [space_analysis(name, spaces) for name in SPACE_ANALYSES]
     if len(spaces) > 1:
-        views += _changes(spaces)
-    return views + ([_neighbours(spaces, options)] if options.queries else [])
+        analyses += _changes(spaces)
+    return analyses + ([_neighbours(spaces, options)] if options.queries else [])
 
 
-def _changes(spaces: Sequence[Space]) -> list[View]:
-    """Return the pairs that the second space ranks most unlike the first."""
+def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
+    """Return the pairs whose rank differs most between the two spaces."""
     before, after = (
         {
             space.data.name: {
@@ -198,14 +199,14 @@ def _changes(spaces: Sequence[Space]) -> list[View]:
     table = pairs_table(changes, spaces[0].label, spaces[1].label)
     kept = [column for column in table.columns if column.key not in ("task", "pair")]
     text = "Rated pairs that moved most in the order by cosine, first those that came nearer to their rating."
-    return [View("What changed", text, tables=[replace(table, columns=kept)])]
+    return [Analysis("What changed", text, tables=[replace(table, columns=kept)])]
 
 
-def _neighbours(spaces: Sequence[Space], options: ReportOptions) -> View:
-    """Return the nearest sentences of a few, by each space."""
+def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
+    """Return the nearest sentences to a few queries, in each space."""
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus = Texts.numbered(list(rows))
+    corpus = NumberedTexts.numbered(list(rows))
     indexes = []
     for space in spaces:
         vectors = np.concatenate([space.left, space.right])[list(rows.values())]
@@ -216,15 +217,15 @@ def _neighbours(spaces: Sequence[Space], options: ReportOptions) -> View:
         }
         indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences, info=info)))
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
-    return retrieval_view(search, sample_texts(corpus, options.queries, seed=42))
+    return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
 
 
-def _record_view(record: RunRecord) -> View:
-    """Return the settings, data and versions of a run, behind a fold."""
+def _record_analysis(record: RunRecord) -> Analysis:
+    """Return the settings, data and versions of a run, folded away on the page."""
     tables = [
         Report(
             title,
-            [Column("name", ""), Column("value", "")],
+            columns("name", "value", name="", value=""),
             [{"name": k, "value": v} for k, v in facts.items()],
         )
         for title, facts in (
@@ -237,6 +238,6 @@ def _record_view(record: RunRecord) -> View:
         f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "
         "run again: simcse train --config RUN/config.yaml -o NEW_RUN"
     )
-    return View(
+    return Analysis(
         "Settings and data", text, tables=tables, folded="all settings, digests of the data, versions"
     )

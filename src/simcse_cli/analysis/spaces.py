@@ -1,28 +1,30 @@
-"""Embedding spaces as `analyze` measures them: encoders, the rated pairs they encode, and the vectors."""
+"""Embedding spaces for `analyze`: the encoders, the rated pairs, and their vectors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.views import label_sources, name_sources
+from simcse_cli.analysis.presentation import label_sources, name_sources
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
-from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
-from simcse_cli.evaluation.fitting import NLI, plan_postprocess, with_postprocess
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
+from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
+from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused, settings_of
@@ -31,11 +33,10 @@ SPLITS = ("train", "dev", "test", "all")
 
 
 @dataclass(frozen=True)
-class Encoder:
+class NamedEncoder:
     """A model, or a file of vectors, under the name it has in tables.
 
-    ``pooler`` is None for a file; ``group`` is the name of the seeds that belong together; ``suffix`` says what is
-    done to the vectors.
+    ``pooler`` is None for a file; ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
     """
 
     label: str
@@ -48,7 +49,7 @@ class Encoder:
 
     @property
     def name(self) -> str:
-        """What results call the model."""
+        """The name of the model in results."""
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
@@ -59,7 +60,7 @@ class Encoder:
 
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
-) -> Iterator[Encoder]:
+) -> Iterator[NamedEncoder]:
     """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
 
     ``pairs`` are what ``--fit target`` fits on.
@@ -76,15 +77,16 @@ def load_encoders(
         [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
     )
     given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
-    kept: dict[str, OpenEncoder] = {}
+    open_source = partial(open_encoder, progress=progress)
+    kept: dict[str, EvalEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
-            opened = kept.get(named.path) or open_encoder(replace(each, model=named.path), progress)
+            opened = kept.get(named.path) or open_source(replace(each, model=named.path))
             if sources.count(named.path) > 1 and named.path not in kept:
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
             used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
-            yield Encoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
+            yield NamedEncoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
@@ -146,13 +148,13 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
 
 
 @dataclass(eq=False)
-class Space:
+class EmbeddingSpace:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i.
 
-    ``average`` is the mean score over all STS tasks, where somebody has measured it.
+    ``average`` is the mean score over all STS tasks, if a result has it.
     """
 
-    encoder: Encoder
+    encoder: NamedEncoder
     data: PairSet
     left: NDArray[np.float32]
     right: NDArray[np.float32]
@@ -176,7 +178,9 @@ class Space:
         return spearman(self.cosines[scored], self.data.pairs.gold[scored])
 
 
-def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> list[Space]:
+def encode_pairs(
+    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
+) -> list[EmbeddingSpace]:
     """Return the space of each encoder; repeated sentences are kept."""
     data = read_pair_set(options)
     spaces = []
@@ -184,38 +188,36 @@ def encode_pairs(options: SpaceOptions, labels: Sequence[str] | None, progress: 
         vectors = encoder.encode(data.pairs.sentences)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or ())
-        spaces.append(Space(encoder, data, left, right, options.raw, options.center, average))
+        spaces.append(EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average))
         progress.detail(f"{encoder.label}: {len(vectors):,} sentences encoded")
     return spaces
 
 
-def sts_average(encoder: Encoder, results: Sequence[Path]) -> float | None:
+def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
 
-    Beside those named, the results in its run folder are looked at; a result belongs to an encoder by digest, or,
-    where each task has a post-processor of its own, by name. None without a result that has all tasks.
+    The results in its run folder are searched too. A result belongs to an encoder by digest or, if each task has a
+    post-processor of its own, by name. None without a result that has all tasks.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
         content = read_json(path)
-        for result in (
-            content.get("runs", [content]) if isinstance(content, dict) and "suite" in content else ()
-        ):
-            if result.get("suite") != "sts" or result.get("split") != "test":
-                continue
-            is_same = result.get("model_digest") == encoder.digest
-            is_named = bool(encoder.suffix) and result.get("model") == encoder.name
-            scores: list[Any] = [
-                ((result.get("tasks") or {}).get(task) or {}).get("score") for task in STS_TASKS
-            ]
-            if (
-                (is_same and bool(result.get("postprocess")) == bool(encoder.suffix)) or is_named
-            ) and None not in scores:
-                return fmean(scores)
+        if not isinstance(content, dict) or content.get("suite") != "sts":
+            continue
+        runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
+        for result in (SuiteResult.from_json(run, str(path)) for run in runs):
+            own, scores = result.settings, [result.scores.get(task) for task in STS_TASKS]
+            is_same = own.get("model_digest") == encoder.digest
+            is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
+            is_named = bool(encoder.suffix) and own.get("model") == encoder.name
+            if result.split == "test" and (is_same or is_named) and None not in scores:
+                return mean_and_deviation(scores)[0]
     return None
 
 
-def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def spaces_payload(
+    analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the JSON object of an analysis with the numbers of each space."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
@@ -227,14 +229,14 @@ def spaces_payload(analysis: str, spaces: Sequence[Space], rows: Sequence[dict[s
 def _seed_means(group: str, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return mean and sample deviation (n - 1) of the numbers that the seeds of one setting have."""
     members = [model for model in models if model.get("group") == group]
-    numbers = {
-        key: [member[key] for member in members]
+    spread = {
+        key: mean_and_deviation([member[key] for member in members])
         for key in members[0]
         if len(members) > 1 and all(isinstance(member[key], float) for member in members)
     }
     return {
         "label": group,
         "n_seeds": len(members),
-        "mean": {key: fmean(values) for key, values in numbers.items()},
-        "deviation": {key: stdev(values) for key, values in numbers.items()},
+        "mean": {key: mean for key, (mean, _) in spread.items()},
+        "deviation": {key: deviation for key, (_, deviation) in spread.items()},
     }

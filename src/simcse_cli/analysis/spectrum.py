@@ -1,4 +1,4 @@
-"""`analyze spectrum`: how many directions an embedding space uses, by singular values, effective rank, isotropy."""
+"""`analyze spectrum`: singular values, effective rank and isotropy of an embedding space."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.analysis.spaces import Space, spaces_payload
-from simcse_cli.analysis.views import View
+from simcse_cli.analysis.presentation import Analysis
+from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import Vectors
+from simcse_cli.evaluation.alignment import FloatMatrix
 from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 BOUND_NOTE = (
@@ -37,7 +38,7 @@ class Spectrum:
         return relative
 
 
-def describe_spectrum(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> Spectrum:
+def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
     Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
@@ -69,7 +70,9 @@ class NegativesBound:
     bound: float
 
 
-def negatives_bound(rows: Vectors, *, temperature: float = 0.05, block_rows: int = 1024) -> NegativesBound:
+def negatives_bound(
+    rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
+) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)
@@ -92,8 +95,8 @@ def negatives_bound(rows: Vectors, *, temperature: float = 0.05, block_rows: int
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
-def spectrum_of(space: Space) -> Spectrum:
-    """Return the spectrum of all sentences of a space, prepared as its settings say."""
+def spectrum_of(space: EmbeddingSpace) -> Spectrum:
+    """Return the spectrum of all sentences of a space, prepared by its settings."""
     vectors = np.concatenate([space.left, space.right])
     if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
@@ -103,19 +106,21 @@ def spectrum_of(space: Space) -> Spectrum:
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepared_rows(space: Space) -> NDArray[np.float64]:
-    """Return all sentences of a space, prepared as its settings say."""
+def prepared_rows(space: EmbeddingSpace) -> NDArray[np.float64]:
+    """Return the vectors of all sentences of a space, prepared by its settings."""
     vectors = np.concatenate([space.left, space.right])
     return prepare_rows(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepare_rows(vectors: Vectors, *, normalize: bool = True, center: bool = False) -> NDArray[np.float64]:
+def prepare_rows(
+    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
+) -> NDArray[np.float64]:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 
-def singular_values(vectors: Vectors) -> NDArray[np.float64]:
+def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     """Return the ``min(N, D)`` singular values, largest first.
 
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
@@ -148,7 +153,7 @@ def effective_rank(values: NDArray[np.float64]) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def isotropy(vectors: Vectors) -> float:
+def isotropy(vectors: FloatMatrix) -> float:
     """Return how equally the vectors point in all principal directions, in (0, 1]; 1 is isotropic.
 
     Source: Mu and Viswanath 2018, after Arora et al. 2016: smallest over largest partition function
@@ -190,41 +195,33 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
     return figure
 
 
-def spectrum_view(spaces: Sequence[Space]) -> View:
+def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the singular values of each space; JSON and CSV have all of them."""
+    # Measure the spaces: singular values, and the bound on the negatives of the loss.
     data, spectra = spaces[0].data, [spectrum_of(space) for space in spaces]
     by_name = {space.label: spectrum for space, spectrum in zip(spaces, spectra, strict=True)}
-    rows = "raw rows" if spaces[0].raw else "unit rows"
-    centred = "centred" if spaces[0].center else "not centred"
-    columns = [
-        Column("label", "model"),
-        Column("dim", kind="count"),
-        Column("effective_rank", "eff. rank", "number"),
-        Column("isotropy", kind="number"),
-        *(Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN),
-    ]
     bounds = [vars(negatives_bound(prepared_rows(space))) for space in spaces]
     numbers = [
         vars(each) | {"singular_values": each.singular_values.tolist()} | bound
         for each, bound in zip(spectra, bounds, strict=True)
     ]
     payload = spaces_payload("spectrum", spaces, numbers)
+
+    # Make a table of some of the values, one of the bound, and a series of all values.
+    rows = "raw rows" if spaces[0].raw else "unit rows"
+    centred = "centred" if spaces[0].center else "not centred"
+    values = [f"s{rank}" for rank in RANKS_SHOWN]
+    shown = [
+        *columns("label", "dim", "effective_rank", "isotropy", label="model"),
+        *columns(*values, kind="number", **{value: f"{value}/s1" for value in values}),
+    ]
     summaries = [
         row
         | {"dim": space.left.shape[1]}
         | {f"s{rank}": value for rank, value in enumerate(spectrum.relative.tolist(), 1)}
         for space, row, spectrum in zip(spaces, payload["models"], spectra, strict=True)
     ]
-    bound_columns = [
-        Column("label", "model"),
-        Column("gram_sum", "sum of W W^T", "number"),
-        Column("largest_eigenvalue", "largest eigenvalue", "number"),
-        Column("smallest_element", "smallest element", "number"),
-        Column("negatives_term", "negatives' term", "number"),
-        Column("bound", "its bound", "number"),
-    ]
-    value_columns = [Column("model"), Column("rank", kind="count")]
-    value_columns += [Column(key, kind="number") for key in ("singular_value", "relative")]
+    bound_keys = ("gram_sum", "largest_eigenvalue", "smallest_element", "negatives_term", "bound")
     value_rows = [
         {"model": space.label, "rank": rank, "singular_value": value, "relative": relative}
         for space, each in zip(spaces, spectra, strict=True)
@@ -232,18 +229,25 @@ def spectrum_view(spaces: Sequence[Space]) -> View:
             zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
         )
     ]
-    return View(
+    return Analysis(
         title="Singular values",
         text="Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, "
         "the more directions the model uses.",
         caption=f"One curve a model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
-            Report(f"Singular values on {data.name}, {rows}, {centred}", columns, summaries),
-            Report("Negatives of the loss (Eqs. 6 and 7)", bound_columns, payload["models"], [BOUND_NOTE]),
+            Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
+            Report(
+                "Negatives of the loss (Eqs. 6 and 7)",
+                columns("label", *bound_keys, label="model"),
+                payload["models"],
+                [BOUND_NOTE],
+            ),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
         terminal_plot=lambda: bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
-        series=[Report("Singular values", value_columns, value_rows)],
+        series=[
+            Report("Singular values", columns("model", "rank", "singular_value", "relative"), value_rows)
+        ],
     )

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import TraceOptions
-from simcse_cli.analysis.views import View, name_sources
+from simcse_cli.analysis.presentation import Analysis, name_sources
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.evaluation.correlation import Floats
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
     INK,
@@ -26,17 +28,16 @@ from simcse_cli.results.plots import (
     marker,
     new_figure,
 )
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.report import Report
 from simcse_cli.results.runs import read_metrics
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Measurements of one run in step order, each array ``(T,)``; a dev score that was not taken is NaN."""
+    """Measurements of one run in step order, each array ``(T,)``; a missing dev score is NaN."""
 
     name: str
     steps: NDArray[np.int64]
@@ -168,7 +169,7 @@ def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
     axes.set_ylabel("dev score x100 (higher is better)")
 
 
-def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
+def trace_analysis(traces: Sequence[Trace], first_steps: int = 100) -> Analysis:
     """Return the paths of runs; CSV and JSON have every measurement."""
     points = [
         {
@@ -183,33 +184,23 @@ def trace_view(traces: Sequence[Trace], first_steps: int = 100) -> View:
             trace.steps.tolist(), trace.points.tolist(), trace.dev_score.tolist(), strict=True
         )
     ]
-    point_columns = [Column("run"), Column("step", kind="count")]
-    point_columns += [Column(key, kind="number") for key in ("alignment", "uniformity", "dev_score")]
-    columns = [
-        Column("run"),
-        Column("n_points", "points", "count"),
-        Column("last_step", "last step", "count"),
-        Column("first_alignment", "alignment: first", "number"),
-        Column("last_alignment", "last", "number"),
-        Column("first_uniformity", "uniformity: first", "number"),
-        Column("last_uniformity", "last", "number"),
-        Column("best_dev_score", "best dev", "score"),
-        Column("best_step", "at step", "count"),
-    ]
-    if len(traces) > 1:
-        columns.append(Column("n_on_front", "on Pareto front", "count"))
+    ends = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
+    keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
+    keys += ["n_on_front"] if len(traces) > 1 else []
     rows = _summaries(traces)
-    return View(
+    return Analysis(
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
         caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
         "marker: start; star: best dev score"
         + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
-        tables=[Report("Alignment and uniformity along training", columns, rows)],
+        tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps),
         terminal_plot=lambda: geometry_scatter({trace.name: trace.points for trace in traces}),
-        series=[Report("Measurements", point_columns, points)],
+        series=[
+            Report("Measurements", columns("run", "step", "alignment", "uniformity", "dev_score"), points)
+        ],
     )
 
 
@@ -237,19 +228,19 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     return rows
 
 
-def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> View:
+def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> Analysis:
     """Return the paths of the runs named as arguments and with ``--model``."""
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
     named = name_sources(folders, labels)
-    view = trace_view([read_trace(source.path, source.label) for source in named], options.first)
+    analysis = trace_analysis([read_trace(source.path, source.label) for source in named], options.first)
     groups = {source.label: source.group for source in named}
-    return view.with_means(groups)
+    return analysis.with_means(groups)
 
 
-def trace_models(models: Sequence[tuple[str, str]]) -> list[View]:
-    """Return the paths of those ``(folder, name)`` that are runs with measurements as one view; none is fine."""
+def trace_models(models: Sequence[tuple[str, str]]) -> list[Analysis]:
+    """Return one analysis of those ``(folder, name)`` that are runs with measurements, or none."""
     traces = []
     for folder, name in models:
         if (Path(folder) / "metrics.jsonl").is_file():
@@ -257,4 +248,4 @@ def trace_models(models: Sequence[tuple[str, str]]) -> list[View]:
                 traces.append(read_trace(folder, name))
             except DataError:  # a run that was not evaluated along the way has no path to show
                 continue
-    return [trace_view(traces)] if traces else []
+    return [trace_analysis(traces)] if traces else []

@@ -24,7 +24,7 @@ from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import refuse_unused
 
 if TYPE_CHECKING:
-    from simcse_cli.analysis.views import View
+    from simcse_cli.analysis.presentation import Analysis
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,21 +45,21 @@ class ShowOptions(OutputOptions, ViewOptions):
     """How results are shown and where they go."""
 
 
-def show_view(analyze: "Callable[[Console], View]", shown: ShowOptions) -> None:
+def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) -> None:
     """Check the outputs, then analyze and show the result."""
-    from simcse_cli.analysis.views import check_outputs, write_pictures
+    from simcse_cli.analysis.presentation import check_outputs, write_pictures
 
     shown.check()
     if shown.terminal_plot and shown.fmt is not OutputFormat.TABLE:
         refuse_unused(shown, ["terminal_plot"], "stands under tables: leave it or --format out")
     check_outputs(shown, force=shown.force)
     console = get_console()
-    view = analyze(console)
-    shown.show(Outcome(view.reports(shown.fmt), view.payload))
+    analysis = analyze(console)
+    shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
     wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
     if wanted and shown.fmt is OutputFormat.TABLE:
-        console.print_data("\n" + view.terminal_plot())
-    write_pictures(view, shown, console, force=shown.force)
+        console.print_data("\n" + analysis.terminal_plot())
+    write_pictures(analysis, shown, console, force=shown.force)
 
 
 @app.command("geometry")
@@ -73,7 +73,7 @@ def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
     """
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
+    show_analysis(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
 
 
 @app.command("spectrum")
@@ -86,7 +86,7 @@ def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
     """
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
+    show_analysis(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
 
 
 @app.command("density")
@@ -99,7 +99,7 @@ def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
     """
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_view(lambda console: analyze_spaces("density", options, shown.label, console), shown)
+    show_analysis(lambda console: analyze_spaces("density", options, shown.label, console), shown)
 
 
 @app.command("search", hidden=True)
@@ -130,7 +130,7 @@ def retrieval_command(
         neighbour_tables,
         open_search,
         read_queries,
-        retrieval_view,
+        retrieval_analysis,
         with_arguments,
     )
 
@@ -139,7 +139,7 @@ def retrieval_command(
     search = open_search(options, shown, console, force=shown.force)
     queries = read_queries(options, search.corpus)
     if queries.sentences:
-        show_view(lambda _: retrieval_view(search, queries), shown)
+        show_analysis(lambda _: retrieval_analysis(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
             console.emit(Outcome(neighbour_tables([line], search.neighbours([line])), {}))
@@ -157,9 +157,9 @@ def overlap_command(
 
     simcse analyze overlap nli.csv pairs.csv
     """
-    from simcse_cli.analysis.overlap import overlap_view
+    from simcse_cli.analysis.overlap import overlap_analysis
 
-    show_view(lambda console: overlap_view(files, options, shown.label, console), shown)
+    show_analysis(lambda console: overlap_analysis(files, options, shown.label, console), shown)
 
 
 @app.command("trace")
@@ -179,7 +179,7 @@ def trace_command(
     """
     from simcse_cli.analysis.trace import trace_runs
 
-    show_view(lambda _: trace_runs(runs or [], options, shown.label), shown)
+    show_analysis(lambda _: trace_runs(runs or [], options, shown.label), shown)
 
 
 @app.command("report")

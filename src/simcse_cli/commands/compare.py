@@ -37,7 +37,7 @@ def compare_command(
     simcse compare --show simcse.5
     """
     from simcse_cli.comparison.compare import compare
-    from simcse_cli.comparison.tables import published_tables
+    from simcse_cli.comparison.published import published_tables
 
     console = get_console()
     out.check()

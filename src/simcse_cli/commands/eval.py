@@ -1,4 +1,4 @@
-"""`simcse eval`: judge an encoder by the protocols of the papers."""
+"""`simcse eval`: evaluate an encoder with the protocols of the papers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,7 +40,7 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
     simcse eval sts --model bert-base --postprocess whitening:256 --fit nli
     simcse eval sts --vectors glove.txt --data-dir senteval
     """
-    from simcse_cli.evaluation.suites import eval_sts
+    from simcse_cli.evaluation.eval_sts import eval_sts
 
     def evaluate(encoder: EncoderOptions, options: StsOptions, console: Console) -> Any:
         return eval_sts(encoder, options, console, per_subset=console.verbose, force=out.force)
@@ -58,7 +58,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     simcse eval transfer --model minilm --data-dir senteval
     simcse eval transfer --model runs/first --protocol fast --tasks MR,CR
     """
-    from simcse_cli.evaluation.suites import eval_transfer
+    from simcse_cli.evaluation.eval_transfer import eval_transfer
 
     _show(out, partial(eval_transfer, force=out.force), encoder, options)
 
@@ -73,14 +73,14 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
     simcse eval mteb --model minilm --tasks STS12,SICK-R
     simcse eval mteb --model runs/first --category STS
     """
-    from simcse_cli.evaluation.mteb_adapter import eval_mteb
+    from simcse_cli.evaluation.eval_mteb import eval_mteb
 
     _show(out, partial(eval_mteb, force=out.force), encoder, options)
 
 
 def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any) -> None:
     """Show the tables and the JSON object that an evaluation gives, None being nothing to show; name what follows."""
-    from simcse_cli.evaluation.repetitions import evaluate_each_seed
+    from simcse_cli.evaluation.seeds import evaluate_each_seed
 
     console = get_console()
     out.check()

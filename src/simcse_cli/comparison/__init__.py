@@ -1,1 +1,1 @@
-"""Runs, result files and published rows side by side: scores, differences, spread, what changed."""
+"""Compare runs, result files and published rows: scores, differences, tests and changes."""

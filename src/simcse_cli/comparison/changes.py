@@ -1,14 +1,21 @@
-"""What changed between two entries: their settings, and the examples that one judges better than the other."""
+"""Changes between two entries: settings that differ, and examples that one scores better than the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 
+from simcse_cli.comparison.entries import Entry
+from simcse_cli.results.columns import columns, label
 from simcse_cli.results.examples import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
+from simcse_cli.results.report import Report
+
+Changes = tuple[list[Any], Report | None]
+_CLASS_HEADINGS = {"index": "example", "predicted_before": "class before", "predicted_after": "after"}
 
 
 @dataclass(frozen=True)
@@ -144,3 +151,76 @@ def _sentences(
 
 def _in_turn(groups: Sequence[Sequence[PredictionChange]]) -> list[PredictionChange]:
     return [change for change in chain.from_iterable(zip_longest(*groups)) if change is not None]
+
+
+def setting_changes(entries: Sequence[Entry]) -> Changes:
+    """Return how the settings of two runs differ; nothing unless there are exactly two."""
+    runs = [entry for entry in entries if entry.config]
+    if len(runs) != 2:
+        return [], None
+    before, after = runs
+    changes = changed_settings(before.config, after.config)
+    return changes, settings_table(changes, before.label, after.label)
+
+
+def example_changes(
+    saved: Sequence[tuple[Entry, Path]],
+    read: Callable[[Path], Any],
+    find: Callable[..., list[Any]],
+    table: Callable[[Sequence[Any], str, str], Report],
+    n: int,
+) -> Changes:
+    """Return the ``n`` examples that changed most from the baseline of the tests to the last entry with a file."""
+    if len(saved) < 2 or n == 0:
+        return [], None
+    (before, before_path), *_, (after, after_path) = saved
+    changes = find(read(before_path), read(after_path), n=n)
+    return changes, table(changes, before.label, after.label)
+
+
+def settings_table(changes: Sequence[SettingChange], before: str, after: str) -> Report:
+    """Return the settings in which two runs differ; digests are shown by their first digits."""
+    rows = [
+        {
+            "key": change.key,
+            "before": _short_digest(change.key, change.before),
+            "after": _short_digest(change.key, change.after),
+        }
+        for change in changes
+    ]
+    shown = columns("key", "before", "after", key="setting", before=before, after=after)
+    return Report("Settings that differ", shown, rows)
+
+
+def _short_digest(key: str, value: Any) -> Any:
+    return f"{value[:12]}…" if key.endswith("sha256") and isinstance(value, str) else value
+
+
+def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Report:
+    """Return the pairs whose rank error moved most, with their sentences."""
+    keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
+    rows = [
+        vars(change) | {"task": label(change.task), "pair": f"{change.subset} {change.index}"}
+        for change in changes
+    ]
+    note = (
+        f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine from that of the "
+        "gold score within the task, in % of its pairs; largest gain first, largest loss last"
+    )
+    return Report("Pairs that changed most", columns("task", "pair", "gold", *keys), rows, [note])
+
+
+def predictions_table(changes: Sequence[PredictionChange], before: str, after: str) -> Report:
+    """Return examples that only one of two models classifies correctly, with their sentences."""
+    counts = columns("index", "gold", "predicted_before", "predicted_after", kind="count", **_CLASS_HEADINGS)
+    shown = [*columns("task"), *counts, *columns("text", text="sentence")]
+    rows = [
+        vars(change)
+        | {
+            "task": label(change.task),
+            "text": " | ".join(side for side in (change.left, change.right) if side),
+        }
+        for change in changes
+    ]
+    note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"
+    return Report("Predictions that changed", shown, rows, [note])

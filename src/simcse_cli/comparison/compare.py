@@ -1,46 +1,49 @@
-"""What `simcse compare` does: gather what the user named, join it, test it, and say what changed."""
+"""`simcse compare`: gather the entries, join them, test the differences, and show what changed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.comparison.changes import changed_pairs, changed_predictions, changed_settings
-from simcse_cli.comparison.entries import Entry, add_means, from_published, merge_parts
-from simcse_cli.comparison.join import Comparison, ToleranceCheck, join, without_members
-from simcse_cli.comparison.options import CompareOptions
-from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.results import StsView
-from simcse_cli.comparison.significance import run_tests
-from simcse_cli.comparison.sources import load_entries
-from simcse_cli.comparison.tables import (
-    comparison_json,
-    comparison_tables,
-    cost_table,
+from simcse_cli.comparison.changes import (
+    changed_pairs,
+    changed_predictions,
+    example_changes,
     pairs_table,
     predictions_table,
-    settings_table,
-    tests_tables,
+    setting_changes,
 )
+from simcse_cli.comparison.entries import Entry, StsView, from_published, load_entries
+from simcse_cli.comparison.join import (
+    Comparison,
+    ToleranceCheck,
+    add_means,
+    join,
+    merge_parts,
+    without_members,
+)
+from simcse_cli.comparison.options import CompareOptions
+from simcse_cli.comparison.published import load_table
+from simcse_cli.comparison.significance import run_tests, tests_tables
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import find_measure, listed
+from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
-from simcse_cli.results.report import Outcome, Report
+from simcse_cli.results.report import Column, Outcome, Report
 from simcse_cli.settings.declare import refuse_unused
 
-Changes = tuple[list[Any], Report | None]
+FRONT_MARK = "*"
 
 
 @dataclass(frozen=True)
 class Compared(Outcome):
-    """What there is to say, with the result of ``--check``."""
+    """The outcome of a comparison, with that of ``--check``."""
 
     check: ToleranceCheck | None
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Return everything there is to say: scores, differences, tests, settings and examples that changed."""
+    """Compare the named runs and results: scores, differences, tests, and the settings and examples that changed."""
     if not options.check:
         refuse_unused(options, ["tolerance"], "has no use without --check")
     comparison = gather(items, options)
@@ -54,11 +57,11 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
     for name, (changes, table) in {
-        "changed_settings": _changed_settings(comparison),
-        "changed_pairs": _changed_examples(
+        "changed_settings": setting_changes(comparison.entries),
+        "changed_pairs": example_changes(
             pairs, read_pair_scores, changed_pairs, pairs_table, options.examples
         ),
-        "changed_predictions": _changed_examples(
+        "changed_predictions": example_changes(
             predictions, read_predictions, changed_predictions, predictions_table, options.examples
         ),
     }.items():
@@ -72,7 +75,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
 
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
-    """Return what the user named as one comparison, published rows first.
+    """Return the named runs and results as one comparison, published rows first.
 
     Differences are taken to the baseline; without one to the published row, if there is exactly one; without
     any row to the first of several entries.
@@ -144,26 +147,102 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     )
 
 
-def _changed_settings(comparison: Comparison) -> Changes:
-    """Return how the settings of two runs differ; nothing unless there are exactly two."""
-    runs = [entry for entry in comparison.entries if entry.config]
-    if len(runs) != 2:
-        return [], None
-    before, after = runs
-    changes = changed_settings(before.config, after.config)
-    return changes, settings_table(changes, before.label, after.label)
+def comparison_tables(comparison: Comparison) -> list[Report]:
+    """Return the table of scores, and that of differences where a line shares a score with the reference."""
+    scores, reference = _scores_table(comparison), comparison.reference
+    if reference is None:
+        return [scores]
+    others = [entry for entry in comparison.entries if entry is not reference]
+    rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
+    shared = [name for name in comparison.measures if any(name in row for row in rows)]
+    if not shared:
+        return [scores]
+    shown = [*columns("system"), *(_column(name, "difference") for name in shared)]
+    return [scores, Report(f"Difference to {reference.label}", shown, rows, list(comparison.unlike_data))]
 
 
-def _changed_examples(
-    saved: Sequence[tuple[Entry, Path]],
-    read: Callable[[Path], Any],
-    find: Callable[..., list[Any]],
-    table: Callable[[Sequence[Any], str, str], Report],
-    n: int,
-) -> Changes:
-    """Return the ``n`` examples that changed most from the baseline of the tests to the last entry with a file."""
-    if len(saved) < 2 or n == 0:
-        return [], None
-    (before, before_path), *_, (after, after_path) = saved
-    changes = find(read(before_path), read(after_path), n=n)
-    return changes, table(changes, before.label, after.label)
+def _scores_table(comparison: Comparison) -> Report:
+    """Return one row an entry, followed by its interval or its deviation where it has one."""
+    shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
+    notes = []
+    if comparison.pareto_measures:
+        shown += columns("front")
+        over = ", ".join(label(name) for name in comparison.pareto_measures)
+        notes.append(f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one")
+    rows: list[dict[str, Any]] = []
+    for entry in comparison.entries:
+        mark = FRONT_MARK if entry.label in comparison.front else ""
+        rows.append({"system": entry.label, **entry.scores, "front": mark})
+        rows += _extra_rows(entry, comparison.measures)
+    notes += comparison.unlike_data
+    if any(entry.members for entry in comparison.entries):
+        notes.append("deviation: sample standard deviation over the members (n - 1)")
+    return Report("Scores", shown, rows, notes)
+
+
+def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of deviations and intervals that have a value for one of these measures."""
+    parts: list[tuple[str, Mapping[str, float]]] = [
+        ("deviation", entry.deviations),
+        ("95% low", {name: low for name, (low, _) in entry.intervals.items()}),
+        ("95% high", {name: high for name, (_, high) in entry.intervals.items()}),
+    ]
+    return [
+        {"system": f"  {name}", **values, "front": ""}
+        for name, values in parts
+        if any(measure in values for measure in measures)
+    ]
+
+
+def _column(measure: str, kind: Any) -> Column:
+    plain: Any = "signed" if kind == "difference" else "number"
+    return Column(measure, label(measure), kind if is_score(measure) else plain)
+
+
+def cost_table(entries: Sequence[Entry]) -> Report:
+    """Return the hardware and the cost of the runs among the entries."""
+    rate = ("sentences_per_second", "hours", "started")
+    shown = columns("system", "hardware", "precision", "n_processes", "memory_gib", *rate)
+    rows = []
+    for entry in entries:
+        if entry.cost:
+            peak = entry.cost["peak_memory_bytes"]
+            facts = {"hardware": _hardware(entry.cost), "memory_gib": None if peak is None else peak / 2**30}
+            rows.append({"system": entry.label, **entry.cost, **facts})
+    notes = ["hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"]
+    return Report("Cost", shown, rows, notes)
+
+
+def _hardware(cost: Mapping[str, Any]) -> str | None:
+    """Return the GPU that a run used, else the processor with its cores."""
+    found = cost["hardware"]
+    if "gpu" in found:
+        return str(found["gpu"])
+    return f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "reference": None if comparison.reference is None else comparison.reference.label,
+        "measures": list(comparison.measures),
+        "pareto_measures": list(comparison.pareto_measures),
+        "warnings": list(comparison.warnings),
+        "entries": [_entry_json(entry, comparison) for entry in comparison.entries],
+    }
+
+
+def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
+    measures = comparison.measures
+    return {
+        "label": entry.label,
+        "kind": entry.kind.value,
+        "source": entry.source,
+        "seed": entry.seed,
+        "settings": dict(entry.settings),
+        "scores": {name: entry.scores.get(name) for name in measures},
+        "differences": comparison.differences(entry),
+        "intervals": {name: list(ends) for name, ends in entry.intervals.items() if name in measures},
+        "deviations": {name: value for name, value in entry.deviations.items() if name in measures},
+        "members": list(entry.members),
+        "on_front": entry.label in comparison.front if comparison.pareto_measures else None,
+    }

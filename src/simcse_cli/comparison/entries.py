@@ -1,27 +1,48 @@
-"""What stands in a comparison: every run folder, result file and published row becomes an ``Entry``.
+"""The lines of a comparison: every run folder, result file and published row becomes an ``Entry``."""
 
-Parts of one system are merged; repetitions of one run get a line with their mean.
-"""
-
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import takewhile
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from simcse_cli.comparison.published import PublishedSystem
-from simcse_cli.results.columns import AVERAGE, STSB_DEV, STSB_DEV_DATA, TIMES
+from simcse_cli.data.senteval_files import expected_files
+from simcse_cli.errors import DataError
+from simcse_cli.files.schema import checked, parse_json
+from simcse_cli.files.streams import STDIO, iter_lines, read_json
+from simcse_cli.results.columns import (
+    AVERAGE,
+    DEV_SUFFIX,
+    MTEB_PREFIX,
+    STSB_DEV,
+    STSB_DEV_DATA,
+    TIMES,
+    TRANSFER_AVERAGE,
+)
 from simcse_cli.results.evaluation_sets import PUBLISHED
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import HOW_TO_WRITE, SuiteResult
+from simcse_cli.results.runs import (
+    DONE,
+    RESULTS,
+    RUN_FILE,
+    SEED_PREFIX,
+    Measured,
+    RunRecord,
+    is_run,
+    read_metrics,
+    read_run_record,
+)
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 
-# settings in which repetitions of one run may differ
-_REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
+_STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
+_SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 
 
 class EntryKind(StrEnum):
-    """Where the figures of an entry come from."""
+    """The source of an entry."""
 
     RUN = "run"
     RESULT = "result"
@@ -44,8 +65,8 @@ class Entry:
         pair_scores: the file with the score of each STS pair, where it was saved.
         predictions: the file with the predicted class of each transfer example, where it was saved.
         data: measure -> what it was scored on, where published scores of it exist.
-        cost: what a run was computed on and took; empty for others.
-        remarks: what the reader of the table should know of this entry.
+        cost: hardware and cost of a run; empty for others.
+        remarks: warnings about this entry.
     """
 
     label: str
@@ -65,6 +86,17 @@ class Entry:
     remarks: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class StsView:
+    """The aggregation and the metric under which STS results are read; None leaves a result as it was asked for."""
+
+    aggregation: Aggregation | None = None
+    metric: Metric | None = None
+
+
+AS_ASKED = StsView()
+
+
 def from_published(system: PublishedSystem) -> Entry:
     settings = dict(system.settings)
     if settings.pop("suite", None) != "sts":
@@ -76,42 +108,8 @@ def from_published(system: PublishedSystem) -> Entry:
     return Entry(label, EntryKind.PUBLISHED, system.table, dict(system.scores), settings, data=data)
 
 
-def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
-    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
-    merged: list[Entry] = []
-    for entry in entries:
-        for index, other in enumerate(merged):
-            shared = other.scores.keys() & entry.scores.keys()
-            is_same = other.label == entry.label and (
-                None in (other.seed, entry.seed) or other.seed == entry.seed
-            )
-            if is_same and shared <= set(TIMES):
-                merged[index] = _join(other, entry)
-                break
-        else:
-            merged.append(entry)
-    return merged
-
-
-def add_means(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with a mean line after the last member of every group of repetitions.
-
-    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
-    Members of one label are numbered to tell them apart, by seed where it is known.
-    """
-    groups: dict[Any, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(_group_key(entry), []).append(entry)
-    lines: list[Entry] = []
-    for members in groups.values():
-        named = _tell_apart(members)
-        lines += named
-        if len(members) > 1:
-            lines.append(_mean(_common_name([member.label for member in members]), named))
-    return lines
-
-
-def _join(a: Entry, b: Entry) -> Entry:
+def join_parts(a: Entry, b: Entry) -> Entry:
+    """Return two parts of one system as one entry; the first wins where both state a setting."""
     return replace(
         a,
         source=f"{a.source}, {b.source}",
@@ -128,7 +126,7 @@ def _join(a: Entry, b: Entry) -> Entry:
 
 
 def add_missing(run: Entry, result: Entry) -> Entry | None:
-    """Return the run with the scores of a result that it lacks; None where the two differ in a score.
+    """Return the run with the scores of a result that it lacks; None if the two differ in a score.
 
     Averages may differ: they are over the tasks of one result.
     """
@@ -136,55 +134,323 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     if any(run.scores[name] != result.scores[name] for name in shared if AVERAGE not in name):
         return None
     new = {name: score for name, score in result.scores.items() if name not in run.scores}
-    return _join(run, replace(result, scores=new))
+    return join_parts(run, replace(result, scores=new))
 
 
-def _group_key(entry: Entry) -> Any:
-    if entry.kind is not EntryKind.RUN or not entry.config:
-        return entry.label
-    return tuple(
-        sorted(
-            (key, repr(value))
-            for key, value in entry.config.items()
-            if key.rpartition(".")[2] not in _REPLICATE_KEYS
+def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
+    """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
+
+    A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
+    with the run, those in a folder of several seeds with the run of their seed.
+    """
+    label, path = _split_label(item)
+    if path == STDIO:
+        hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
+        content = parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
+        return read_results(content, label=label or "standard input", source=path, view=view)
+    folder = Path(path)
+    if not folder.is_dir():
+        return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
+    name = folder.resolve().name
+    if is_run(folder):
+        return _read_run(folder, label or name, view)
+    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
+    if not runs:
+        raise DataError(
+            f"{folder} holds no {RUN_FILE}, nor does a folder in it",
+            hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
+    entries = []
+    for run in runs:
+        entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
+        is_seed = run.name.startswith(SEED_PREFIX)
+        entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
+    return entries
+
+
+def _split_label(item: str) -> tuple[str | None, str]:
+    label, sign, path = item.partition("=")
+    return (label, path) if sign and not Path(item).exists() else (None, item)
+
+
+def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
+    """Return a run with the results in its folder, and those of other settings as entries of their own."""
+    run = _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+    variants = []
+    for path, result in _kept_results(folder, label, view):
+        whole = add_missing(run, result)
+        if whole is None:
+            variants.append(replace(result, label=f"{label} [{path.stem}]"))
+        else:
+            run = replace(whole, source=str(folder))
+    return [run, *variants]
+
+
+def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Entry]]:
+    """Yield the results that ``eval`` saved in a run, most scores first, with a remark on those of an earlier model."""
+    record = read_run_record(folder)
+    found: list[tuple[Path, Entry]] = []
+    for path in sorted((folder / RESULTS).glob("*.json")):
+        if not is_result(content := read_json(path)):
+            continue
+        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
+        is_outdated = is_own and record.model_digest not in (None, content.get("model_digest"))
+        outdated = f"{path} is of an earlier model of the run; evaluate it again"
+        for result in read_results(content, label=label, source=str(path), view=view):
+            found.append((path, replace(result, remarks=(outdated,)) if is_outdated else result))
+    yield from sorted(found, key=lambda item: -len(item[1].scores))
+
+
+def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
+    """Return a run joined with the results in a folder that are its own, or those of its seed."""
+    joined: Entry | None = run
+    for path in sorted(folder.glob("*.json")):
+        if path.name == RUN_FILE or not is_result(content := read_json(path)):
+            continue
+        for found in read_results(content, label=run.label, source=str(path), view=view):
+            if joined is not None and found.seed in (None, run.seed):
+                joined = add_missing(joined, found)
+        if joined is None:
+            raise DataError(
+                f"{path} and another result in {folder} hold the same scores",
+                hint="keep one of them in the run folder, and name the other as an argument of its own",
+            )
+    return replace(joined or run, source=run.source)
+
+
+def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
+    facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
+    settings = {} if record.pooler is None else {"pooler": record.pooler}
+    scores: dict[str, float] = {}
+    if record.best_score is not None:
+        line = _metrics_at(folder / "metrics.jsonl", record.best_step)
+        scores = _dev_scores(record, record.best_score, line)
+        settings |= _dev_settings(record, scores)
+        geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
+        scores |= {name: value for name, value in geometry.items() if value is not None}
+    return Entry(
+        label,
+        EntryKind.RUN,
+        str(folder),
+        scores,
+        settings,
+        config=dict(_flatten({**record.config, **facts})),
+        seed=record.seed,
+        cost=_cost(record),
+        remarks=tuple(_remarks(record, label)),
     )
 
 
-def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
-    labels = [member.label for member in members]
-    if len(set(labels)) == len(labels):
-        return list(members)
-    return [
-        replace(member, label=f"{member.label} [{number if member.seed is None else f'seed {member.seed}'}]")
-        for number, member in enumerate(members, start=1)
-    ]
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
-def _common_name(labels: Sequence[str]) -> str:
-    """Return what the labels start with, without a dangling ``-seed-``."""
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
-    return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
+def _remarks(record: RunRecord, label: str) -> Iterator[str]:
+    if record.status not in DONE:
+        yield f"{label} is {record.status}, step {record.step} of {record.total_steps}"
+    if record.best_score is not None and record.chosen_on_test:
+        yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"
 
 
-def _mean(name: str, members: Sequence[Entry]) -> Entry:
-    first, *others = members
-    values = {
-        measure: [member.scores[measure] for member in members]
-        for measure in first.scores
-        if all(measure in other.scores for other in others)
+def _cost(record: RunRecord) -> dict[str, Any]:
+    """Return the hardware and cost of a run, under the names of its record."""
+    names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
+    return {
+        **{name: getattr(record, name) for name in names},
+        "train_s": record.timings.get("train_s"),
+        "hours": record.timings.get("hours"),
+        "sentences_per_second": record.timings.get("sentences_per_second"),
+    }
+
+
+def _metrics_at(metrics: Path, step: int | None) -> Measured:
+    """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    scored = (line for line in lines if line.step == step and line.dev_score is not None)
+    return next(scored, Measured(step or 0))
+
+
+def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
+    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
+    if "dev_suite" not in record.data:
+        return {_dev_measure(record.data): best}
+    tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
+    average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
+    suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
+    return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
+
+
+def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
+    settings = {"chosen by": record.chosen_by}
+    if record.data.get("dev_suite") == DevSuite.TRANSFER:
+        settings["transfer protocol"] = "fast, probe senteval"
+    else:
+        settings["metric"] = str(record.config.get("dev_metric", "spearman"))
+    if record.data.get("dev_suite") == DevSuite.STS:
+        settings["aggregation"] = Aggregation.ALL.value
+    if STSB_DEV in scores or "dev_suite" not in record.data:
+        settings["dev data"] = _dev_data(record.data)
+    return settings
+
+
+def _dev_measure(data: Mapping[str, Any]) -> str:
+    """Return the measure of the score on a dev file: that of STS-B, or one named after the user's file."""
+    name = Path(str(data.get("dev_file")))
+    if name.name == Path(_STSB_DEV_FILE).name or _dev_data(data) == STSB_DEV_DATA:
+        return STSB_DEV
+    return name.stem.removesuffix("-dev") + DEV_SUFFIX
+
+
+def _dev_data(data: Mapping[str, Any]) -> str:
+    """Return the name of the dev data: the published STS-B file is known by its digest, any other by its path."""
+    path, digest = _STSB_DEV_FILE, data.get("dev_files", {}).get(_STSB_DEV_FILE)
+    if digest is None:
+        path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))
+    published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
+    return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
+
+
+def is_result(content: Any) -> bool:
+    return isinstance(content, Mapping) and bool({"suite", "analysis"} & content.keys())
+
+
+def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
+    """Return the content of a result file as entries: one, or one a seed, model or quantile of a sweep."""
+    if not is_result(content):
+        raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
+
+    def take(key: str, kind: Any) -> Any:
+        return checked(content.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
+
+    if "suite" in content and "runs" in content:
+        runs = take("runs", list[dict[str, Any]])
+        return [
+            replace(
+                _read_suite(run, label, source, view),
+                seed=checked(run.get("seed"), int | None, f"{source}: seed"),
+            )
+            for run in runs
+        ]
+    if content.get("suite") == "sweep":
+        measure = STSB_DEV if content.get("dev_suite") == DevSuite.FILE else AVERAGE + DEV_SUFFIX
+        return [
+            Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score})
+            for name, score in take("quantiles", dict[str, float]).items()
+        ]
+    if content.get("analysis") == "geometry":
+        rows = take("models", list[dict[str, Any]])
+        names = [
+            label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}" for row in rows
+        ]
+        shared = {"geometry data": content.get("data")}
+        return [_read_geometry(shared | row, name, source) for row, name in zip(rows, names, strict=True)]
+    if "suite" not in content:
+        raise DataError(
+            f"{source}: holds {content['analysis']}, need a result of `simcse eval` or `simcse analyze geometry`",
+            hint=HOW_TO_WRITE,
+        )
+    return [_read_suite(content, label, source, view)]
+
+
+def _read_geometry(row: Mapping[str, Any], label: str, source: str) -> Entry:
+    scores = {
+        name: checked(row.get(name), float, f"{source}: {name}", hint=HOW_TO_WRITE)
+        for name in ("alignment", "uniformity")
+    }
+    return Entry(label, EntryKind.RESULT, source, scores, _settings(row))
+
+
+def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsView) -> Entry:
+    result = SuiteResult.from_json(content, source)
+    settings = _settings(result.settings)
+    if result.suite == "sts":
+        try:
+            result = result.under(view.metric, view.aggregation)
+        except DataError as error:
+            raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
+        settings = _settings(result.settings)
+    elif result.suite == "transfer":
+        own = result.settings
+        settings["transfer protocol"] = f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
+    found = {name: score for name, score in _suite_scores(result) if score is not None}
+    suffix = _split_suffix(result)
+    intervals = {
+        name + suffix: (ends["low"], ends["high"])
+        for name, ends in result.intervals().items()
+        if name + suffix in found and {"low", "high"} <= ends.keys()
     }
     return Entry(
-        label=f"{name} (mean of {len(members)})",
-        kind=EntryKind.MEAN,
-        source=", ".join(member.source for member in members),
-        scores={measure: fmean(found) for measure, found in values.items()},
-        settings=_shared([member.settings for member in members]),
-        deviations={measure: stdev(found) for measure, found in values.items()},
-        data=_shared([member.data for member in members]),
-        members=tuple(member.label for member in members),
+        label,
+        EntryKind.RESULT,
+        source,
+        found,
+        settings,
+        intervals=intervals,
+        data={name: what for name, what in _data(result).items() if name in found},
+        pair_scores=_find_saved(result, source, "pair_scores", "pairs") if result.suite == "sts" else None,
+        predictions=_find_saved(result, source, "predictions", "predictions")
+        if result.suite == "transfer"
+        else None,
     )
 
 
-def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)}
+def _settings(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return how the scores were measured, as text."""
+    return {key: str(given[key]) for key in _SETTINGS if given.get(key) not in (None, False, {}, [])}
+
+
+def _split_suffix(result: SuiteResult) -> str:
+    return "" if result.split == "test" else f"-{result.split}"
+
+
+def _suite_scores(result: SuiteResult) -> Iterator[tuple[str, float | None]]:
+    """Yield the scores of a result under the names that published tables use."""
+    if result.suite == "sts":
+        yield from _with_average(result.scores, STS_TASKS, AVERAGE, _split_suffix(result))
+        yield from ((name, result.figures.get(name)) for name in TIMES)
+    elif result.suite == "transfer":
+        dev = {name: task.extra.get("dev_accuracy") for name, task in result.tasks.items() if task}
+        yield from _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
+        yield from _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
+    else:
+        figures = result.figures
+        yield from ((MTEB_PREFIX + name, score) for name, score in result.scores.items())
+        for name, category in figures.get("categories", {}).items():
+            if category["n_scored"] == category["n_tasks"]:
+                yield MTEB_PREFIX + name, category["score"]
+        if figures.get("n_scored", 0) == figures.get("n_tasks"):
+            yield MTEB_PREFIX + AVERAGE, result.average
+
+
+def _with_average(
+    scores: Mapping[str, float | None], known: Sequence[str], average: str, suffix: str
+) -> Iterator[tuple[str, float | None]]:
+    """Yield scores and their mean over the ``known`` tasks that have one; a user's own files do not enter it."""
+    yield from ((name + suffix, score) for name, score in scores.items())
+    present = [score for name, score in scores.items() if score is not None and name in known]
+    yield average + suffix, mean_and_deviation(present)[0]
+
+
+def _data(result: SuiteResult) -> dict[str, str]:
+    """Return what each measure was scored on: the published set, the demo corpus, or other examples."""
+    suffix, average = _split_suffix(result), AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
+    found = {name + suffix: what for name, what in result.sets().items()}
+    if found:
+        found[average + suffix] = next((what for what in found.values() if what != PUBLISHED), PUBLISHED)
+    return found
+
+
+def _find_saved(result: SuiteResult, source: str, key: str, ending: str) -> Path | None:
+    """Return the file of examples that a result names, or ``NAME.ENDING.jsonl`` beside ``NAME.json``."""
+    folder, named = Path(source).parent, result.figures.get(key)
+    candidates: list[Path] = [Path(named), folder / named] if named else []
+    candidates.append(folder / f"{Path(source).stem}.{ending}.jsonl")
+    for path in candidates:
+        with suppress(OSError):  # the name is too long, for example
+            if path.is_file():
+                return path
+    return None

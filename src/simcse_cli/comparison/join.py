@@ -1,16 +1,16 @@
-"""Entries over the same measures: differences to a reference, settings that differ, the Pareto front."""
+"""Join entries: merge parts, add means of repetitions, take averages over the same tasks, find the Pareto front."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import compress, takewhile
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.comparison.entries import Entry, EntryKind
+from simcse_cli.comparison.entries import Entry, EntryKind, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -23,9 +23,10 @@ from simcse_cli.results.columns import (
     lower_is_better,
 )
 from simcse_cli.results.evaluation_sets import DEMO, PUBLISHED
+from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
-Value = TypeVar("Value")
+Kept = TypeVar("Kept")
 
 _AVERAGES = {
     AVERAGE: STS_TASKS,
@@ -40,6 +41,8 @@ _MOVES = {
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
+# settings in which repetitions of one run may differ
+_REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ToleranceCheck:
-    """Scores held against a reference: how many, and those further off than the tolerance (a fraction)."""
+    """The check of scores against a reference: how many, and those further off than the tolerance (a fraction)."""
 
     reference: str
     tolerance: float
@@ -66,7 +69,7 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": outside}
 
     def verdict(self) -> str:
-        """Say that the check passed.
+        """Return the message of a passed check.
 
         Raises:
             ToleranceError: it did not; names the scores that are too far off.
@@ -91,9 +94,9 @@ class ToleranceCheck:
 class Comparison:
     """Entries (lines, means after their members) over the same measures (columns).
 
-    Differences are taken to ``reference``; ``warnings`` say what makes the numbers unlike each other; ``front``
-    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data``, those of the
-    warnings that make differences meaningless, stand under the tables too.
+    Differences are relative to ``reference``. ``warnings`` name what makes the numbers hard to compare; ``front``
+    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data`` are the warnings
+    that make differences meaningless; they are notes of the tables too.
     """
 
     entries: tuple[Entry, ...]
@@ -113,12 +116,12 @@ class Comparison:
         return {name: entry.scores[name] - expected[name] for name in shared}
 
     def checked(self) -> list[Entry]:
-        """Return what is judged: means, and own entries that are neither the reference nor part of a mean."""
+        """Return the entries to check: means, and the user's entries that are neither the reference nor in a mean."""
         own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
         return [entry for entry in without_members(own) if entry is not self.reference]
 
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Hold every checked score against the reference; ``tolerance`` is a fraction."""
+        """Check the scores against the reference; ``tolerance`` is a fraction."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -141,6 +144,92 @@ class Comparison:
         """
         found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
         return sorted(found, key=lambda item: item[0] is not self.reference)
+
+
+def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
+    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
+    merged: list[Entry] = []
+    for entry in entries:
+        for index, other in enumerate(merged):
+            shared = other.scores.keys() & entry.scores.keys()
+            is_same = other.label == entry.label and (
+                None in (other.seed, entry.seed) or other.seed == entry.seed
+            )
+            if is_same and shared <= set(TIMES):
+                merged[index] = join_parts(other, entry)
+                break
+        else:
+            merged.append(entry)
+    return merged
+
+
+def add_means(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with a mean line after the last member of every group of repetitions.
+
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
+    Members of one label are numbered to tell them apart, by seed where it is known.
+    """
+    groups: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(_group_key(entry), []).append(entry)
+    lines: list[Entry] = []
+    for members in groups.values():
+        named = _tell_apart(members)
+        lines += named
+        if len(members) > 1:
+            lines.append(_mean(_common_name([member.label for member in members]), named))
+    return lines
+
+
+def _group_key(entry: Entry) -> Any:
+    if entry.kind is not EntryKind.RUN or not entry.config:
+        return entry.label
+    return tuple(
+        sorted(
+            (key, repr(value))
+            for key, value in entry.config.items()
+            if key.rpartition(".")[2] not in _REPLICATE_KEYS
+        )
+    )
+
+
+def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
+    labels = [member.label for member in members]
+    if len(set(labels)) == len(labels):
+        return list(members)
+    return [
+        replace(member, label=f"{member.label} [{number if member.seed is None else f'seed {member.seed}'}]")
+        for number, member in enumerate(members, start=1)
+    ]
+
+
+def _common_name(labels: Sequence[str]) -> str:
+    """Return the common start of the labels, without a dangling ``-seed-``."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+    return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
+
+
+def _mean(name: str, members: Sequence[Entry]) -> Entry:
+    first, *others = members
+    spread: dict[str, Any] = {
+        measure: mean_and_deviation([member.scores[measure] for member in members])
+        for measure in first.scores
+        if all(measure in other.scores for other in others)
+    }
+    return Entry(
+        label=f"{name} (mean of {len(members)})",
+        kind=EntryKind.MEAN,
+        source=", ".join(member.source for member in members),
+        scores={measure: mean for measure, (mean, _) in spread.items()},
+        settings=_shared([member.settings for member in members]),
+        deviations={measure: deviation for measure, (_, deviation) in spread.items()},
+        data=_shared([member.data for member in members]),
+        members=tuple(member.label for member in members),
+    )
+
+
+def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)}
 
 
 def join(
@@ -183,13 +272,13 @@ def join(
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries without those that a mean stands for."""
+    """Return the entries without the members of means."""
     members = {name for entry in entries for name in entry.members}
     return [entry for entry in entries if entry.label not in members]
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    """Return one remark per setting that entries state differently, if it can move one of these measures."""
+    """Return a remark on each setting that differs between entries and can move one of these measures."""
     remarks = []
     single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
     for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):
@@ -277,7 +366,7 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
     scores = _without(entry.scores, average)
     if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
-        scores[average] = fmean(scores[task] for task in tasks)
+        scores[average] = sum(scores[task] for task in tasks) / len(tasks)
     return replace(
         entry,
         scores=scores,
@@ -286,7 +375,7 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     )
 
 
-def _without(values: Mapping[str, Value], name: str) -> dict[str, Value]:
+def _without(values: Mapping[str, Kept], name: str) -> dict[str, Kept]:
     return {key: value for key, value in values.items() if key != name}
 
 

@@ -8,7 +8,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What the entries are compared with, and how."""
+    """The reference of a comparison, and its tables and tests."""
 
     against: list[str] | None = setting(
         None, "Published table (see --list) or YAML file of your own. Repeatable.", completes="table"

@@ -1,6 +1,6 @@
 """The published tables that runs are compared with, as shipped in ``resources/published``.
 
-One file holds one table: where it stands, the settings it was measured under, its rows, the cells in which an
+One file holds one table: its source, the settings it was measured under, its rows, the cells in which an
 extraction of the document was misread (already set right in ``rows``), and the rows whose printed average is
 not the mean of their cells. ``docs/compare.md`` describes the format; users may write their own tables in it.
 """
@@ -17,7 +17,8 @@ from typing import Any, Literal
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_text
-from simcse_cli.results.columns import MTEB_PREFIX, is_score
+from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
+from simcse_cli.results.report import Column, Outcome, Report
 from simcse_cli.settings.recipes import parse_yaml
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
@@ -87,7 +88,7 @@ class PublishedSystem:
 class PublishedTable:
     """One published table.
 
-    ``systems`` says what a run stands beside: a row, a column, or a single cell (tables whose columns are
+    ``systems`` is what a run is compared with: a row, a column, or a single cell (tables whose columns are
     conditions of one measure). ``unit`` is ``points`` for figures printed x100, else ``plain``.
     """
 
@@ -234,3 +235,95 @@ def _plain(text: str) -> str:
 def _sort_key(table_id: str) -> tuple[int, str, int]:
     prefix, _, number = table_id.partition(".")
     return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(re.sub(r"\D", "", number) or 0)
+
+
+def published_tables(show: str | None) -> Outcome:
+    """Return the list of the published tables, or one of them as printed."""
+    return _list_tables() if show is None else _show_table(load_table(show))
+
+
+def _list_tables() -> Outcome:
+    rows = [
+        {
+            "table": table.id,
+            "source": table.source.short,
+            "label": table.label,
+            "title": table.title,
+            "rows": len(table.rows),
+            "systems": len(table.all_systems()),
+        }
+        for table in map(load_table, table_ids())
+    ]
+    shown = columns(
+        "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
+    )
+    notes = ["comparable: rows or cells that a run can be compared with; see one with --show TABLE"]
+    return Outcome([Report("Published tables", shown, rows, notes)], {"tables": rows})
+
+
+def _show_table(table: PublishedTable) -> Outcome:
+    """Return a table as printed, with corrections, exceptions and notes under it."""
+    settings = dict.fromkeys(key for row in table.rows for key in row.settings)
+    shown = [
+        *columns("row", *["group"] * any(row.group for row in table.rows)),
+        *(Column(f"={name}", name, _cell_kind(table, i)) for i, name in enumerate(table.columns)),
+        *(Column(f":{key}", key) for key in settings),
+        *columns(*["origin"] * any(row.origin for row in table.rows)),
+    ]
+    rows: list[dict[str, Any]] = [
+        {"row": row.name, "group": row.group, "origin": row.origin}
+        | {f"={column}": value for column, value in table.stored(row).items()}
+        | {f":{key}": value for key, value in row.settings.items()}
+        for row in table.rows
+    ]
+    title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"
+    return Outcome([Report(title, shown, rows, _notes(table))], _table_json(table))
+
+
+def _cell_kind(table: PublishedTable, index: int) -> Any:
+    if table.unit != "points":
+        return "number"
+    measure = table.measures[index] if table.systems != "columns" and table.measures else None
+    return "score" if measure is None or is_score(measure) else "number"
+
+
+def _notes(table: PublishedTable) -> list[str]:
+    notes = [f"source: {table.source.citation}"]
+    if table.settings:
+        notes.append("settings: " + ", ".join(f"{key} {value}" for key, value in table.settings.items()))
+    used = dict.fromkeys(row.origin for row in table.rows if row.origin)
+    notes += [f"{origin}: {origins()[origin]}" for origin in used if origin in origins()]
+    notes += [
+        f"corrected: {item.row}, {item.column}: {item.published} (misread as {item.extracted})"
+        for item in table.corrections
+    ]
+    notes += [
+        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}"
+        for item in table.average_exceptions
+    ]
+    return notes + list(table.notes)
+
+
+def _table_json(table: PublishedTable) -> dict[str, Any]:
+    return {
+        "table": table.id,
+        "source": table.source.citation,
+        "label": table.label,
+        "title": table.title,
+        "unit": "fraction" if table.unit == "points" else table.unit,
+        "settings": dict(table.settings),
+        "columns": list(table.columns),
+        "rows": [
+            {
+                "name": row.name,
+                "group": row.group,
+                "origin": row.origin,
+                "settings": dict(row.settings),
+                "values": table.stored(row),
+            }
+            for row in table.rows
+        ],
+        "corrections": [vars(item) for item in table.corrections],
+        "average_exceptions": [vars(item) for item in table.average_exceptions],
+        "notes": list(table.notes),
+    }

@@ -1,4 +1,4 @@
-"""Paired tests: entries with saved scores of single examples against one of them, over the tasks they share."""
+"""Paired tests of entries with saved examples against one of them, over the tasks they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from simcse_cli.evaluation.bootstrap import (
     paired_bootstrap,
 )
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE
+from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.examples import (
     PairScores,
     TaskPredictions,
@@ -28,12 +28,13 @@ from simcse_cli.results.examples import (
     same_examples,
     same_pairs,
 )
+from simcse_cli.results.report import Report
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
-Suite = Literal["sts", "transfer"]
+TestedSuite = Literal["sts", "transfer"]
 # measure, test, discordant examples
-Rows = list[tuple[str, PairedTest, Discordance | None]]
+TaskTests = list[tuple[str, PairedTest, Discordance | None]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class TaskTest:
     is there for single transfer tasks: a mean has no discordant examples.
     """
 
-    suite: Suite
+    suite: TestedSuite
     candidate: str
     baseline: str
     measure: str
@@ -81,10 +82,10 @@ def run_tests(comparison: Comparison, options: CompareOptions, progress: Progres
 
 
 def _run_suite(
-    suite: Suite,
+    suite: TestedSuite,
     saved: Sequence[tuple[Entry, Path]],
     read: Callable[[Path], Saved],
-    test: Callable[[Saved, Saved, Entry, CompareOptions], Rows],
+    test: Callable[[Saved, Saved, Entry, CompareOptions], TaskTests],
     options: CompareOptions,
     progress: Progress,
 ) -> list[TaskTest]:
@@ -106,7 +107,9 @@ def _run_suite(
     return found
 
 
-def _test_sts(candidate: PairScores, baseline: PairScores, entry: Entry, options: CompareOptions) -> Rows:
+def _test_sts(
+    candidate: PairScores, baseline: PairScores, entry: Entry, options: CompareOptions
+) -> TaskTests:
     """Return the test of each task that both hold, and of their mean where there are several."""
     samples = {
         task: [
@@ -125,7 +128,7 @@ def _test_sts(candidate: PairScores, baseline: PairScores, entry: Entry, options
         n_resamples=options.resamples,
         seed=options.seed,
     )
-    rows: Rows = [(task, test, None) for task, test in tasks.items()]
+    rows: TaskTests = [(task, test, None) for task, test in tasks.items()]
     return [*rows, (AVERAGE, mean, None)] if len(rows) > 1 else rows
 
 
@@ -134,7 +137,7 @@ def _test_transfer(
     baseline: Mapping[str, TaskPredictions],
     entry: Entry,
     options: CompareOptions,
-) -> Rows:
+) -> TaskTests:
     """Return the test of each task that both hold, and of their mean where there are several."""
     shared = {
         task: discordance(candidate[task].correct, found.correct)
@@ -144,12 +147,12 @@ def _test_transfer(
     if not shared:
         return []
     tasks, mean = paired_accuracy_bootstrap(shared, n_resamples=options.resamples, seed=options.seed)
-    rows: Rows = [(task, test, shared[task]) for task, test in tasks.items()]
+    rows: TaskTests = [(task, test, shared[task]) for task, test in tasks.items()]
     return [*rows, (TRANSFER_AVERAGE, mean, None)] if len(rows) > 1 else rows
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
-    """Return the tests with p-values corrected for their number, those of McNemar for theirs."""
+    """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
     p_values = adjust([each.test.p_value for each in found], correction)
     exact = [mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
     exact_pairs = zip(exact, adjust(exact, correction), strict=True)
@@ -158,3 +161,32 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
         p, p_adjusted = (None, None) if each.discordance is None else next(exact_pairs)
         corrected.append(replace(each, p_corrected=p_corrected, p_mcnemar=p, p_mcnemar_corrected=p_adjusted))
     return corrected
+
+
+def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
+    """Return a table for each suite that was tested."""
+    sts = [test for test in tests if test.suite == "sts"]
+    transfer = [test for test in tests if test.suite == "transfer"]
+    keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", "p_corrected")
+    headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
+    resampled = (
+        f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
+        f"{correction} correction, tests: {len(tests)}"
+    )
+    tables = []
+    if sts:
+        title = f"Paired tests against {sts[0].baseline}"
+        tables.append(Report(title, columns(*keys, kind=None, **headings), _test_rows(sts), [resampled]))
+    if transfer:
+        headings |= {"n_pairs": "examples", "p_mcnemar_corrected": f"({correction})"}
+        mcnemar = ("n_only_candidate", "n_only_baseline", "p_mcnemar", "p_mcnemar_corrected")
+        n_exact = sum(test.discordance is not None for test in transfer)
+        exact = f"McNemar: exact, two-sided; {correction} correction, tests: {n_exact}"
+        title = f"Paired tests of accuracy against {transfer[0].baseline}"
+        shown = columns(*keys, *mcnemar, kind=None, **headings)
+        tables.append(Report(title, shown, _test_rows(transfer), [resampled, exact]))
+    return tables
+
+
+def _test_rows(tests: Sequence[TaskTest]) -> list[dict[str, Any]]:
+    return [test.to_json() | {"measure": label(test.measure)} for test in tests]

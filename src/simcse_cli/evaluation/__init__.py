@@ -1,1 +1,1 @@
-"""Protocols that judge an encoder given a function from sentences to vectors."""
+"""Evaluation protocols for any function from sentences to vectors."""

@@ -1,4 +1,4 @@
-"""How vectors lie on the unit sphere: alignment, uniformity and mean cosine.
+"""Alignment, uniformity and mean cosine of vectors on the unit sphere.
 
 Every measure scales the rows to length 1 first (a row of zeros stays zero) and computes in float64.
 """
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from simcse_cli.postprocess.unit_rows import unit_rows
 
-Vectors = NDArray[np.floating[Any]]
+FloatMatrix = NDArray[np.floating[Any]]
 POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
 
 
-def alignment(left: Vectors, right: Vectors) -> float:
+def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     """Return the mean squared distance of positive pairs on the unit sphere.
 
     Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
     ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
 
-    Rows ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
+    RowIndices ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
 
     Raises:
         ValueError: shapes differ or there is no pair.
@@ -46,7 +46,7 @@ def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
-def uniformity(vectors: Vectors, t: float = 2.0, *, block_rows: int = 1024) -> float:
+def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:
     """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
 
     Source: Wang and Isola 2020: ``log mean over i < j of exp(-t * |u_i - u_j|^2)``, rows on the unit sphere,
@@ -97,7 +97,7 @@ def _pair_exponents(units: NDArray[np.float64], t: float, block_rows: int) -> It
                 yield values
 
 
-def mean_cosine(vectors: Vectors) -> float:
+def mean_cosine(vectors: FloatMatrix) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
     Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit rows the

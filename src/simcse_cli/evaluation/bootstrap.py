@@ -1,19 +1,18 @@
 """Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
 Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and Hochberg 1995.
-Evaluation examples are resampled: a result says what other examples of the same kind would give, and nothing
-of training seeds.
+Evaluation examples are resampled: the results account for the choice of examples, not for that of training seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from simcse_cli.evaluation.correlation import Floats, strata
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 N_RESAMPLES = 1000
@@ -26,14 +25,14 @@ _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cach
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
-    """Return the random numbers of one task, which do not depend on the other tasks."""
+    """Return a random generator for one task, independent of which other tasks are scored."""
     return np.random.default_rng([seed, *task.encode()])
 
 
 def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yield blocks ``(n, R)`` of counts, ``n_resamples`` columns in all; each column sums to ``n``.
 
-    Column r says how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
+    Column r counts how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
     """
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
@@ -123,9 +122,6 @@ class Interval:
     high: float
     level: float = LEVEL
 
-    def to_json(self) -> dict[str, float]:
-        return {"low": self.low, "high": self.high, "level": self.level}
-
 
 def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
     """Return the percentile interval of ``(R,)`` resampled scores; 0..100 at level 0.9 gives 5 to 95."""
@@ -134,24 +130,17 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
     return Interval(float(low), float(high), level)
 
 
-@dataclass(frozen=True)
-class SuiteIntervals:
-    """Intervals of the tasks of a suite and of their plain mean; tasks without a score are left out."""
+def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
+    """Return the result with intervals of the resampled scores ``(R,)`` of its tasks, and of their plain mean.
 
-    tasks: dict[str, Interval]
-    average: Interval
-
-    def add_to(self, payload: dict[str, Any]) -> None:
-        """Put ``ci`` into the tasks' entries of a result file and ``average_ci`` beside its average."""
-        for name, found in self.tasks.items():
-            payload["tasks"][name]["ci"] = found.to_json()
-        payload["average_ci"] = self.average.to_json()
-
-
-def suite_intervals(resampled: Mapping[str, Floats]) -> SuiteIntervals:
-    """Return the intervals of tasks drawn independently: the mean of their resamples is one of their mean."""
-    tasks = {name: interval(scores) for name, scores in resampled.items()}
-    return SuiteIntervals(tasks, interval(np.mean(list(resampled.values()), axis=0)))
+    The tasks are drawn independently, so the mean of their resamples is a resample of their mean.
+    """
+    tasks = dict(result.tasks)
+    for name, scores in resampled.items():
+        if task := tasks[name]:
+            tasks[name] = replace(task, extra={**task.extra, "ci": asdict(interval(scores))})
+    average = interval(np.mean(list(resampled.values()), axis=0))
+    return replace(result, tasks=tasks, figures={**result.figures, "average_ci": asdict(average)})
 
 
 def resample_sts(
@@ -245,7 +234,7 @@ def paired_bootstrap(
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
-    twice the smaller share of resampled differences on one side of 0, the observed data counted in, so it lies
+    twice the smaller share of resampled differences on one side of 0, counting the observed data, hence
     in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
 
     Raises:

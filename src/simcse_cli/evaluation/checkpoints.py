@@ -1,18 +1,19 @@
-"""``--checkpoints``: every checkpoint that a run keeps, in one table."""
+"""``--checkpoints``: evaluate every checkpoint that a run keeps, in one table."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import UsageError
-from simcse_cli.evaluation.encoders import OpenEncoder, open_model
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_model
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.evaluation.tables import CheckpointView
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import Progress
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Outcome, Report
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run
 
 
@@ -34,39 +35,42 @@ def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> Non
 
 def evaluate_checkpoints(
     options: EncoderOptions,
-    score: Callable[[OpenEncoder], dict[str, Any]],
-    describe: Callable[[dict[str, Any], str], CheckpointView],
+    score: Callable[[EvalEncoder], SuiteResult],
+    describe: Callable[[Sequence[SuiteResult], str], Report],
     progress: Progress,
+    *,
+    by: str = "average",
 ) -> Outcome:
-    """Return the results of every checkpoint that a run keeps, in step order.
+    """Evaluate every checkpoint that a run keeps, in step order.
 
-    ``score`` gives the result object of one checkpoint; ``describe`` says how to show the results, given one
-    of them and the run.
+    ``describe`` makes a table of the results, one row each. The best checkpoint has the highest number under the
+    JSON key ``by``.
     """
-    scored = [
-        {"step": step, "is_model": is_model, **score(opened)}
-        for step, is_model, opened in _open_checkpoints(options, progress)
-    ]
-    view = describe(scored[0], options.model)
-    known = [each for each in scored if each[view.by] is not None]
-    best = max(known, key=lambda each: float(each[view.by]), default=None)
+    results: list[SuiteResult] = []
+    scored: list[dict[str, Any]] = []
+    for step, is_model, opened in _open_checkpoints(options, progress):
+        results.append(score(opened))
+        scored.append({"step": step, "is_model": is_model, **results[-1].to_json()})
+    known = [each for each in scored if each[by] is not None]
+    best = max(known, key=lambda each: float(each[by]), default=None)
+    table = describe(results, options.model)
     rows = []
-    for each in scored:
+    for each, row in zip(scored, table.rows, strict=True):
         marks = [name for name, is_so in (("best", each is best), ("model", each["is_model"])) if is_so]
-        rows.append({"step": each["step"], **view.row(each), "mark": ", ".join(marks)})
-    columns = [Column("step", kind="count"), *view.columns, Column("mark", "")]
-    notes = [*view.notes, "model: what the run kept as its model"]
+        rows.append({"step": each["step"], **row, "mark": ", ".join(marks)})
+    shown = [*columns("step"), *table.columns, *columns("mark")]
     payload = {
         "run": options.model,
-        "best_by": view.by,
+        "best_by": by,
         "best_step": None if best is None else best["step"],
         "model_step": next(each["step"] for each in scored if each["is_model"]),
         "checkpoints": scored,
     }
-    return Outcome([Report(view.title, columns, rows, notes)], payload)
+    notes = [*table.notes, "model: the checkpoint that the run kept as its model"]
+    return Outcome([Report(table.title, shown, rows, notes)], payload)
 
 
-def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, OpenEncoder]]:
+def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, EvalEncoder]]:
     run_dir = Path(options.model)
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:

@@ -1,8 +1,8 @@
-"""Encode functions, and what saves them work: each sentence once in a call, over calls, and on disk.
+"""Encode each sentence once: within a call, over calls, and with a cache on disk.
 
 The cache has one folder per encoder, named by the digest of what determines its vectors (weights, pooler,
 post-processing, precision). Vectors are keyed by their sentences and results by their settings and data, so a
-changed file or setting never meets an old entry.
+changed file or setting never matches an old entry.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def memoize(encode: Encode) -> Encode:
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
-    """Return where vectors and finished tasks are kept; None keeps nothing."""
+    """Return the folder for vectors and finished tasks, or None if nothing is to be kept."""
     folder = (cache_dir or default_cache_dir()) if is_on else None
     if folder is not None:
         progress.detail(f"vectors and finished tasks are kept below {folder}")
@@ -71,10 +71,9 @@ class _KeptResult:
 class EvaluationCache:
     """Vectors and results of one encoder.
 
-    An entry carries a checksum; one that cannot be read is computed again and replaced. A cache that cannot
-    be written is said once and gone without. A ``folder`` of None keeps nothing. ``encoder_key`` changes
-    whenever the vectors of a sentence do; ``keep_vectors`` is off where there are too many encoders to keep
-    more than their results.
+    Entries have a checksum; corrupt ones are recomputed and replaced. If the cache is not writable, a warning is
+    given once and the cache is skipped. A ``folder`` of None keeps nothing. ``encoder_key`` changes whenever the
+    vectors of a sentence do; with ``keep_vectors`` off, only results are kept.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class EvaluationCache:
             yield
         except OutputError as error:
             self._progress.warn(
-                f"going on without the cache: {error.message} (choose another with --cache-dir)"
+                f"continuing without the cache: {error.message} (choose another with --cache-dir)"
             )
             self._folder = None
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+RowIndices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows to train on and rows to score, both in ascending order."""
+    """RowIndices to train on and rows to score, both in ascending order."""
 
-    train: Rows
-    test: Rows
+    train: RowIndices
+    test: RowIndices
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class FitRows:
     models share their batch order exactly when both ``n_drawn`` and the number of training rows agree.
     """
 
-    train: Rows
-    dev: Rows
+    train: RowIndices
+    dev: RowIndices
     n_drawn: int = 0
 
     @property
@@ -39,7 +39,7 @@ class FitRows:
         return len(self.train), self.n_drawn
 
 
-def stratified_folds(labels: Rows, n_folds: int, *, seed: int) -> list[Fold]:
+def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal class shares, the same as scikit-learn's shuffled ``StratifiedKFold``.
 
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
@@ -66,14 +66,14 @@ def stratified_folds(labels: Rows, n_folds: int, *, seed: int) -> list[Fold]:
     return [Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(n_folds)]
 
 
-def holdout_split(rows: Rows, share: float, *, seed: int) -> FitRows:
+def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
     """Return a random split of ``rows`` that holds out ``int(share * len(rows))`` of them as dev rows."""
     order = np.random.RandomState(seed).permutation(len(rows))
     n_held_out = int(share * len(rows))
     return FitRows(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))
 
 
-def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[Rows]:
+def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[RowIndices]:
     """Yield one permutation of the training rows per epoch, for the ``stream`` of a split."""
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)

@@ -42,7 +42,7 @@ def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floa
     """Return ``features`` if every entry is finite.
 
     Raises:
-        DataError: some are not; says in how many rows.
+        DataError: some are not; the message counts the rows.
     """
     n_bad = int((~np.isfinite(features).all(axis=1)).sum())
     if n_bad:

@@ -1,4 +1,4 @@
-"""What users choose about an evaluation; a light module, read for ``--help``."""
+"""The options of an evaluation; a light module, as ``--help`` imports it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What a new post-processor is fitted on."""
+    """The sentences that a new post-processor is fitted on."""
 
     fit: str | None = setting(
         None,
@@ -37,7 +37,7 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class EncoderOptions(ModelOptions, FitOptions):
-    """Which encoder is judged and what is done to its vectors."""
+    """The encoder under evaluation, and the post-processing of its vectors."""
 
     vectors: Path | None = setting(
         None, "GloVe, word2vec or fastText text file: average its vectors instead of --model.", group=_WORDS
@@ -64,7 +64,7 @@ class EncoderOptions(ModelOptions, FitOptions):
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """What STS and transfer tasks have in common."""
+    """Options that STS and transfer tasks share."""
 
     tasks: str | None = setting(
         None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simcse_cli.evaluation.folds import FitRows, Fold, Rows, holdout_split, stratified_folds
+from simcse_cli.evaluation.folds import FitRows, Fold, RowIndices, holdout_split, stratified_folds
 from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import TransferProtocol
@@ -50,17 +50,17 @@ class ProbeResult:
     dev_accuracy: float
     accuracy: float
     penalties: tuple[float, ...]
-    test_rows: Rows
+    test_rows: RowIndices
     predictions: NDArray[np.int64]
 
 
 def run_probe(
     features: NDArray[np.floating],
-    labels: Rows,
+    labels: RowIndices,
     outer: Sequence[Fold],
     settings: ProbeSettings,
     *,
-    dev_rows: Rows | None = None,
+    dev_rows: RowIndices | None = None,
     progress: Progress,
     description: str = "probe",
 ) -> ProbeResult:
@@ -80,6 +80,7 @@ def run_probe(
         TrainingError: the probe diverged.
         ValueError: a class has fewer examples than folds.
     """
+    # Split the training rows of each outer split again.
     design, targets = with_constant(features), torch.from_numpy(labels)
     n_classes = int(labels.max()) + 1
     seed, n_penalties = settings.fit.seed, len(settings.penalties)
@@ -97,6 +98,7 @@ def run_probe(
             design, targets, chosen_splits, penalties, settings.fit, n_classes=n_classes, task=task
         )
 
+    # Choose each weight decay on the inner splits, then train the final models.
     with progress.task(description, total=n_models) as task:
         grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
         means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
@@ -108,6 +110,7 @@ def run_probe(
         else:
             final = grid.weights[range(len(outer)), choices]
 
+    # Predict the test rows.
     predictions = [
         predict(weights, design[torch.from_numpy(fold.test)]).numpy()
         for weights, fold in zip(final, outer, strict=True)
@@ -122,7 +125,7 @@ def run_probe(
 
 
 def collect_result(
-    labels: Rows,
+    labels: RowIndices,
     outer: Sequence[Fold],
     predictions: Sequence[NDArray[np.int64]],
     *,
@@ -152,6 +155,6 @@ def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
     return choices
 
 
-def _inner_splits(labels: Rows, rows: Rows, n_folds: int, seed: int) -> list[FitRows]:
+def _inner_splits(labels: RowIndices, rows: RowIndices, n_folds: int, seed: int) -> list[FitRows]:
     folds = stratified_folds(labels[rows], n_folds, seed=seed)
     return [FitRows(rows[fold.train], rows[fold.test]) for fold in folds]

@@ -6,7 +6,7 @@ dev Pearson correlation.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ from simcse_cli.evaluation.linear import (
     require_finite_weights,
     with_constant,
 )
-from simcse_cli.evaluation.sts import StsResult, StsTaskScore, SubsetScore
 from simcse_cli.progress import Progress, SilentProgress
 
 REGRESSED_TASKS = ("STSBenchmark", "SICKRelatedness")
@@ -36,7 +35,7 @@ BATCH_SIZE = 64
 EPOCHS_PER_ROUND = 50
 MAX_EPOCH = 1000
 TENACITY = 3
-SEED = 1111
+REGRESSOR_SEED = 1111
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class PairVectors:
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:
     """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
 
-    The mass lies on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the lower
+    The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the lower
     integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives (0.4, 0, 0, 0, 0).
     """
     lower = np.floor(gold)
@@ -91,9 +90,9 @@ def fit_regressor(
     """
     design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
-    weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=SEED)
+    weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = Adam(weights)
-    orders = epoch_orders((len(design), 0), seed=SEED)
+    orders = epoch_orders((len(design), 0), seed=REGRESSOR_SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
     progress = progress or SilentProgress()
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
@@ -127,31 +126,12 @@ def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
     return np.asarray(grades @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
 
 
-def with_regressor(
-    result: StsResult, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
-) -> StsResult:
-    """Return the result with the cosines of STS-B and SICK-R replaced by a trained regressor's predictions.
-
-    Raises:
-        DataError: a training or dev file is missing.
-        ValueError: the result is not of the test split.
-    """
-    if result.split != "test":
-        raise ValueError(f"the regressor trains on train and dev and predicts test, not {result.split!r}")
-    regressed = {
-        name: replace(score, subsets=regress_task(name, encode, data_dir, progress=progress).subsets)
-        for name, score in result.tasks.items()
-        if name in REGRESSED_TASKS and score is not None
-    }
-    return replace(result, tasks={**result.tasks, **regressed})
-
-
 def regress_task(
     name: str, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
-) -> StsTaskScore:
-    """Return the score of STS-B or SICK-R with predictions of a regressor in place of cosines.
+) -> Floats:
+    """Return the similarity ``(n,)`` that a regressor predicts for the test pairs of STS-B or SICK-R, in 1 .. 5.
 
-    As in the protocol, every split is sorted by number of words of both sentences and by gold score, which
+    As in the protocol, each split is sorted by number of words of both sentences and by gold score, which
     fixes the batches; predictions are returned in file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
@@ -163,7 +143,7 @@ def regress_task(
     in_order = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)
     predicted[orders["test"]] = in_order
-    return StsTaskScore(name, "test", {"test": SubsetScore(predicted, parts["test"].gold)})
+    return predicted
 
 
 def _protocol_order(part: StsSubset) -> list[int]:

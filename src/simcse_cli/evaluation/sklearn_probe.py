@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import TrainingError
-from simcse_cli.evaluation.folds import Fold, Rows
+from simcse_cli.evaluation.folds import Fold, RowIndices
 from simcse_cli.evaluation.probe import ProbeResult, collect_result
 from simcse_cli.progress import Progress
 
@@ -25,10 +25,10 @@ SEED = 1111
 
 def run_sklearn_probe(
     features: NDArray[np.floating],
-    labels: Rows,
+    labels: RowIndices,
     outer: Sequence[Fold],
     *,
-    dev_rows: Rows | None = None,
+    dev_rows: RowIndices | None = None,
     max_iterations: int = MAX_ITERATIONS,
     progress: Progress,
     description: str = "probe",
@@ -56,7 +56,11 @@ def run_sklearn_probe(
 
 
 def _fit(
-    features: NDArray[np.floating], labels: Rows, train: Rows, dev_rows: Rows | None, max_iterations: int
+    features: NDArray[np.floating],
+    labels: RowIndices,
+    train: RowIndices,
+    dev_rows: RowIndices | None,
+    max_iterations: int,
 ) -> Any:
     """Return the fitted pipeline; its last step is the classifier."""
     from sklearn.exceptions import ConvergenceWarning

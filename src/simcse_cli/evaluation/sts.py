@@ -1,4 +1,4 @@
-"""The STS suite: settings of the literature, scores, and what is kept of them.
+"""The STS suite: score an encoder, in the settings of the literature.
 
 Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine similarity,
 Spearman over the concatenated subsets of a year.
@@ -8,21 +8,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import parse_columns
-from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
-from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_sts, suite_intervals
+from simcse_cli.data.senteval import Split, StsTask, has_split, sts_files
+from simcse_cli.errors import DataError
+from simcse_cli.evaluation.bootstrap import resample_sts
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
+from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
+from simcse_cli.evaluation.sts_tasks import read_available_tasks
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.results.examples import PairScores, SubsetPairs
+from simcse_cli.results.examples import SubsetPairs
+from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 # Raise when a change of the evaluation moves its numbers: kept results are then not reused.
@@ -72,7 +73,7 @@ def resolve_setting(
     aggregation: Aggregation | None = None,
     regressor: bool | None = None,
 ) -> StsSetting:
-    """Return the setting of a protocol with single choices overridden; None keeps the protocol's own."""
+    """Return the setting of a protocol, with the choices that are not None overridden."""
     setting = STS_SETTINGS[protocol]
     return replace(
         setting,
@@ -82,163 +83,38 @@ def resolve_setting(
     )
 
 
-@dataclass(frozen=True)
-class SubsetScore:
-    """Predicted and gold similarity of one subset."""
-
-    predicted: Floats
-    gold: Floats
-
-    def correlation(self, metric: Metric) -> float | None:
-        return correlate(metric, self.predicted, self.gold)
-
-
-@dataclass(frozen=True)
-class StsTaskScore:
-    """One task: its subsets and the score under every aggregation."""
-
-    name: str
-    split: str
-    subsets: dict[str, SubsetScore]
-    data_sha256: str = ""
-
-    @property
-    def pairs(self) -> list[tuple[Floats, Floats]]:
-        """Predicted and gold values of each subset."""
-        return [(subset.predicted, subset.gold) for subset in self.subsets.values()]
-
-    @property
-    def n_pairs(self) -> int:
-        return sum(len(subset.gold) for subset in self.subsets.values())
-
-    def score(self, metric: Metric, aggregation: Aggregation) -> float | None:
-        """Return the task's score; a task with one test set has the same under every aggregation."""
-        return aggregate(metric, aggregation, self.pairs)
-
-    def to_json(self, metric: Metric, aggregation: Aggregation) -> dict[str, Any]:
-        by_metric = {m.value: {a.value: self.score(m, a) for a in Aggregation} for m in Metric}
-        return {
-            "n_pairs": self.n_pairs,
-            "score": self.score(metric, aggregation),
-            **by_metric,
-            "subsets": {
-                name: {"n_pairs": len(subset.gold)} | {m.value: subset.correlation(m) for m in Metric}
-                for name, subset in self.subsets.items()
-            },
-        }
-
-
-@dataclass(frozen=True)
-class StsResult:
-    """The suite's outcome; a missing task is None and named in ``missing`` with the reason."""
-
-    metric: Metric
-    aggregation: Aggregation
-    split: str
-    tasks: dict[str, StsTaskScore | None]
-    missing: dict[str, str]
-    seconds: float
-    n_sentences: int
-
-    def scores(self) -> dict[str, float | None]:
-        return {
-            name: None if task is None else task.score(self.metric, self.aggregation)
-            for name, task in self.tasks.items()
-        }
-
-    @property
-    def average(self) -> float | None:
-        """Plain mean over the tasks that have a score."""
-        present = [score for score in self.scores().values() if score is not None]
-        return float(np.mean(present)) if present else None
-
-    def to_json(self, **facts: Any) -> dict[str, Any]:
-        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
-        return {
-            "suite": "sts",
-            **facts,
-            "metric": self.metric.value,
-            "aggregation": self.aggregation.value,
-            "split": self.split,
-            "tasks": {
-                name: None if task is None else task.to_json(self.metric, self.aggregation)
-                for name, task in self.tasks.items()
-            },
-            "missing": self.missing,
-            "data_sha256": {name: task.data_sha256 for name, task in self.tasks.items() if task is not None},
-            "average": self.average,
-            "n_sentences": self.n_sentences,
-            "seconds": self.seconds,
-            "sentences_per_second": self.n_sentences / self.seconds if self.seconds > 0 else None,
-        }
-
-
-def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> StsTaskScore:
-    """Return the cosine of every pair beside its gold score."""
-    subsets = {
-        name: SubsetScore(
+def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
+    """Return the pairs of each subset with their cosine, from the vector of each sentence."""
+    return {
+        name: SubsetPairs(
+            subset.gold,
             cosine_rows(
                 np.stack([vectors[s] for s in subset.left]), np.stack([vectors[s] for s in subset.right])
             ),
-            subset.gold,
+            tuple(subset.left),
+            tuple(subset.right),
         )
         for name, subset in task.subsets.items()
     }
-    return StsTaskScore(task.name, task.split, subsets, task.digest)
 
 
-def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
-    """Raise UsageError if another task has the name of a file."""
-    if name in taken:
-        raise UsageError(f"there is a task called {name}; give the file another name", option=option)
+def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Floats]]:
+    """Return predicted and gold values of each subset, as correlations take them."""
+    return [(pairs.cosine, pairs.gold) for pairs in subsets.values()]
 
 
-def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
-    """Return each pair file as a task of one test set, called by the file's stem."""
-    names = parse_columns(columns, SCORED_PAIR)
-    found: dict[str, StsTask] = {}
-    for path in paths:
-        check_task_name(path.stem, [*STS_TASKS, *found], "--pair-file")
-        found[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)})
-    return found
-
-
-def read_task(
-    data_dir: Path | str | None, name: str, split: Split, pair_tasks: Mapping[str, StsTask]
-) -> StsTask:
-    if name in pair_tasks or data_dir is None:
-        return pair_tasks[name]
-    return read_sts_task(data_dir, name, split=split)
-
-
-def read_available_tasks(
-    data_dir: Path | str | None,
-    tasks: Sequence[str],
-    split: Split,
-    progress: Progress,
-    pair_tasks: Mapping[str, StsTask],
-) -> tuple[dict[str, StsTask], dict[str, str]]:
-    """Return the tasks that can be read, and the reason for each that cannot."""
-    if data_dir is not None and any(name not in pair_tasks for name in tasks):
-        resolve_senteval_dir(data_dir)
-    found: dict[str, StsTask] = {}
-    missing: dict[str, str] = {}
-    for name in tasks:
-        if name not in pair_tasks and not has_split(name, split):
-            missing[name] = f"{name} has no {split} split"
-            continue
-        try:
-            found[name] = read_task(data_dir, name, split, pair_tasks)
-        except DataError as error:
-            missing[name] = error.message
-    for name, reason in missing.items():
-        progress.warn(f"{name} is left out of the average: {reason}")
-    if not found:
-        raise DataError(
-            f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}",
-            hint="check the folder with `simcse prepare senteval --data-dir DIR`",
-        )
-    return found, missing
+def sts_task_result(
+    subsets: Mapping[str, SubsetPairs], metric: Metric, aggregation: Aggregation, data_sha256: str
+) -> TaskResult:
+    """Return the score of a task, with those for all other metrics and aggregations."""
+    sides = cosine_and_gold(subsets)
+    by_metric = {m.value: {a.value: aggregate(m, a, sides) for a in Aggregation} for m in Metric}
+    parts = {
+        name: {"n_pairs": len(pairs.gold)} | {m.value: correlate(m, pairs.cosine, pairs.gold) for m in Metric}
+        for name, pairs in subsets.items()
+    }
+    n_pairs = sum(len(gold) for _, gold in sides)
+    return TaskResult(by_metric[metric][aggregation], n_pairs, parts, data_sha256, by_metric)
 
 
 def evaluate_sts(
@@ -248,42 +124,63 @@ def evaluate_sts(
     tasks: Sequence[str] = STS_TASKS,
     metric: Metric = Metric.SPEARMAN,
     aggregation: Aggregation = Aggregation.ALL,
+    regressor: bool = False,
     split: Split = "test",
     pair_tasks: Mapping[str, StsTask] | None = None,
     progress: Progress | None = None,
-) -> StsResult:
+) -> SuiteResult:
     """Score an encoder on the STS tasks.
 
     ``encode`` is called once with all distinct sentences of all tasks. ``data_dir`` may be None where all
     tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
-    similarities scores 1.
+    similarities scores 1. With ``regressor`` the predictions of a trained one, in 1 .. 5, replace the cosines of
+    STS-B and SICK-R.
+
+    Raises:
+        DataError: no task can be scored, or the regressor lacks a training or dev file.
+        ValueError: a regressor is asked for another split than test.
     """
+    if regressor and split != "test":
+        raise ValueError(f"the regressor trains on train and dev and predicts test, not {split!r}")
     progress = progress or SilentProgress()
     found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})
     sentences = [sentence for task in found.values() for sentence in task.sentences]
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
     scored = {name: score_sts_task(task, vectors) for name, task in found.items()}
-    return StsResult(
-        metric,
-        aggregation,
-        split,
-        {name: scored.get(name) for name in tasks},
+    seconds = time.perf_counter() - started
+    for name in REGRESSED_TASKS:
+        if regressor and name in found and data_dir is not None:
+            predicted = regress_task(name, encode, data_dir, progress=progress)
+            scored[name] = {"test": replace(scored[name]["test"], cosine=predicted)}
+    results = {
+        name: sts_task_result(subsets, metric, aggregation, found[name].digest)
+        for name, subsets in scored.items()
+    }
+    return SuiteResult(
+        "sts",
+        {"metric": metric.value, "aggregation": aggregation.value, "split": split},
+        {name: results.get(name) for name in tasks},
         missing,
-        seconds=time.perf_counter() - started,
-        n_sentences=len(sentences),
+        _cost(len(sentences), seconds),
+        scored,
     )
 
 
+def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
+    rate = n_sentences / seconds if seconds > 0 else None
+    return {"n_sentences": n_sentences, "seconds": seconds, "sentences_per_second": rate}
+
+
 def evaluate_per_task(
-    evaluate: Callable[[str], StsResult], tasks: Sequence[str], *, progress: Progress
-) -> StsResult:
-    """Return one result over all tasks, each scored on its own, as post-processing fitted on the target needs.
+    evaluate: Callable[[str], SuiteResult], tasks: Sequence[str], *, progress: Progress
+) -> SuiteResult:
+    """Score each task on its own, for post-processing that is fitted on the target, and return one result of all.
 
     Raises:
         DataError: no task can be scored.
     """
-    results: list[StsResult] = []
+    results: list[SuiteResult] = []
     missing: dict[str, str] = {}
     for task in tasks:
         try:
@@ -294,48 +191,28 @@ def evaluate_per_task(
             missing[task] = error.message
             progress.warn(f"{task} is left out of the average: {error.message}")
     scores = {name: score for result in results for name, score in result.tasks.items()}
+    n_sentences, seconds = (
+        sum(result.figures[key] for result in results) for key in ("n_sentences", "seconds")
+    )
     return replace(
         results[0],
         tasks={task: scores.get(task) for task in tasks},
         missing=missing,
-        seconds=sum(result.seconds for result in results),
-        n_sentences=sum(result.n_sentences for result in results),
+        figures=_cost(n_sentences, seconds),
+        examples={name: pairs for result in results for name, pairs in result.examples.items()},
     )
 
 
-def sts_intervals(result: StsResult) -> SuiteIntervals:
-    """Return the intervals under the result's own metric and aggregation."""
-    return suite_intervals(
-        {
-            name: resample_sts(name, task.pairs, metric=result.metric, aggregation=result.aggregation)
-            for name, task in result.tasks.items()
-            if task is not None
-        }
+def resample_sts_suite(result: SuiteResult) -> dict[str, Floats]:
+    """Return the resampled scores ``(R,)`` of each task, under the metric and aggregation of the result."""
+    metric, aggregation = (
+        Metric(result.settings["metric"]),
+        Aggregation(result.settings["aggregation"]),
     )
-
-
-def sts_pair_scores(
-    result: StsResult, data_dir: Path | str | None, pair_tasks: Mapping[str, StsTask]
-) -> PairScores:
-    """Return gold score, predicted similarity and sentences of every scored pair, in file order.
-
-    Under a regressor the ``cosine`` of STS-B and SICK-R is the regressor's prediction instead, in 1 .. 5.
-    """
-    scores: PairScores = {}
-    for name, task in result.tasks.items():
-        if task is None:
-            continue
-        texts = read_task(data_dir, name, cast(Split, task.split), pair_tasks).subsets
-        scores[name] = {
-            subset: SubsetPairs(
-                gold=score.gold,
-                cosine=score.predicted,
-                left=tuple(texts[subset].left),
-                right=tuple(texts[subset].right),
-            )
-            for subset, score in task.subsets.items()
-        }
-    return scores
+    return {
+        name: resample_sts(name, cosine_and_gold(subsets), metric=metric, aggregation=aggregation)
+        for name, subsets in result.examples.items()
+    }
 
 
 def sts_key(
@@ -345,7 +222,7 @@ def sts_key(
     setting: StsSetting,
     pair_tasks: Mapping[str, StsTask],
 ) -> dict[str, Any]:
-    """Return what a result depends on besides the encoder: tasks, setting, and digests of all data read."""
+    """Return the cache key of a result: everything it depends on besides the encoder, data by digest."""
     files = {
         path
         for task in tasks

@@ -5,7 +5,7 @@ Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,88 +21,18 @@ from simcse_cli.data.transfer_files import (
     read_transfer_task,
 )
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.bootstrap import SuiteIntervals, resample_accuracy, suite_intervals
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
-from simcse_cli.evaluation.folds import Fold, Rows, stratified_folds
+from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
-from simcse_cli.evaluation.sts import check_task_name
+from simcse_cli.evaluation.sts_tasks import check_task_name
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.examples import TaskPredictions
+from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 _RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
-
-
-@dataclass(frozen=True)
-class TransferScore:
-    """One task: accuracies in fractions, F1 of the positive class for MRPC, and what was predicted.
-
-    ``gold`` and ``predicted`` hold the classes of the test examples in the order of the protocol, ``left`` and,
-    for sentence pairs, ``right`` their sentences; the examples of the fold tasks are each tested once.
-    """
-
-    dev_accuracy: float
-    accuracy: float
-    f1: float | None
-    penalties: tuple[float, ...]
-    gold: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    left: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    data_sha256: str = ""
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Which test examples were classified correctly."""
-        return np.asarray(self.gold == self.predicted)
-
-    def to_json(self) -> dict[str, Any]:
-        f1 = {} if self.f1 is None else {"f1": self.f1}
-        return {
-            "dev_accuracy": self.dev_accuracy,
-            "accuracy": self.accuracy,
-            **f1,
-            "n_test": len(self.gold),
-            **({"classes": list(self.classes)} if self.classes else {}),
-            "penalties": list(self.penalties),
-        }
-
-
-@dataclass(frozen=True)
-class TransferResult:
-    """The suite's outcome."""
-
-    protocol: TransferProtocol
-    probe: Probe
-    tasks: dict[str, TransferScore]
-    seconds: float
-
-    @property
-    def average(self) -> float:
-        """Plain mean of the test accuracies."""
-        return float(np.mean([score.accuracy for score in self.tasks.values()]))
-
-    @property
-    def average_dev(self) -> float:
-        """Plain mean of the dev accuracies: "Avg. transfer" of SimCSE's Table D.2."""
-        return float(np.mean([score.dev_accuracy for score in self.tasks.values()]))
-
-    def to_json(self, **facts: Any) -> dict[str, Any]:
-        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
-        return {
-            "suite": "transfer",
-            **facts,
-            "protocol": self.protocol.value,
-            "probe": self.probe.value,
-            "tasks": {name: score.to_json() for name, score in self.tasks.items()},
-            "data_sha256": {name: score.data_sha256 for name, score in self.tasks.items()},
-            "average": self.average,
-            "average_dev": self.average_dev,
-            "seconds": self.seconds,
-        }
 
 
 def evaluate_transfer(
@@ -115,7 +45,7 @@ def evaluate_transfer(
     file_tasks: Mapping[str, TransferTask] | None = None,
     cache: EvaluationCache | None = None,
     progress: Progress | None = None,
-) -> TransferResult:
+) -> SuiteResult:
     """Score an encoder on transfer tasks.
 
     Args:
@@ -142,21 +72,24 @@ def evaluate_transfer(
     if data_dir is not None:
         require_transfer_files(data_dir, [name for name in tasks if name not in own])
     started = time.perf_counter()
-    scores: dict[str, TransferScore] = {}
+    results: dict[str, TaskResult | None] = {}
+    predictions: dict[str, TaskPredictions] = {}
     for name in tasks:
         task = own[name] if name in own or data_dir is None else read_transfer_task(data_dir, name)
         for remark in task.size_remarks():
             progress.warn(remark)
-        scores[name] = score_transfer_task(
+        results[name], predictions[name] = score_transfer_task(
             task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
         )
-    return TransferResult(protocol, probe, scores, seconds=time.perf_counter() - started)
+    result = SuiteResult("transfer", {"protocol": protocol.value, "probe": probe.value}, results)
+    figures = {"average_dev": result.mean_of("dev_accuracy"), "seconds": time.perf_counter() - started}
+    return replace(result, figures=figures, examples=predictions)
 
 
 def read_file_tasks(
     paths: Sequence[Path], columns: str | None, protocol: TransferProtocol
 ) -> dict[str, TransferTask]:
-    """Return each task file as a task called by the file's stem, with enough examples for the folds.
+    """Read task files; each task is named after its file and has enough examples for the folds.
 
     Raises:
         UsageError: two files have one name, or ``columns`` is malformed.
@@ -172,7 +105,7 @@ def read_file_tasks(
 
 
 def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
-    """Raise DataError if files are missing: names all of them, and the tasks that can be scored."""
+    """Raise DataError if files are missing; the message names all of them, the hint the tasks that can be scored."""
     missing = missing_transfer_files(data_dir, tuple(tasks))
     if not missing:
         return
@@ -194,8 +127,8 @@ def score_transfer_task(
     probe: Probe,
     cache: EvaluationCache,
     progress: Progress,
-) -> TransferScore:
-    """Return the score of one task, from the cache where it is finished."""
+) -> tuple[TaskResult, TaskPredictions]:
+    """Return the score of one task and its predictions, from the cache if it is there."""
     settings = PROBE_SETTINGS[protocol]
     key = {
         "version": _RESULT_VERSION,
@@ -236,7 +169,7 @@ def score_transfer_task(
     return _score(task, result)
 
 
-def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], Rows | None]:
+def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
     """Return the outer splits of a task and, for SST2, its dev rows.
 
     Raises:
@@ -269,42 +202,23 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     return folds, None
 
 
-def transfer_intervals(result: TransferResult) -> SuiteIntervals:
-    """Return the intervals of the test accuracies."""
-    return suite_intervals(
-        {name: resample_accuracy(name, score.correct) for name, score in result.tasks.items()}
-    )
-
-
-def transfer_predictions(result: TransferResult) -> dict[str, TaskPredictions]:
-    """Return what was predicted for every test example, by task."""
-    return {
-        name: TaskPredictions(score.gold, score.predicted, score.left, score.right)
-        for name, score in result.tasks.items()
-    }
-
-
 def _pack(values: NDArray[np.int64]) -> str:
     return " ".join(map(str, values.tolist()))
 
 
-def _score(task: TransferTask, result: ProbeResult) -> TransferScore:
+def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
     left, right = (
         tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right)
     )
-    return TransferScore(
-        dev_accuracy=result.dev_accuracy,
-        accuracy=result.accuracy,
-        f1=f1_score(gold, result.predictions) if task.name == "MRPC" else None,
-        penalties=result.penalties,
-        gold=gold,
-        predicted=result.predictions,
-        left=left,
-        right=right,
-        classes=task.classes,
-        data_sha256=task.digest,
-    )
+    extra: dict[str, Any] = {"dev_accuracy": result.dev_accuracy}
+    if task.name == "MRPC":
+        extra["f1"] = f1_score(gold, result.predictions)
+    if task.classes:
+        extra["classes"] = list(task.classes)
+    extra["penalties"] = list(result.penalties)
+    score = TaskResult(result.accuracy, len(gold), data_sha256=task.digest, extra=extra)
+    return score, TaskPredictions(gold, result.predictions, left, right)
 
 
 def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:

@@ -12,11 +12,12 @@ from typing import Any
 
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.atomic import atomic_text
-from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.results.columns import label
+from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
 from simcse_cli.settings.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
@@ -127,14 +128,14 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
     """Return the dev score, then what ``eval`` has found for these very weights, in the papers' settings."""
     found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
     for path in sorted((run_dir / RESULTS).glob("*.json")):
-        result = checked(read_json(path), dict[str, Any], str(path))
-        is_plain = result.get("precision") == Precision.FP32 and not result.get("regressor")
-        if is_plain and result.get("model_digest") == record.model_digest:
-            tasks = checked(result.get("tasks"), dict[str, dict[str, Any] | None], f"{path}: tasks")
+        result = SuiteResult.from_json(read_json(path), str(path))
+        own = result.settings
+        is_plain = own.get("precision") == Precision.FP32 and not own.get("regressor")
+        if is_plain and own.get("model_digest") == record.model_digest:
             with foreign_format(path, "a result of `simcse eval`"):
                 found += [
                     score
-                    for name, task in tasks.items()
+                    for name, task in result.tasks.items()
                     if task is not None
                     for score in _task_scores(result, name, task)
                 ]
@@ -150,23 +151,24 @@ def _dev_score(record: RunRecord, value: float) -> CardScore:
     return CardScore(kind, _KINDS[kind], name, name, "dev", metric, "dev score, chose the model", value)
 
 
-def _task_scores(result: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> list[CardScore]:
+def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``."""
-    suite = str(result.get("suite"))
+    suite, own, facts = result.suite, result.settings, task.extra
+    split: str | None = result.split
     if suite == "mteb":
-        revision = task["dataset_revision"] if task["data"] == "hub" else None
-        source = str(task.get("dataset", name))
-        found = {task["metric"]: task["score"]}
-        kind, data, split, how = task["category"], f"MTEB {name}", None, "MTEB"
+        revision = facts["dataset_revision"] if facts["data"] == "hub" else None
+        source = str(facts.get("dataset", name))
+        found = {facts["metric"]: task.score}
+        kind, data, split, how = facts["category"], f"MTEB {name}", None, "MTEB"
     else:
         revision, kind, source, data = None, _KINDS[suite], name, label(name)
         if suite == "sts":
-            metric, pooled = result["metric"], result["aggregation"]
-            split, found = result["split"], {f"{metric}_cosine": task["score"]}
+            metric, pooled = own["metric"], own["aggregation"]
+            found = {f"{metric}_cosine": task.score}
             how = f"{metric}, subsets: {pooled}" if pooled != Aggregation.ALL else str(metric)
         else:
-            split, found = "test", {"accuracy": task["accuracy"], "f1": task.get("f1")}
-            settings = (result["protocol"], TransferProtocol.DEFAULT), (result["probe"], Probe.SENTEVAL)
+            found = {"accuracy": task.score, "f1": facts.get("f1")}
+            settings = (own["protocol"], TransferProtocol.DEFAULT), (own["probe"], Probe.SENTEVAL)
             how = ", ".join(["SentEval", *(used for used, usual in settings if used != usual)])
     return [
         CardScore(suite, kind, source, data, split, metric, how, float(value), revision)

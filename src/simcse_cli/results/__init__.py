@@ -1,1 +1,1 @@
-"""What commands find: results, tables, figures and run folders."""
+"""Results, tables, figures and run folders, shared by all commands."""

@@ -1,4 +1,4 @@
-"""Which data a score was taken on: the published set of a task, the generated demo corpus, or something else."""
+"""Recognise the data of a score: the published set of a task, the generated demo corpus, or other data."""
 
 import csv
 from functools import cache
@@ -9,7 +9,7 @@ PUBLISHED, DEMO = "the published set", "the generated demo corpus"
 
 @cache
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
-    """Return size and SHA-256 of each known set by task and split, then by what it is.
+    """Return the size and SHA-256 of each known set, by task and split, then by kind.
 
     Sizes are scored pairs for STS and test examples for transfer tasks; digests are ``StsTask.digest`` and
     ``TransferTask.digest``.
@@ -23,7 +23,7 @@ def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
 
 
 def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> str | None:
-    """Return what the data of a score is, None where nothing is published for the task and split.
+    """Describe the data of a score; None if nothing is published for the task and split.
 
     Without a digest, as in results of earlier versions, the number of examples decides.
     """

@@ -31,7 +31,7 @@ else:
 INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKER_SHAPES = ("o", "s", "^", "D", "v", "P", "X")
 COLOUR_MAP = "cividis"
 FORMATS = ("png", "svg", "pdf")
 PNG_DPI = 120
@@ -81,7 +81,7 @@ def curve_style(position: int) -> dict[str, Any]:
 
 
 def marker(position: int) -> str:
-    return MARKERS[position % len(MARKERS)]
+    return MARKER_SHAPES[position % len(MARKER_SHAPES)]
 
 
 def shades(count: int) -> Any:
@@ -242,7 +242,7 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
     """Return a scatter of ``(N, 2)`` points a series, uniformity to the right and alignment upwards.
 
-    One letter a series; where two series meet stands an asterisk. The legend gives each letter's name.
+    Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
     """
     points = np.concatenate(list(series.values()))
     low, high = points.min(axis=0), points.max(axis=0)

@@ -1,11 +1,11 @@
-"""What a result is: a table of typed columns with notes, and how it reads as text, CSV, Markdown and LaTeX."""
+"""Reports: tables of typed columns with notes, written as text, CSV, Markdown and LaTeX."""
 
 import csv
 import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any, Literal
 
 from simcse_cli.settings.choices import OutputFormat
@@ -56,7 +56,7 @@ class Column:
 
 @dataclass
 class Report:
-    """One table: what it shows, its columns and rows, and remarks under it."""
+    """One table: its title, columns and rows, and notes below it."""
 
     title: str
     columns: list[Column]
@@ -66,8 +66,8 @@ class Report:
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
         """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
 
-        Numbers are never cut: their headings wrap first, then texts do, the widest first. What still does not fit
-        goes on in another block, which starts with the first column again.
+        Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns that still do not
+        fit continue in another block, which repeats the first column.
         """
         rows = self.cells()
         full, least = [], []
@@ -92,7 +92,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command found: tables for people, and the same as a JSON object."""
+    """The outcome of a command: tables for people, and the same as a JSON object."""
 
     reports: Sequence[Report]
     payload: dict[str, Any]
@@ -110,9 +110,18 @@ def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
     return widths
 
 
-def mean_and_deviation(
-    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
-) -> list[dict[str, Any]]:
+def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Return the mean and the sample deviation (n - 1): 1 and 3 give 2 and the root of 2.
+
+    Both are None if a value is missing or there is none; a single value has no deviation.
+    """
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None, None
+    return sum(known) / len(known), stdev(known) if len(known) > 1 else None
+
+
+def mean_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str) -> list[dict[str, Any]]:
     """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
 
     Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
@@ -125,8 +134,8 @@ def mean_and_deviation(
         if column.kind in ("text", "count"):
             mean[column.key] = values[0] if len(set(values)) == 1 else None
             deviation[column.key] = mean[column.key] if column.kind == "text" else None
-        elif None not in values and len(values) > 1:
-            mean[column.key], deviation[column.key] = fmean(values), stdev(values)
+        elif len(values) > 1:
+            mean[column.key], deviation[column.key] = mean_and_deviation(values)
     return [mean, deviation]
 
 
@@ -203,14 +212,14 @@ def to_latex(report: Report) -> str:
 
 
 def _latex_cell(cell: str, column: Column) -> str:
-    """Return a cell; signs of numbers stand in mathematics, where a minus is one."""
+    """Return a cell, with the sign of a number in math mode so that a minus is set as one."""
     if column.kind != "text" and cell[0] in "+-":
         return f"${cell[0]}${cell[1:]}"
     return cell.translate(_LATEX_ESCAPES)
 
 
 def to_text(report: Report) -> str:
-    """Return the report as plain lines with aligned columns, for outputs that are no terminal."""
+    """Return the report as plain lines with aligned columns, for outputs other than a terminal."""
     rows = [[column.heading for column in report.columns], *report.cells()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
     lines = [report.title] if report.title else []

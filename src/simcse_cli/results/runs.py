@@ -1,4 +1,4 @@
-"""The run folder and its record: what was trained, on which data, with which versions and result.
+"""The run folder and its record: settings, data, versions and scores of a training run.
 
 A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
 object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
@@ -29,16 +29,16 @@ from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 
 RUN_FILE = "run.json"
 STATE_PREFIX = "step-"
-"""Of the folders in ``checkpoint/``, one for each state."""
+"""Prefix of the folders in ``checkpoint/``, one a state."""
 DONE = ("finished", "stopped-early")
-"""Status of a run that has nothing left to do."""
+"""The statuses of a complete run."""
 SEED_PREFIX = "seed-"
-"""Of the runs under one folder, one for each seed."""
+"""Prefix of the runs under one folder, one a seed."""
 RESULTS = "results"
-"""The folder of what ``eval`` found for the run's model."""
+"""The folder of the results of ``eval`` for the run's model."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 TRACKING = "tracking"
-"""The folder of what a tracker writes."""
+"""The folder that a tracker writes to."""
 OWN_NAMES = (
     "config.yaml",
     RUN_FILE,
@@ -49,7 +49,7 @@ OWN_NAMES = (
     RESULTS,
     TRACKING,
 )
-"""What a run folder holds; one without the first holds no run yet."""
+"""The contents of a run folder; without the first it holds no run yet."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -101,7 +101,7 @@ class RunRecord:
 
     @property
     def chosen_by(self) -> str:
-        """What the dev score is taken on."""
+        """The data that the dev score is measured on."""
         suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
         if suite is None:
             return "the dev file"
@@ -110,7 +110,7 @@ class RunRecord:
 
     @property
     def chosen_on_test(self) -> list[str]:
-        """Tasks of the dev score that have test data only."""
+        """Tasks of the dev score that have no dev data, so that their test data is used."""
         return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
 
     def write(self, run_dir: Path) -> None:
@@ -119,7 +119,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a line of ``metrics.jsonl`` says of the model after a step; None where it was not measured."""
+    """The measurements in one line of ``metrics.jsonl``; None for what was not measured at this step."""
 
     step: int
     dev_score: float | None = None
@@ -194,16 +194,16 @@ def require_run(path: Path, *, may_start: bool) -> None:
     """
     if not (path / "config.yaml").is_file() and not (may_start and path.is_dir()):
         raise DataError(
-            f"{path} holds no run to go on with" if path.is_dir() else f"{path} does not exist",
+            f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",
             hint="check the name after -o, or give the whole command without --resume to start a run there",
         )
 
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Be the only training that writes a run folder; what a killed one left half-written in it is removed.
+    """Lock a run folder for one training, and remove what a killed one left half-written in it.
 
-    The folder is made, and removed again if the block leaves nothing in it.
+    The folder is created, and removed again if the block leaves it empty.
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
@@ -223,13 +223,13 @@ def lock_run(path: Path) -> Iterator[None]:
 
 
 def open_run_dir(path: Path, *, force: bool) -> None:
-    """Make a locked run folder empty; with ``force`` the files of an earlier run in it are removed."""
+    """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
-        go_on = f"go on with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
+        resume = f"resume it with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
         raise OutputError(
-            f"{path} holds a run already", hint=f"{go_on}choose another folder, or replace it with --force"
+            f"{path} holds a run already", hint=f"{resume}choose another folder, or replace it with --force"
         )
     if inside.difference(own) and not force:
         raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
@@ -242,9 +242,9 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
-    """Write a result of ``eval`` into the run folder that it judges, over an earlier one of the same settings.
+    """Write a result of ``eval`` into the folder of the run it is about, over an earlier one with the same settings.
 
-    A model that is no run keeps nothing; a folder that cannot be written is warned about.
+    Nothing is written for other models; a folder that is not writable gives a warning.
     """
     run_dir = Path(model)
     if not is_run(run_dir):
@@ -253,15 +253,16 @@ def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> No
     try:
         write_json(path, result)
     except OutputError as error:
-        progress.warn(f"the result is not kept in the run: {error.message}")
+        progress.warn(f"the result was not saved in the run: {error.message}")
     else:
         progress.info(f"kept {path}")
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
-    """Return a file name for a result: its suite and settings, and what is unlike the run (``sts-test-spearman-all``).
+    """Return a file name for a result from its suite and settings, for example ``sts-test-spearman-all``.
 
-    Results of the same name have the same settings; the data is not one of them.
+    Pooler, precision and tasks are named only if they are not the usual ones. Results with the same name have the same
+    settings, but perhaps other data.
     """
     tasks = list(result["tasks"])
     keys = ("suite", "benchmark", "split", "metric", "aggregation")

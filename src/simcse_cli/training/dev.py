@@ -1,4 +1,4 @@
-"""What scores a model during training: the pairs of one file, STS tasks or transfer tasks; read and checked first."""
+"""Dev sets, which score a model during training: the pairs of a file, STS tasks or transfer tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,15 +22,16 @@ from simcse_cli.data.senteval import (
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
-from simcse_cli.evaluation.correlation import correlate, cosine_rows
+from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
-from simcse_cli.evaluation.sts import score_sts_task
+from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, find_tasks
+from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import (
     STS_TASKS,
     TRANSFER_TASKS,
@@ -43,7 +44,7 @@ from simcse_cli.settings.choices import (
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 Facts = dict[str, Any]
-"""What the record of a run says of its dev data: names and digests."""
+"""Names and digests of the dev data, for the record of a run."""
 
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
 
@@ -65,7 +66,7 @@ NO_SCORE = DevScore(None, None, None)
 
 
 class DevSet(Protocol):
-    """What scores a model during training."""
+    """Scores a model during training."""
 
     def score(self, encode: Encode) -> DevScore:
         """Return the scores of an encoder, dropout off."""
@@ -84,7 +85,7 @@ class DevPairs:
 
 @dataclass(frozen=True)
 class DevSts:
-    """STS tasks; ``pairs`` are those that alignment and uniformity are taken on."""
+    """STS tasks; alignment and uniformity are measured on ``pairs``."""
 
     tasks: Sequence[StsTask]
     metric: Metric
@@ -97,18 +98,22 @@ class DevSts:
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
         tasks = {
-            measure_of(task): score_sts_task(task, vectors).score(self.metric, Aggregation.ALL)
+            measure_of(task): aggregate(
+                self.metric, Aggregation.ALL, cosine_and_gold(score_sts_task(task, vectors))
+            )
             for task in self.tasks
         }
         left, right = ([vectors[text] for text in side] for side in (self.pairs.left, self.pairs.right))
         return DevScore(
-            mean_over_tasks(tasks), *geometry(np.stack(left), np.stack(right), self.pairs.gold), tasks
+            mean_and_deviation(list(tasks.values()))[0],
+            *geometry(np.stack(left), np.stack(right), self.pairs.gold),
+            tasks,
         )
 
 
 @dataclass(frozen=True)
 class DevTransfer:
-    """Transfer tasks; alignment and uniformity are taken on ``pairs`` where there are any."""
+    """Transfer tasks; alignment and uniformity are measured on ``pairs``, if there are any."""
 
     tasks: Sequence[TransferTask]
     pairs: StsSubset | None
@@ -128,12 +133,14 @@ class DevTransfer:
                     tasks[task.name + DEV_SUFFIX] = found
                     shown.advance()
         if self.pairs is None:
-            return DevScore(mean_over_tasks(tasks), None, None, tasks)
+            return DevScore(mean_and_deviation(list(tasks.values()))[0], None, None, tasks)
         measured = evaluate_dev(encode, self.pairs)
-        return DevScore(mean_over_tasks(tasks), measured.alignment, measured.uniformity, tasks)
+        return DevScore(
+            mean_and_deviation(list(tasks.values()))[0], measured.alignment, measured.uniformity, tasks
+        )
 
     def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
-        """Help to encode all tasks; return the dev accuracy of this process's, or why there is none."""
+        """Help to encode all tasks; return the dev accuracy of the task of this process, or an error message."""
         own = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)
@@ -143,26 +150,21 @@ class DevTransfer:
         if own is None:
             return None
         try:
-            return score_transfer_task(
+            result, _ = score_transfer_task(
                 *own,
                 protocol=TRANSFER_PROTOCOL,
                 probe=Probe.SENTEVAL,
                 cache=EvaluationCache(None, ""),
                 progress=SilentProgress(),
-            ).dev_accuracy
+            )
         except (DataError, TrainingError) as error:  # the vectors are not finite, or a probe has diverged
             return error.message
+        return float(result.extra["dev_accuracy"])
 
 
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
-
-
-def mean_over_tasks(tasks: Mapping[str, float | None]) -> float | None:
-    """Return the plain mean over tasks, None while one of them has no score."""
-    known = [score for score in tasks.values() if score is not None]
-    return float(np.mean(known)) if len(known) == len(tasks) else None
 
 
 def geometry(
@@ -190,7 +192,7 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
 
 
 def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
-    """Return what scores the model, None without dev settings, and what identifies its data."""
+    """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
     if config.dev_file:
         columns = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))

@@ -1,4 +1,4 @@
-"""What a run writes down: its record, a line of metrics a step, the model card; and what a resumed run has to share."""
+"""Write the record of a run, its metrics and its model card; check that a resumed run has the same data."""
 
 import math
 import time
@@ -13,7 +13,8 @@ from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Report
 from simcse_cli.results.runs import MetricsLog, RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
@@ -72,7 +73,7 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a run that starts or goes on, and return its metrics with the tracker started."""
+    """Write the record of a run that starts or resumes, and return its metrics log with the tracker started."""
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
@@ -142,7 +143,7 @@ def require_same_processes(run_dir: Path, n_processes: int) -> None:
     if before != n_processes:
         raise ConfigError(
             f"the run in {run_dir} has {before} processes, this is {n_processes}",
-            hint=f"go on with --num-processes {before}, or start another run with a new -o",
+            hint=f"resume with --num-processes {before}, or start another run with a new -o",
         )
 
 
@@ -169,19 +170,7 @@ def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
     """Return the outcome of a run as one row; nothing is best without a dev score."""
-    scores = [
-        Column("start", "dev before", "score"),
-        Column("best", "dev best", "score"),
-        Column("best_step", "at step", "count"),
-    ]
-    columns = [
-        Column("run"),
-        Column("objective"),
-        Column("steps", kind="count"),
-        *(scores if record.best_score is not None else ()),
-        Column("rate", "sentences/s", "number"),
-        Column("train_s", "train s", "seconds"),
-    ]
+    scores = ("start", "best", "best_step") if record.best_score is not None else ()
     row = {
         "run": str(run_dir),
         "objective": record.objective,
@@ -192,7 +181,7 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         "rate": record.timings.get("sentences_per_second"),
         "train_s": record.timings.get("train_s"),
     }
-    return Report("", columns, [row])
+    return Report("", columns("run", "objective", "steps", *scores, "rate", "train_s"), [row])
 
 
 def percent(score: float | None) -> str:

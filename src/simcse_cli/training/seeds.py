@@ -1,7 +1,6 @@
-"""Several runs under one folder, one for each seed: each resumable, with mean and deviation of the dev score."""
+"""Train one run per seed under one folder; each is resumable, and the dev scores get mean and deviation."""
 
 import shutil
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import Any
 
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files.atomic import write_json
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""Trains into a folder, going on where an earlier call stopped; None on every process but the first."""
+"""Trains into a folder, continuing where an earlier call stopped; None on all processes but the first."""
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -41,7 +41,7 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
         if not force:
             raise OutputError(
                 f"{folder} is not empty",
-                hint="go on with its runs with --resume, start over with --force, or choose another -o",
+                hint="continue its runs with --resume, start over with --force, or choose another -o",
             )
         for entry in inside:
             is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
@@ -96,7 +96,7 @@ def train_seeds(
     resume: bool = False,
     force: bool = False,
 ) -> Outcome | None:
-    """Train one run per seed; return each with mean and deviation of the dev score, also in ``seeds.json``."""
+    """Train one run per seed; return and save (``seeds.json``) the dev scores with their mean and deviation."""
     if len(seeds) < 2:
         raise ConfigError(
             f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
@@ -109,31 +109,12 @@ def train_seeds(
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
         for r in records
     ]
-    starts, bests = [r.start_score for r in records], [r.best_score for r in records]
-    summary = {
-        "mean": {"start": mean_score(starts), "best": mean_score(bests)},
-        "deviation": {"start": score_deviation(starts), "best": score_deviation(bests)},
-    }
+    start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
+    summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}
     payload = {"runs": str(folder), "seeds": rows, **summary}
     write_json(folder / "seeds.json", {"format": 1} | payload)
-    columns = [
-        Column("seed"),
-        Column("start", "dev before", "score"),
-        Column("best", "dev best", "score"),
-        Column("best_step", "at step", "count"),
-    ]
     below = [{"seed": name, **values} for name, values in summary.items()]
-    table = Report(f"{config.objective}, {len(seeds)} seeds", columns, rows + below)
+    table = Report(
+        f"{config.objective}, {len(seeds)} seeds", columns("seed", "start", "best", "best_step"), rows + below
+    )
     return Outcome([table], payload)
-
-
-def mean_score(scores: Sequence[float | None]) -> float | None:
-    """Return the mean; None without scores, or if one is missing."""
-    known = [score for score in scores if score is not None]
-    return statistics.fmean(known) if known and len(known) == len(scores) else None
-
-
-def score_deviation(scores: Sequence[float | None]) -> float | None:
-    """Return the sample standard deviation (divided by n - 1), None for fewer than two scores."""
-    known = [score for score in scores if score is not None]
-    return statistics.stdev(known) if len(known) > 1 and len(known) == len(scores) else None

@@ -1,4 +1,4 @@
-"""A grid or a search over settings: trials of one or several seeds, each in its own folder, all resumable."""
+"""Run a grid or a search over settings: resumable trials of one or several seeds, each in its own folder."""
 
 import itertools
 import math
@@ -11,19 +11,14 @@ from typing import Any
 from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
 from simcse_cli.files.atomic import write_json
 from simcse_cli.progress import Progress
+from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviation
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.record import percent
-from simcse_cli.training.seeds import (
-    RunOne,
-    mean_score,
-    open_runs_folder,
-    run_seeds,
-    score_deviation,
-)
+from simcse_cli.training.seeds import RunOne, open_runs_folder, run_seeds
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
@@ -32,7 +27,7 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep file says.
+    """The plan in a sweep file.
 
     Attributes:
         settings: of every trial, as in a recipe.
@@ -66,10 +61,15 @@ class Trial:
     @property
     def score(self) -> float | None:
         """Mean dev score over seeds; None while one is missing."""
-        return mean_score(self.scores)
+        return mean_and_deviation(self.scores)[0]
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample deviation of the scores (n - 1); None for a single seed."""
+        return mean_and_deviation(self.scores)[1]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"score": self.score, "deviation": score_deviation(self.scores)}
+        return asdict(self) | {"score": self.score, "deviation": self.deviation}
 
 
 def read_plan(name: str) -> SweepPlan:
@@ -142,13 +142,10 @@ def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
 
 
 def trial_name(settings: Settings) -> str:
-    """Return a folder name that says what is special about a trial."""
-    parts = (f"{name.removeprefix(_OPTION)}={_short(value)}" for name, value in settings.items())
+    """Return a folder name made of the settings of a trial."""
+    shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
+    parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
     return ",".join(parts).replace("/", "_")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def run_sweep(
@@ -162,7 +159,7 @@ def run_sweep(
 ) -> list[Trial]:
     """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
 
-    Each trial gets a subfolder named after its settings; empty ``seeds`` stand for the one of the settings.
+    Each trial gets a subfolder named after its settings; without ``seeds`` the seed of the settings is used.
     """
     trials: list[Trial] = []
     for trial in proposed:
@@ -223,6 +220,7 @@ def train_sweep(
         OutputError: the folder is in use, or one of its runs has other settings.
         Stopped: a run was interrupted.
     """
+    # Read the plan; each trial is the command's settings with those of the plan.
     plan = read_plan(name)
 
     def trial_config(swept: Settings) -> TrainConfig:
@@ -234,14 +232,17 @@ def train_sweep(
             )
         return config
 
+    # Run the trials.
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
     open_runs_folder(folder, resume=resume, force=force)
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
+
+    # Draw and report the trials that have a score.
     points = [
-        SweepPoint(trial.settings, trial.score, score_deviation(trial.scores))
+        SweepPoint(trial.settings, trial.score, trial.deviation)
         for trial in trials
         if trial.score is not None
     ]
@@ -262,18 +263,12 @@ def train_sweep(
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
-    columns = [
-        *(Column(setting) for setting in swept),
-        Column("score", "dev best", "score"),
-        Column("deviation", "deviation", "score"),
-        Column("best_steps", "at step"),
-    ]
     ranked = sorted(trials, key=_score_or_lowest, reverse=True)
     rows: list[dict[str, Any]] = [
         {
             **trial.settings,
             "score": trial.score,
-            "deviation": score_deviation(trial.scores),
+            "deviation": trial.deviation,
             "best_steps": ", ".join(map(str, trial.best_steps)),
         }
         for trial in ranked
@@ -287,7 +282,11 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         else f"best: {folder / best.name}",
         "max, q75, q50: best, upper quartile and median of the trials",
     ]
-    return Report(f"{Path(name).stem}, {len(trials)} trials", columns, rows, notes)
+    shown = [
+        *map(Column, swept),
+        *columns("score", "deviation", "best_steps", score="dev best", best_steps="at step"),
+    ]
+    return Report(f"{Path(name).stem}, {len(trials)} trials", shown, rows, notes)
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:

@@ -1,29 +1,28 @@
-"""A folder of several seeds as one system: every run is judged, with mean and deviation over them."""
+"""Evaluate a folder of several seeds: each run, with the mean and deviation over them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
 from simcse_cli.progress import Progress
-from simcse_cli.results.report import Outcome, Report, mean_and_deviation
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_rows
 from simcse_cli.results.runs import seed_runs
 
-Suite = TypeVar("Suite", SuiteOptions, MtebOptions)
-_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # no mean says anything about these
+AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
+_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # these have no meaningful mean
 _DIFFERENT = object()
 
 
 def evaluate_each_seed(
-    evaluate: Callable[[EncoderOptions, Suite], Outcome | None],
+    evaluate: Callable[[EncoderOptions, AnySuite], Outcome | None],
     encoder: EncoderOptions,
-    options: Suite,
+    options: AnySuite,
     progress: Progress,
 ) -> Outcome | None:
-    """Evaluate a model; each seed of a folder of several, with mean and deviation.
+    """Evaluate a model, or each seed of a folder of several with mean and deviation.
 
     The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers, and under
     ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its ending.
@@ -45,42 +44,39 @@ def evaluate_each_seed(
             return None  # only sentences were written, whatever the seed
         found[seed] = one
     payloads = [{"seed": seed, **one.payload} for seed, one in found.items()]
-    mean = {**_mean(payloads), "model": encoder.model, "seeds": list(runs)}
-    payload = {**mean, "deviation": _deviation(payloads), "runs": payloads}
+    mean, deviation = _mean_and_deviation(payloads)
+    names = {"model": encoder.model, "seeds": list(runs)}
+    payload = {**mean, **names, "deviation": deviation, "runs": payloads}
     tables = zip(*(one.reports for one in found.values()), strict=True)
     return Outcome([_joined(each, encoder.model, list(runs.values())) for each in tables], payload)
 
 
-def _with_own_files(options: Suite, seed: int) -> Suite:
+def _with_own_files(options: AnySuite, seed: int) -> AnySuite:
     if isinstance(options, MtebOptions) or options.save_scores is None:
         return options
     path = options.save_scores
     return replace(options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}"))
 
 
-def _mean(values: Sequence[Any]) -> Any:
-    """Return the mean of equally built values, number by number; what differs and is no number is left out."""
+def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
+    """Return mean and sample deviation of equally built values, number by number.
+
+    A value that all share is its own mean; values that differ and are not numbers are left out. Only fractions, and
+    objects that hold some, have a deviation.
+    """
     first = values[0]
     if all(isinstance(value, Mapping) for value in values):
         shared = [key for key in first if key not in _OF_ONE_RUN and all(key in value for value in values)]
-        means = {key: _mean([value[key] for value in values]) for key in shared}
-        return {key: mean for key, mean in means.items() if mean is not _DIFFERENT}
+        found = {key: _mean_and_deviation([value[key] for value in values]) for key in shared}
+        means = {key: mean for key, (mean, _) in found.items() if mean is not _DIFFERENT}
+        return means, {key: spread for key, (_, spread) in found.items() if spread not in (None, {})}
+    numbers = [value for value in values if isinstance(value, int | float)]
+    mean, deviation = mean_and_deviation(numbers) if len(numbers) == len(values) else (_DIFFERENT, None)
     if all(value == first for value in values):
-        return first
-    if None in values:
-        return None
-    return fmean(values) if all(isinstance(value, int | float) for value in values) else _DIFFERENT
-
-
-def _deviation(values: Sequence[Any]) -> Any:
-    """Return the sample deviation (n - 1) of equally built values, for fractions and what holds them."""
-    first = values[0]
-    if all(isinstance(value, Mapping) for value in values):
-        shared = [key for key in first if key not in _OF_ONE_RUN and all(key in value for value in values)]
-        found = {key: _deviation([value[key] for value in values]) for key in shared}
-        return {key: value for key, value in found.items() if value not in (None, {})}
-    is_number = len(values) > 1 and all(isinstance(value, float) for value in values)
-    return stdev(values) if is_number else None
+        mean = first
+    elif None in values:
+        mean = None
+    return mean, deviation if all(isinstance(value, float) for value in values) else None
 
 
 def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
@@ -90,12 +86,12 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
     if head != "model":
         columns = [replace(column, label=column.heading.replace(name, folder)) for column in first.columns]
         rows = [
-            mean_and_deviation(rows, columns, "")[0] | {head: rows[0][head]}
+            mean_rows(rows, columns, "")[0] | {head: rows[0][head]}
             for rows in zip(*(report.rows for report in reports), strict=True)
         ]
         return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
     rows = [row for report in reports for row in report.rows]
     for same in zip(*(report.rows for report in reports), strict=True):
         if name in same[0][head]:
-            rows += mean_and_deviation(same, first.columns, same[0][head].replace(name, folder))
+            rows += mean_rows(same, first.columns, same[0][head].replace(name, folder))
     return Report(first.title, first.columns, rows, [*first.notes, "deviation: over the seeds (n - 1)"])

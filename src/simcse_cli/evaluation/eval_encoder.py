@@ -1,4 +1,4 @@
-"""The encoder that is judged: a model, word vectors, or a file of vectors."""
+"""The encoder under evaluation: a model, word vectors, or a file of vectors."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -28,18 +28,18 @@ from simcse_cli.settings.declare import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)
-class OpenEncoder:
-    """An encoder ready to be judged.
+class EvalEncoder:
+    """An encoder ready for evaluation.
 
     Attributes:
-        name: what the row of a table is called.
-        pooler: of a transformer; a dash for anything else.
-        digest: of everything that determines the vectors but the precision.
+        name: the name of its row in tables.
+        pooler: that of a transformer; a dash for anything else.
+        digest: digest of everything that determines the vectors, except the precision.
         encode: maps sentences to vectors; takes a ``prompt`` for them where there are ``prompts``.
         postprocess: description of the post-processor, for result files.
         variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
         prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
-        commit: of a Hub model that is used as it is there, in fp32; None for anything else.
+        commit: the commit of an unchanged Hub model in fp32; None for anything else.
     """
 
     name: str
@@ -69,7 +69,7 @@ class OpenEncoder:
             **self.variations,
         }
 
-    def then(self, fitted: FittedPostProcessor, label: str) -> "OpenEncoder":
+    def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
         """Return the encoder followed by a post-processor that was fitted on its vectors."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
@@ -90,7 +90,7 @@ class OpenEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Keep the result in the run folder ``--model``, if that is what was judged."""
+    """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated."""
     if options.vectors is not None or options.embeddings is not None:
         return
     keep_result(options.model, result, progress)
@@ -98,10 +98,10 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
         try:
             update_cards(Path(options.model))
         except (DataError, OutputError) as error:
-            progress.warn(f"the model card stays without the new scores: {error.message}")
+            progress.warn(f"the model card was not updated: {error.message}")
 
 
-def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
+def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     """Return the encoder that the options name, without post-processing."""
     _check_sources(options)
     fixed = _open_fixed(options, progress)
@@ -109,14 +109,14 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> OpenEncoder:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
-    return OpenEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
+    return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
 
 
-def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> OpenEncoder:
+def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
     is_plain = options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
     is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT
-    return OpenEncoder(
+    return EvalEncoder(
         model.name,
         model.pooler,
         model.digest,

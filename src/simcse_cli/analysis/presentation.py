@@ -1,4 +1,4 @@
-"""What an analysis found and how it is shown: tables, JSON, CSV, figure, plot in the terminal, HTML page."""
+"""Analyses and how they are shown: tables, JSON, CSV, a figure, a plot in the terminal, an HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,18 +14,18 @@ from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
-from simcse_cli.results.report import Report, mean_and_deviation
+from simcse_cli.results.report import Report, mean_rows
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.choices import OutputFormat
 
 
 @dataclass(frozen=True)
-class View:
+class Analysis:
     """One analysis, ready to be shown; pictures are drawn where they are asked for.
 
     Title, text, the caption of the figure (for screen readers too) and ``folded``, behind which the tables are
     hidden, are for the HTML page. ``payload`` is the JSON object; CSV gets ``series``, with every single number,
-    instead of ``tables``. ``page`` is by default a page of this view alone.
+    instead of ``tables``. ``page`` is by default a page of this analysis alone.
     """
 
     title: str
@@ -39,7 +39,7 @@ class View:
     page: "Page | None" = None
     folded: str = ""
 
-    def with_means(self, groups: Mapping[str, str | None]) -> "View":
+    def with_means(self, groups: Mapping[str, str | None]) -> "Analysis":
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
@@ -48,20 +48,20 @@ class View:
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page of several views, which are made when it is written.
+    """An HTML page of several analyses, which are computed when it is written.
 
     ``facts`` are shown large at its head; table rows that start with one of ``own`` are marked.
     """
 
     title: str
-    views: Callable[[], list[View]]
+    analyses: Callable[[], list[Analysis]]
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
     own: frozenset[str] = frozenset()
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
-    """Refuse what cannot be written before anything is computed."""
+    """Check that the figure and the page can be written, before anything is computed."""
     if options.plot is not None:
         check_figure_path(options.plot)
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
@@ -70,13 +70,13 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
             check_output(path, force=force)
 
 
-def write_pictures(view: View, options: ViewOptions, progress: Progress, *, force: bool) -> None:
+def write_pictures(analysis: Analysis, options: ViewOptions, progress: Progress, *, force: bool) -> None:
     """Write the figure and the HTML page that the options ask for."""
-    if options.plot is not None and view.figure is not None:
-        save_figure(view.figure(), options.plot, force=force)
+    if options.plot is not None and analysis.figure is not None:
+        save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")
     if options.html is not None:
-        page = view.page or Page(view.title, lambda: [view])
+        page = analysis.page or Page(analysis.title, lambda: [analysis])
         with atomic_text(options.html, force=force) as stream:
             stream.write(html_page(page))
         progress.info(f"wrote {options.html}")
@@ -114,7 +114,7 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
 
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with mean and deviation of its seeds below; ``groups`` says which labels belong together."""
+    """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
     head, texts = (
         report.columns[0].key,
         [column.key for column in report.columns[1:] if column.kind == "text"],
@@ -125,9 +125,7 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
             repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
     if not repeated:
         return report
-    means = [
-        line for key, rows in repeated.items() for line in mean_and_deviation(rows, report.columns, key[0])
-    ]
+    means = [line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])]
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 
@@ -142,10 +140,10 @@ _TEMPLATES = Environment(
 
 def html_page(page: Page) -> str:
     """Return one self-contained page as text: no script, nothing fetched, every string shown literally."""
-    views = page.views()
+    analyses = page.analyses()
     figures = [
-        None if view.figure is None else inline_svg(view.figure(), f"f{number}-")
-        for number, view in enumerate(views)
+        None if analysis.figure is None else inline_svg(analysis.figure(), f"f{number}-")
+        for number, analysis in enumerate(analyses)
     ]
     template = _TEMPLATES.get_template("page.html.j2")
-    return template.render(page=page, views=views, figures=figures, version=__version__)
+    return template.render(page=page, analyses=analyses, figures=figures, version=__version__)

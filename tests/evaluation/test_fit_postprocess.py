@@ -7,8 +7,8 @@ import pytest
 
 from helpers import SENTENCES
 from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
-from simcse_cli.evaluation.encoders import OpenEncoder
-from simcse_cli.evaluation.fitting import (
+from simcse_cli.evaluation.eval_encoder import EvalEncoder
+from simcse_cli.evaluation.fit_postprocess import (
     PostprocessPlan,
     file_examples,
     fit_postprocessor,
@@ -242,11 +242,11 @@ def test_files_of_a_plan_are_looked_at_first(tmp_path):
     assert not plan("sif", fit="nli").is_per_task
 
 
-ENCODER = OpenEncoder("e", "avg", "digest", 8, Precision.FP32, encode)
+ENCODER = EvalEncoder("e", "avg", "digest", 8, Precision.FP32, encode)
 WHITENING = PostprocessPlan("whitening:2 (x)", settings={"k": 2}, source="nli")
 
 
-def assert_whitened(encoder: OpenEncoder, sentences: Sequence[str]) -> None:
+def assert_whitened(encoder: EvalEncoder, sentences: Sequence[str]) -> None:
     """Assert that the encoder whitens, fitted on the vectors of these sentences."""
     expected = Whitening(2).fit(encode(sentences)).transform(encode(["z", "y"]))
     np.testing.assert_allclose(encoder.encode(["z", "y"]), expected)

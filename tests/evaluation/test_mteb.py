@@ -9,13 +9,13 @@ from scipy.stats import spearmanr
 
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Precision
 
 mteb = pytest.importorskip("mteb", reason="needs the extra mteb")
 
-from simcse_cli.evaluation.encoders import OpenEncoder  # noqa: E402
-from simcse_cli.evaluation.mteb_adapter import run_mteb, select_tasks  # noqa: E402
-from simcse_cli.evaluation.mteb_results import MtebResult, MtebTaskScore  # noqa: E402
+from simcse_cli.evaluation.eval_encoder import EvalEncoder  # noqa: E402
+from simcse_cli.evaluation.mteb import category_means, run_mteb, select_tasks  # noqa: E402
 
 WORDS = [
     "again",
@@ -84,13 +84,13 @@ class WordBags:
         return np.stack(rows).astype(np.float32)
 
 
-def model(seed: int = 0, name: str = "bags") -> OpenEncoder:
-    return OpenEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
+def model(seed: int = 0, name: str = "bags") -> EvalEncoder:
+    return EvalEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
 
 
 def run(
-    tasks: list[str], data_dir: Path, tmp_path: Path, which: OpenEncoder, **options: object
-) -> MtebResult:
+    tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object
+) -> SuiteResult:
     chosen = select_tasks(tasks=tasks)
     return run_mteb(which, chosen, results_dir=tmp_path / "results", data_dir=data_dir, **options)
 
@@ -103,7 +103,7 @@ def oracle(encode: WordBags, pairs: list[tuple[str, str, float]]) -> float:
 
 def test_local_dataset_folder_is_scored_by_mteb(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert result.score("STSBenchmark") == pytest.approx(
+    assert result.scores["STSBenchmark"] == pytest.approx(
         oracle(WordBags(0), make_pairs(40, seed=0)), abs=1e-6
     )
     assert result.to_json()["tasks"]["STSBenchmark"]["data"] == "local"
@@ -132,7 +132,7 @@ def write_retrieval_folder(folder: Path, relevant: str) -> None:
 def test_retrieval_reads_a_folder_laid_out_as_on_the_hub(tmp_path):
     write_retrieval_folder(tmp_path / "data" / "mteb" / "scifact", relevant="d0")
     result = run(["SciFact"], tmp_path / "data", tmp_path, model())
-    assert (result.score("SciFact"), result.tasks["SciFact"].metric) == (1.0, "ndcg_at_10")
+    assert (result.scores["SciFact"], result.tasks["SciFact"].extra["metric"]) == (1.0, "ndcg_at_10")
 
 
 def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
@@ -144,17 +144,17 @@ def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
         write_retrieval_folder(tmp_path / "data" / name, relevant="d1")
     whole = run(["CQADupstackRetrieval"], tmp_path / "data", tmp_path, model())
     parts = run(names, tmp_path / "data", tmp_path, model())
-    assert whole.score("CQADupstackRetrieval") == pytest.approx(parts.average, abs=1e-5)
-    assert all(part.is_cached for part in parts.tasks.values())
+    assert whole.scores["CQADupstackRetrieval"] == pytest.approx(parts.average, abs=1e-5)
+    assert all(part.extra["cached"] for part in parts.tasks.values())
     qrels = tmp_path / "data" / names[0] / "qrels.jsonl"
     qrels.write_text(qrels.read_text().replace("d0", "d1"))
     changed = run(["CQADupstackRetrieval"], tmp_path / "data", tmp_path, model())
-    assert changed.score("CQADupstackRetrieval") < whole.score("CQADupstackRetrieval")
+    assert changed.scores["CQADupstackRetrieval"] < whole.scores["CQADupstackRetrieval"]
 
 
 def test_senteval_files_serve_the_test_split_of_sts_benchmark(senteval_layout, tmp_path):
     result = run(["STSBenchmark"], senteval_layout, tmp_path, model())
-    assert result.score("STSBenchmark") == pytest.approx(
+    assert result.scores["STSBenchmark"] == pytest.approx(
         oracle(WordBags(0), make_pairs(30, seed=2)), abs=1e-6
     )
 
@@ -162,14 +162,14 @@ def test_senteval_files_serve_the_test_split_of_sts_benchmark(senteval_layout, t
 def test_sick_is_scored_on_train_trial_and_test_together(senteval_layout, tmp_path):
     pairs = [pair for seed in (10, 11, 12) for pair in make_pairs(30, seed)]
     result = run(["SICKRelatedness"], senteval_layout, tmp_path, model())
-    assert result.score("SICK-R") == pytest.approx(oracle(WordBags(0), pairs), abs=1e-6)
+    assert result.scores["SICK-R"] == pytest.approx(oracle(WordBags(0), pairs), abs=1e-6)
 
 
 def test_two_models_get_two_scores_from_one_results_folder(hub_layout, tmp_path):
     first, second = (run(["STSBenchmark"], hub_layout, tmp_path, model(seed)) for seed in (0, 1))
-    assert first.score("STSBenchmark") != second.score("STSBenchmark")
+    assert first.scores["STSBenchmark"] != second.scores["STSBenchmark"]
     again = run(["STSBenchmark"], hub_layout, tmp_path, model(0))
-    assert again.score("STSBenchmark") == first.score("STSBenchmark")
+    assert again.scores["STSBenchmark"] == first.scores["STSBenchmark"]
 
 
 def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
@@ -177,13 +177,17 @@ def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
     second = model()
     result = run(["STSBenchmark"], hub_layout, tmp_path, second)
     assert second.encode.n_encoded == 0
-    assert result.tasks["STSBenchmark"].is_cached
+    assert result.tasks["STSBenchmark"].extra["cached"]
 
 
 def test_rerun_runs_finished_tasks_again(hub_layout, tmp_path):
     run(["STSBenchmark"], hub_layout, tmp_path, model())
     second = model()
-    assert not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True).tasks["STSBenchmark"].is_cached
+    assert (
+        not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True)
+        .tasks["STSBenchmark"]
+        .extra["cached"]
+    )
     assert second.encode.n_encoded > 0
 
 
@@ -192,18 +196,22 @@ def test_changed_local_data_are_scored_again(hub_layout, tmp_path):
     path = hub_layout / "stsbenchmark-sts" / "test.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
     after = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert after.score("STSBenchmark") == pytest.approx(
+    assert after.scores["STSBenchmark"] == pytest.approx(
         oracle(WordBags(0), make_pairs(40, seed=0)[:20]), abs=1e-6
     )
-    assert after.tasks["STSBenchmark"].dataset_revision != before.tasks["STSBenchmark"].dataset_revision
+    assert (
+        after.tasks["STSBenchmark"].extra["dataset_revision"]
+        != before.tasks["STSBenchmark"].extra["dataset_revision"]
+    )
 
 
 def test_a_result_cut_off_while_written_is_run_again(hub_layout, tmp_path):
     first = run(["STSBenchmark"], hub_layout, tmp_path, model())
     (path,) = (tmp_path / "results").rglob("STSBenchmark.json")
     path.write_text(path.read_text()[:100])
-    assert run(["STSBenchmark"], hub_layout, tmp_path, model()).score("STSBenchmark") == first.score(
-        "STSBenchmark"
+    assert (
+        run(["STSBenchmark"], hub_layout, tmp_path, model()).scores["STSBenchmark"]
+        == first.scores["STSBenchmark"]
     )
 
 
@@ -211,7 +219,7 @@ def test_results_are_in_the_format_of_mteb(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, model(name="my/model"))
     path = tmp_path / "results/results/my__model/digest0-fp32/STSBenchmark.json"
     stored = mteb.results.TaskResult.from_disk(path)
-    assert stored.get_score() == result.score("STSBenchmark")
+    assert stored.get_score() == result.scores["STSBenchmark"]
     assert json.loads((path.parent / "model_meta.json").read_text())["revision"] == "digest0-fp32"
 
 
@@ -224,8 +232,8 @@ def no_hub(monkeypatch):
 def test_a_task_without_data_is_left_out_with_the_reason(hub_layout, tmp_path):
     progress = SilentProgress()
     result = run(["STSBenchmark", "BIOSSES"], hub_layout, tmp_path, model(), progress=progress)
-    assert result.score("BIOSSES") is None
-    assert result.average == result.score("STSBenchmark")
+    assert result.scores["BIOSSES"] is None
+    assert result.average == result.scores["STSBenchmark"]
     assert "mteb/biosses-sts is not on this machine" in result.missing["BIOSSES"]
     assert "BIOSSES is left out" in progress.warnings[0]
 
@@ -305,24 +313,18 @@ def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path
         raise DataError("sentences.txt lacks 3 sentences", hint="write them first")
 
     with pytest.raises(DataError, match=r"mteb STSBenchmark: sentences\.txt lacks 3") as caught:
-        run(["STSBenchmark"], hub_layout, tmp_path, OpenEncoder("m", "–", "d", 8, Precision.FP32, lacking))
+        run(["STSBenchmark"], hub_layout, tmp_path, EvalEncoder("m", "–", "d", 8, Precision.FP32, lacking))
     assert caught.value.hint == "write them first"
 
 
-def score_of(category: str, score: float | None) -> MtebTaskScore:
-    return MtebTaskScore(category, "m", score, "mteb/data", "1", is_cached=False, seconds=0.0)
-
-
 def test_averages_are_over_datasets_and_leave_out_missing_ones():
-    tasks = {"A": score_of("STS", 0.9), "B": score_of("STS", 0.7), "C": score_of("Retrieval", 0.2), "D": None}
+    scores = {"A": 0.9, "B": 0.7, "C": 0.2, "D": None}
     categories = {"A": "STS", "B": "STS", "C": "Retrieval", "D": "Retrieval"}
-    result = MtebResult(categories, tasks, {"D": "no data"}, "2")
-    payload = result.to_json()
-    assert payload["average"] == pytest.approx(0.6)
-    assert list(payload["categories"]) == ["Retrieval", "STS"]
-    assert payload["categories"]["STS"] == {"n_tasks": 2, "n_scored": 2, "score": pytest.approx(0.8)}
-    assert payload["categories"]["Retrieval"] == {"n_tasks": 2, "n_scored": 1, "score": pytest.approx(0.2)}
-    assert (payload["n_tasks"], payload["n_scored"]) == (4, 3)
+    figures = category_means(categories, scores)
+    assert list(figures["categories"]) == ["Retrieval", "STS"]
+    assert figures["categories"]["STS"] == {"n_tasks": 2, "n_scored": 2, "score": pytest.approx(0.8)}
+    assert figures["categories"]["Retrieval"] == {"n_tasks": 2, "n_scored": 1, "score": pytest.approx(0.2)}
+    assert (figures["n_tasks"], figures["n_scored"]) == (4, 3)
 
 
 def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
@@ -335,7 +337,7 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
     def prompts_used(prompts: dict[str, str], task: str, data_dir: Path) -> list[str]:
         asked.clear()
         results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
-        which = OpenEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
+        which = EvalEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
         run_mteb(which, select_tasks(tasks=[task]), results_dir=results, data_dir=data_dir)
         return list(dict.fromkeys(asked))
 

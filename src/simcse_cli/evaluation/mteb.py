@@ -1,4 +1,4 @@
-"""`simcse eval mteb`: an encoder as an mteb model, tasks by name, benchmark or category, averages.
+"""MTEB: present an encoder as an mteb model, select tasks, run them, and average by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
 ``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the leaderboard wants it.
@@ -9,7 +9,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -28,23 +28,29 @@ from simcse_cli.data.mteb_files import (
     hub_session,
     senteval_dataset,
 )
-from simcse_cli.errors import ConfigError, DataError, kept_on_interrupt, require_extra
-from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.evaluation.embedding_cache import digest_of
-from simcse_cli.evaluation.encoders import OpenEncoder, keep_in_run
-from simcse_cli.evaluation.fitting import open_with_postprocess
-from simcse_cli.evaluation.mteb_results import LOCAL_REVISION, MtebResult, MtebTaskScore
-from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
-from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
+from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.models.encoder import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.results.columns import listed
-from simcse_cli.results.report import Outcome
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import SuiteResult, TaskResult
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
+CATEGORIES = (
+    "Classification",
+    "Clustering",
+    "PairClassification",
+    "Reranking",
+    "Retrieval",
+    "STS",
+    "Summarization",
+)
+"""The seven categories of the English benchmark, in the order of the papers' tables."""
+LOCAL_REVISION = "local-"
+"""The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
 _LOADER_BATCH = 1024
 _LONGEST_NAME = 200  # it becomes the name of a folder
@@ -81,19 +87,19 @@ def select_tasks(
 
 
 def run_mteb(
-    opened: OpenEncoder,
+    opened: EvalEncoder,
     tasks: Sequence[Any],
     *,
     results_dir: Path,
     data_dir: Path | None = None,
     rerun: bool = False,
     progress: Progress | None = None,
-) -> MtebResult:
-    """Score an encoder on mteb tasks; tasks that are done already are read from ``results_dir``.
+) -> SuiteResult:
+    """Score an encoder on mteb tasks; finished tasks are read from ``results_dir``.
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    ``data_dir`` is looked through first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
+    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
     as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to
     STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203,
     0.7758.
@@ -101,7 +107,7 @@ def run_mteb(
     mteb = _import_mteb()
     progress = progress or SilentProgress()
     runner = _Runner(opened, results_dir, rerun=rerun)
-    outcomes: dict[str, MtebTaskScore | None] = {}
+    outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
         for task in tasks:
@@ -121,20 +127,42 @@ def run_mteb(
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
     missing = {name: failure.message for name, failure in failures.items()}
     categories = {task.metadata.name: task.metadata.type for task in tasks}
-    return MtebResult(categories, outcomes, missing, mteb.__version__)
+    figures = category_means(
+        categories, {name: None if task is None else task.score for name, task in outcomes.items()}
+    )
+    return SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing, figures)
+
+
+def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return the mean and the number of the scores in each category, in the papers' order, and in all."""
+
+    def place(category: str) -> tuple[int, str]:
+        return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category
+
+    found: dict[str, Any] = {}
+    for category in sorted(set(categories.values()), key=place):
+        members = [scores[task] for task in scores if categories[task] == category]
+        known = [score for score in members if score is not None]
+        found[category] = {
+            "n_tasks": len(members),
+            "n_scored": len(known),
+            "score": mean_and_deviation(known)[0],
+        }
+    n_scored = sum(score is not None for score in scores.values())
+    return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
 
 
 class _Runner:
     """Runs single tasks for one model against one results folder."""
 
-    def __init__(self, opened: OpenEncoder, results_dir: Path, *, rerun: bool) -> None:
+    def __init__(self, opened: EvalEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(opened)
         self._cache = self._mteb.ResultCache(cache_path=results_dir)
         self._rerun = rerun
 
-    def run(self, task: Any, dataset: str) -> MtebTaskScore:
-        """Return the stored or the new score of a task; ``dataset`` is what its data are called on the Hub.
+    def run(self, task: Any, dataset: str) -> TaskResult:
+        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub.
 
         Raises:
             DataError: its data cannot be loaded or are not as the task needs them.
@@ -143,15 +171,16 @@ class _Runner:
         metadata = task.metadata  # a local one is forgotten when mteb unloads the data
         stored = self._stored(task)
         outcome = self._evaluate(task, stored)
-        return MtebTaskScore(
-            category=metadata.type,
-            metric=metadata.main_score,
-            score=_main_score(task, outcome),
-            dataset=dataset,
-            dataset_revision=metadata.revision,
-            is_cached=stored is not None and not stored.get_missing_evaluations(task),
-            seconds=time.perf_counter() - started,
-        )
+        facts = {
+            "category": metadata.type,
+            "metric": metadata.main_score,
+            "dataset": dataset,
+            "dataset_revision": metadata.revision,
+            "data": "local" if metadata.revision.startswith(LOCAL_REVISION) else "hub",
+            "cached": stored is not None and not stored.get_missing_evaluations(task),
+            "seconds": time.perf_counter() - started,
+        }
+        return TaskResult(_main_score(task, outcome), extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
         """Return the result as it is stored, where mteb rounds to six decimals."""
@@ -205,7 +234,7 @@ class _MtebEncoder:
     A Hub model that is used as it is there goes by name and commit, anything else by what determines its vectors.
     """
 
-    def __init__(self, opened: OpenEncoder) -> None:
+    def __init__(self, opened: EvalEncoder) -> None:
         from mteb.models import ModelMeta
         from mteb.models.model_meta import ScoringFunction
 
@@ -227,7 +256,7 @@ class _MtebEncoder:
     def encode(
         self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
     ) -> NDArray[np.float32]:
-        """Return the vectors of all texts of a data loader, with the prompt of the task where the model has one."""
+        """Return the vectors of all texts of a data loader, with the task's prompt if the model has one."""
         texts = [text for batch in inputs for text in batch["text"]]
         name = self._prompt_name(task_metadata, prompt_type) if self._prompts else None
         return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
@@ -253,7 +282,7 @@ class _MtebEncoder:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task that reads its data below ``data_dir`` where they are there."""
+    """Return a copy of the task that reads its data below ``data_dir``, if they are there."""
     local = copy.copy(task)
     dataset, changes = dict(task.metadata.dataset), {}
     if task.is_aggregate:
@@ -284,57 +313,19 @@ def _load(task: Any) -> None:
 
 
 def _main_score(task: Any, outcome: Any) -> float | None:
-    """Return the mean main score over the splits and subsets that the task stands for."""
+    """Return the mean main score over the splits and subsets of the task."""
     scores = [
         float(entry["main_score"])
         for split in task.eval_splits
         for entry in outcome.scores[split]
         if entry["hf_subset"] in task.hf_subsets
     ]
-    mean = float(np.mean(scores))
-    return mean if math.isfinite(mean) else None
+    mean, _ = mean_and_deviation(scores)
+    return mean if mean is not None and math.isfinite(mean) else None
 
 
-def eval_mteb(
-    encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool = False
-) -> Outcome:
-    """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
-    benchmark = options.benchmark or DEFAULT_BENCHMARK
-    tasks = select_tasks(
-        benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
-    )
-    folder = options.results_dir or default_cache_dir() / "mteb"
-
-    again = "the same command without --rerun" if options.rerun else "the same command"
-
-    @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} goes on")
-    def run(opened: OpenEncoder) -> MtebResult:
-        return run_mteb(
-            opened,
-            tasks,
-            results_dir=folder,
-            data_dir=options.data_dir,
-            rerun=options.rerun,
-            progress=progress,
-        )
-
-    def record(opened: OpenEncoder, result: MtebResult) -> dict[str, Any]:
-        return result.to_json(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
-
-    if options.checkpoints:
-        check_checkpoints(encoder, {})
-        return evaluate_checkpoints(encoder, lambda opened: record(opened, run(opened)), mteb_view, progress)
-    opened = open_with_postprocess(encoder, options.data_dir or Path(), progress, force=force)
-    result = run(opened)
-    progress.detail(f"mteb results are in {folder}")
-    reports = [mteb_task_report(result, opened.name), mteb_category_report(result, opened.name)]
-    payload = record(opened, result)
-    keep_in_run(encoder, payload, progress)
-    return Outcome(reports, payload)
-
-
-def _results_key(opened: OpenEncoder) -> str:
-    """Return what tells apart results: everything that determines vectors, prompts that tasks choose from too."""
+def _results_key(opened: EvalEncoder) -> str:
+    """Return a key for results: digests of all that determines the vectors, with the prompts that tasks choose from."""
     own = f"{opened.digest}-{opened.precision}"
     prompts = {name: text for name, text in opened.prompts.items() if text}
     return f"{own}-{digest_of(prompts)}" if prompts else own
@@ -349,7 +340,7 @@ def _import_mteb() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep mteb's warnings off the screen; what matters is reported by ``run_mteb``."""
+    """Silence mteb's warnings about tasks; ``run_mteb`` reports the problems that matter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
         yield

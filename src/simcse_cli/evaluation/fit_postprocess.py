@@ -1,4 +1,4 @@
-"""``--postprocess`` and ``--fit``: the sentences to fit on, the fitting, and an encoder with it applied.
+"""``--postprocess`` and ``--fit``: read the sentences, fit the post-processor, and apply it to an encoder.
 
 Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI train, dev
 and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of an STS year, train,
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.data.columns import find_column
-from simcse_cli.data.senteval import StsTask, has_split, resolve_senteval_dir
+from simcse_cli.data.senteval import StsTask, has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.data.table import Table, take_out_hint
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
-from simcse_cli.evaluation.encoders import OpenEncoder, open_encoder
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.evaluation.sts import read_task
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
@@ -38,7 +37,7 @@ _NUMBER_SETS = {
     Postprocess.ALL_BUT_THE_TOP: "n_directions",
     Postprocess.SIF: "n_directions",
 }
-"""Which setting the number after the name of a post-processor is."""
+"""The setting that the number after the name of a post-processor gives."""
 
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
@@ -49,18 +48,22 @@ _NLI_FILES = {
     "SNLI test": ("SNLI/s{}.test", "snli_1.0_test.jsonl", "snli_test.jsonl"),
     "MNLI train": ("MNLI/s{}.train", "MultiNLI/s{}.train", "multinli_1.0_train.jsonl", "mnli_train.jsonl"),
 }
-"""Where each part may be: ``{}`` stands for 1 and 2, one file for each side, line by line."""
+"""The possible files of each part; ``{}`` is 1 and 2, one file a side, aligned line by line."""
 
 
 def target_examples(
     data_dir: Path | str | None, task: str, pair_tasks: Mapping[str, StsTask] | None = None
 ) -> list[Example]:
-    """Return all pairs of an STS task, whatever split is scored.
+    """Return all pairs of an STS task, of all its splits.
 
     Raises:
         DataError: a file of the task is missing or malformed.
     """
-    chosen = read_task(data_dir, task, "all" if has_split(task, "all") else "test", pair_tasks or {})
+    own = pair_tasks or {}
+    if data_dir is None or task in own:
+        chosen = own[task]
+    else:
+        chosen = read_sts_task(data_dir, task, split="all" if has_split(task, "all") else "test")
     return [pair for subset in chosen.subsets.values() for pair in subset.pairs]
 
 
@@ -129,7 +132,7 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
             sides = list(iter_lines(left)), list(iter_lines(right))
             if len(sides[0]) != len(sides[1]):
                 raise DataError(
-                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; need as many"
+                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; both need the same number"
                 )
             return list(zip(*sides, strict=True))
     return []
@@ -153,15 +156,15 @@ class PostprocessPlan:
 
     @property
     def is_per_task(self) -> bool:
-        """Whether each task gets its own."""
+        """Whether each task has a post-processor of its own."""
         return self.source == TARGET
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return what is to be done to the vectors, or None; all checks come before anything slow.
+    """Return the plan of post-processing, or None; everything is checked before anything slow starts.
 
     Raises:
-        UsageError: unknown name, or an option missing or too much.
+        UsageError: an unknown name, or a missing or superfluous option.
         DataError: the file to fit on does not exist.
         OutputError: the file to save exists already (without ``force``).
     """
@@ -197,17 +200,17 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
 
 
 def with_postprocess(
-    encoder: OpenEncoder,
+    encoder: EvalEncoder,
     plan: PostprocessPlan | None,
     data_dir: Path | None,
     progress: Progress,
     *,
     target: Sequence[Example] | None = None,
     force: bool = False,
-) -> OpenEncoder:
-    """Return the encoder with a post-processor that is the same for all tasks.
+) -> EvalEncoder:
+    """Return the encoder followed by one post-processor for all tasks.
 
-    ``target`` are the pairs that are looked at, where there is one set of them.
+    ``target`` are the evaluated pairs, if there is a single set of them.
 
     Raises:
         UsageError: the plan has one for each task.
@@ -237,14 +240,14 @@ def with_postprocess(
 
 def open_with_postprocess(
     options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
-) -> OpenEncoder:
-    """Return the encoder that the options name, with the same post-processor for all tasks."""
+) -> EvalEncoder:
+    """Open the encoder that the options name, followed by one post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
     return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
 
 
 def per_task_postprocess(
-    encoder: OpenEncoder,
+    encoder: EvalEncoder,
     plan: PostprocessPlan,
     data_dir: Path | None,
     progress: Progress,
@@ -271,14 +274,14 @@ def per_task_postprocess(
     return for_task
 
 
-def per_task_name(encoder: OpenEncoder, plan: PostprocessPlan) -> OpenEncoder:
-    """Return the encoder as results call it when each task has a post-processor of its own."""
+def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
+    """Return the encoder under the name and description that results use if each task has its own post-processor."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 
 
 def fit_postprocessor(
-    encoder: OpenEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
+    encoder: EvalEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
     """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors.
 

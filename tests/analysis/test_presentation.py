@@ -1,7 +1,7 @@
 import re
 from html.parser import HTMLParser
 
-from simcse_cli.analysis.views import Page, View, html_page
+from simcse_cli.analysis.presentation import Analysis, Page, html_page
 from simcse_cli.results.plots import house_style, new_figure
 from simcse_cli.results.report import Column, Report
 
@@ -35,8 +35,8 @@ def draw():
     return figure
 
 
-def view(title: str, **details) -> View:
-    return View(
+def analysis(title: str, **details) -> Analysis:
+    return Analysis(
         title,
         "text",
         'the "figure"',
@@ -48,9 +48,9 @@ def page() -> str:
     columns = [Column("model"), Column("score", kind="score")]
     rows = [{"model": "a & b", "score": 0.015}, {"model": "own", "score": 0.5}]
     table = Report("Scores <b>", columns, rows, ["a note"])
-    views = [view("One", tables=[table], figure=draw), view("Two", figure=draw, folded="more")]
+    analyses = [analysis("One", tables=[table], figure=draw), analysis("Two", figure=draw, folded="more")]
     facts = [("steps", "<40>")]
-    return html_page(Page("A <title>", lambda: views, facts=facts, own=frozenset({"own"})))
+    return html_page(Page("A <title>", lambda: analyses, facts=facts, own=frozenset({"own"})))
 
 
 def test_page_is_well_formed_and_fetches_nothing():
@@ -92,4 +92,4 @@ def test_page_aligns_numbers_right_marks_own_rows_and_links_its_parts():
 
 
 def test_page_of_one_part_has_no_navigation():
-    assert "<nav>" not in html_page(Page("t", lambda: [view("One")]))
+    assert "<nav>" not in html_page(Page("t", lambda: [analysis("One")]))

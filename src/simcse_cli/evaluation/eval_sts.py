@@ -1,0 +1,188 @@
+"""`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from simcse_cli.data.demo import data_dir_or_demo
+from simcse_cli.data.senteval import Split
+from simcse_cli.errors import UsageError, kept_on_interrupt
+from simcse_cli.evaluation.bootstrap import with_intervals
+from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
+from simcse_cli.evaluation.fit_postprocess import (
+    per_task_name,
+    per_task_postprocess,
+    plan_postprocess,
+    with_postprocess,
+)
+from simcse_cli.evaluation.options import EncoderOptions, StsOptions
+from simcse_cli.evaluation.sts import (
+    evaluate_per_task,
+    evaluate_sts,
+    resample_sts_suite,
+    resolve_setting,
+    sts_key,
+)
+from simcse_cli.evaluation.sts_tasks import choose_sts_tasks, write_sts_sentences
+from simcse_cli.files.atomic import check_output
+from simcse_cli.progress import Progress
+from simcse_cli.results.columns import AVERAGE, columns, label
+from simcse_cli.results.examples import write_pair_scores
+from simcse_cli.results.report import Outcome, Report
+from simcse_cli.results.result import SuiteResult
+from simcse_cli.settings.choices import Metric
+from simcse_cli.settings.declare import refuse_unused
+
+
+def eval_sts(
+    encoder: EncoderOptions,
+    options: StsOptions,
+    progress: Progress,
+    *,
+    per_subset: bool = False,
+    force: bool = False,
+) -> Outcome | None:
+    """Score STS; None if only the sentences were to be written.
+
+    ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
+    """
+    # Choose the setting and the tasks, and read the user's own pairs.
+    check_sts_options(options, force=force)
+    split = cast(Split, options.split)
+    setting = resolve_setting(
+        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
+    )
+    if setting.regressor and split != "test":
+        raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
+    named, pair_tasks = choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
+    if pair_tasks and (split != "test" or setting.regressor):
+        flag = "--split" if split != "test" else "--regressor"
+        raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
+    tasks = (*named, *pair_tasks)
+    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
+    score = partial(
+        evaluate_sts,
+        data_dir=data_dir,
+        tasks=tasks,
+        metric=setting.metric,
+        aggregation=setting.aggregation,
+        regressor=setting.regressor,
+        split=split,
+        pair_tasks=pair_tasks,
+        progress=progress,
+    )
+    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
+
+    # Score each checkpoint of a run, or only write the sentences.
+    if options.checkpoints:
+        others = {
+            "--ci": options.ci,
+            "--save-scores": options.save_scores,
+            "--write-sentences": options.write_sentences,
+        }
+        check_checkpoints(encoder, others)
+        key = sts_key(data_dir, tasks, split, setting, pair_tasks)
+        folder = cache_folder(options.cache_dir, options.cache, progress)
+        kept = partial(_kept_score, score=score, recorded=recorded, key=key, folder=folder, progress=progress)
+        return evaluate_checkpoints(encoder, kept, sts_checkpoints, progress)
+    if options.write_sentences is not None:
+        target = options.write_sentences
+        write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
+        return None
+
+    # Score one encoder, with its post-processing fitted once or for each task.
+    plan = plan_postprocess(encoder, force=force)
+    opened = open_encoder(encoder, progress)
+    if plan is not None and plan.is_per_task:
+        for_task = per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
+        score_each = partial(evaluate_per_task, tasks=tasks, progress=progress)
+        result = score_each(lambda task: score(for_task(task), tasks=(task,)))
+        opened = per_task_name(opened, plan)
+    else:
+        opened = with_postprocess(opened, plan, data_dir, progress, force=force)
+        result = score(opened.encode)
+    result = result.with_settings(**opened.facts(), **recorded)
+
+    # Add intervals, save the result, and make its tables.
+    if options.ci:
+        result = with_intervals(result, resample_sts_suite(result))
+    payload = result.to_json()
+    if options.save_scores is not None:
+        write_pair_scores(options.save_scores, dict(result.examples), force=force)
+        payload["pair_scores"] = str(options.save_scores)
+    keep_in_run(encoder, payload, progress)
+    reports = [sts_report(result), *(sts_report(result.under(each, None)) for each in setting.metrics[1:])]
+    return Outcome([*reports, subset_report(result)] if per_subset else reports, payload)
+
+
+def check_sts_options(options: StsOptions, *, force: bool) -> None:
+    """Raise UsageError for options that exclude each other, OutputError for a file that cannot be written."""
+    if options.split not in ("train", "dev", "test", "all"):
+        raise UsageError("need train, dev, test or all", option="--split")
+    for path in (options.save_scores, options.write_sentences):
+        if path is not None:
+            check_output(path, force=force)
+    if not options.pair_file:
+        refuse_unused(options, ["columns"], "has no use without --pair-file")
+    if options.write_sentences is not None:
+        unused = ("ci", "save_scores", "protocol", "metric", "aggregation", "regressor")
+        refuse_unused(options, unused, "has no use with --write-sentences, which scores nothing")
+
+
+def _kept_score(
+    opened: EvalEncoder,
+    *,
+    score: Callable[..., SuiteResult],
+    recorded: Mapping[str, Any],
+    key: Mapping[str, Any],
+    folder: Path | None,
+    progress: Progress,
+) -> SuiteResult:
+    """Return the scores of a checkpoint, from the cache where it is finished."""
+    cache = EvaluationCache(folder, opened.cache_key, progress=progress)
+    kept = cache.load_result("sts", key)
+    if kept is None:
+        message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
+        kept = kept_on_interrupt(lambda: message)(score)(opened.encode).to_json()
+        cache.save_result("sts", key, kept)
+    return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
+
+
+def sts_report(result: SuiteResult) -> Report:
+    """Return the one-row table of the papers: seven tasks and their average, with intervals below it."""
+    own = result.settings
+    return Report(
+        f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, pooler {own['pooler']}",
+        [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
+        [{"model": own["model"], **result.scores, AVERAGE: result.average}, *result.interval_rows()],
+        result.notes(),
+    )
+
+
+def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
+    """Return one row a checkpoint: the tasks and their average."""
+    first, own = results[0], results[0].settings
+    notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
+    notes.append("best: highest average")
+    if first.split == "test":
+        notes.append("these are test sets: look, but choose a checkpoint by --split dev")
+    return Report(
+        f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation {own['aggregation']}",
+        columns(*first.tasks, AVERAGE, kind="score"),
+        [{**result.scores, AVERAGE: result.average} for result in results],
+        notes,
+    )
+
+
+def subset_report(result: SuiteResult) -> Report:
+    """Return one row a subset, for ``--verbose``."""
+    rows = [
+        {"task": label(name), "subset": subset, **numbers}
+        for name, task in result.tasks.items()
+        if task
+        for subset, numbers in task.parts.items()
+    ]
+    return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)

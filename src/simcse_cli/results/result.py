@@ -1,0 +1,225 @@
+"""The result of an evaluation, for every suite: the scores of its tasks, their JSON, and notes for tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from simcse_cli.errors import DataError
+from simcse_cli.files.schema import checked
+from simcse_cli.results.columns import AVERAGE, label
+from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.settings.choices import Metric
+
+HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
+
+    Attributes:
+        parts: the numbers of each subset, by name.
+        data_sha256: digest of the data that was scored.
+        extra: all other facts of the task, under the keys of result files.
+    """
+
+    score: float | None
+    n: int | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    data_sha256: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """The scores of the tasks of a suite; a missing task is None.
+
+    Attributes:
+        suite: ``sts``, ``transfer`` or ``mteb``.
+        settings: the encoder and how it was scored, under the keys of result files.
+        missing: the reason for each missing task.
+        figures: all other facts of the suite, such as times and the interval of the average.
+        examples: the scored examples of each task, as ``results.examples`` saves them; not in the JSON.
+    """
+
+    suite: str
+    settings: Mapping[str, Any]
+    tasks: Mapping[str, TaskResult | None]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    examples: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        return {name: None if task is None else task.score for name, task in self.tasks.items()}
+
+    @property
+    def average(self) -> float | None:
+        """Plain mean over the tasks that have a score."""
+        return mean_and_deviation([score for score in self.scores.values() if score is not None])[0]
+
+    @property
+    def split(self) -> str:
+        return str(self.settings.get("split", "test"))
+
+    def mean_of(self, key: str) -> float | None:
+        """Return the plain mean of a number among the ``extra`` of the tasks."""
+        values = [task.extra.get(key) for task in self.tasks.values() if task]
+        return mean_and_deviation([value for value in values if value is not None])[0]
+
+    def sets(self) -> dict[str, str]:
+        """Describe the data of each task that has published data: those, the demo corpus, or others."""
+        found = {
+            name: describe_set(name, self.split, task.n, task.data_sha256)
+            for name, task in self.tasks.items()
+            if task and task.n is not None
+        }
+        return {name: what for name, what in found.items() if what is not None}
+
+    def notes(self) -> list[str]:
+        """Return the notes for a table of the scores: missing tasks, and data other than the published."""
+        unlike: dict[str, list[str]] = {}
+        for name, what in self.sets().items():
+            if what != PUBLISHED:
+                unlike.setdefault(what, []).append(label(name))
+        sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
+        missing = [f"{task} missing: {reason}" for task, reason in self.missing.items()]
+        return missing + ([f"compares with no published number: {sets}"] if sets else [])
+
+    def intervals(self) -> dict[str, Mapping[str, float]]:
+        """Return the confidence intervals of scores and average, ``low`` and ``high``, if there are any."""
+        found = {name: task.extra["ci"] for name, task in self.tasks.items() if task and "ci" in task.extra}
+        return found | ({AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {})
+
+    def interval_rows(self) -> list[dict[str, Any]]:
+        """Return two table rows, the low and the high ends of the intervals; none without intervals."""
+        found = self.intervals()
+        return [
+            {"model": f"95% {end}"} | {name: ends[end] for name, ends in found.items()}
+            for end in ("low", "high")
+            if found
+        ]
+
+    def with_settings(self, **settings: Any) -> "SuiteResult":
+        """Return the result with further settings, which come first in its JSON."""
+        return replace(self, settings={**settings, **self.settings})
+
+    def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
+        """Return an STS result with the scores for another metric and aggregation; None keeps its own.
+
+        Raises:
+            DataError: the result does not hold these scores.
+        """
+        if metric is None and aggregation is None:
+            return self
+        asked = {"metric": metric or self.settings.get("metric")}
+        asked["aggregation"] = aggregation or self.settings.get("aggregation")
+        tasks: dict[str, TaskResult | None] = {}
+        for name, task in self.tasks.items():
+            scores = task.extra.get(str(asked["metric"]), {}) if task else {}
+            if task and asked["aggregation"] not in scores:
+                raise DataError(f"{name} has no {asked['metric']} for aggregation {asked['aggregation']}")
+            extra = {key: value for key, value in task.extra.items() if key != "ci"} if task else {}
+            tasks[name] = task and replace(task, score=scores[asked["aggregation"]], extra=extra)
+        figures = {key: value for key, value in self.figures.items() if key != "average_ci"}
+        return replace(self, settings={**self.settings, **asked}, tasks=tasks, figures=figures)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
+        keys = _KEYS[self.suite]
+        digests = {name: task.data_sha256 for name, task in self.tasks.items() if task and keys.n}
+        return {
+            "suite": self.suite,
+            **self.settings,
+            "tasks": {name: task and _task_json(task, keys) for name, task in self.tasks.items()},
+            **({"missing": dict(self.missing)} if keys.has_missing else {}),
+            **({"data_sha256": digests} if keys.n else {}),
+            "average": self.average,
+            **self.figures,
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, place: str) -> "SuiteResult":
+        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one.
+
+        Raises:
+            DataError: it is not the result of a suite, or incomplete; the message starts with ``place``.
+        """
+        values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
+        suite = values.pop("suite", None)
+        if suite not in list(_KEYS):
+            raise DataError(f"{place}: holds {suite}, need one of {', '.join(_KEYS)}", hint=HOW_TO_WRITE)
+        at = f"{place}: not a whole {suite} result"
+
+        def take(key: str, kind: Any, default: Any = None) -> Any:
+            return checked(values.pop(key, default), kind, f"{at}: {key}", hint=HOW_TO_WRITE)
+
+        digests = take("data_sha256", dict[str, str | None], {})
+        tasks = {
+            name: None if task is None else _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
+            for name, task in take("tasks", dict[str, dict[str, Any] | None]).items()
+        }
+        missing = take("missing", dict[str, str], {})
+        values.pop("average", None)
+        figures = {key: take(key, kind) for key, kind in _FIGURES.items() if key in values}
+        return cls(suite, values, tasks, missing, figures)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The JSON keys of a suite for the score of a task, the number of its examples and its subsets."""
+
+    score: str
+    n: str | None = None
+    parts: str | None = None
+    has_missing: bool = True
+
+
+_KEYS = {
+    "sts": _Keys("score", "n_pairs", "subsets"),
+    "transfer": _Keys("accuracy", "n_test", has_missing=False),
+    "mteb": _Keys("score"),
+}
+_FIGURES: dict[str, Any] = {
+    "average_dev": float | None,
+    "n_sentences": int,
+    "seconds": float | None,
+    "sentences_per_second": float | None,
+    "average_ci": dict[str, float],
+    "categories": dict[str, dict[str, int | float | None]],
+    "n_tasks": int,
+    "n_scored": int,
+    "pair_scores": str,
+    "predictions": str,
+}
+_EXTRA: dict[str, Any] = {
+    "dev_accuracy": float | None,
+    "f1": float | None,
+    "ci": dict[str, float],
+    **{metric.value: dict[str, float | None] for metric in Metric},
+}
+
+
+def _task_json(task: TaskResult, keys: _Keys) -> dict[str, Any]:
+    n = {} if keys.n is None else {keys.n: task.n}
+    parts = {} if keys.parts is None else {keys.parts: task.parts}
+    return {**n, keys.score: task.score, **task.extra, **parts}
+
+
+def _task_from_json(task: Mapping[str, Any], suite: str, digest: str | None, place: str) -> TaskResult:
+    keys, extra = _KEYS[suite], dict(task)
+    if keys.score not in extra:
+        raise DataError(f"{place} has no {keys.score}", hint=HOW_TO_WRITE)
+
+    def take(key: str | None, kind: Any, default: Any = None) -> Any:
+        return (
+            default
+            if key not in extra
+            else checked(extra.pop(key), kind, f"{place}.{key}", hint=HOW_TO_WRITE)
+        )
+
+    score, n = take(keys.score, float | None), take(keys.n, int | None)
+    parts = take(keys.parts, dict[str, Any], {})
+    extra |= {key: take(key, kind) for key, kind in _EXTRA.items() if key in extra}
+    return TaskResult(score, n, parts, digest, extra)

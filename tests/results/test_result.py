@@ -1,0 +1,178 @@
+"""The one result of every suite: averages, the JSON of each suite and of earlier versions, what is refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from simcse_cli.errors import DataError
+from simcse_cli.results.evaluation_sets import PUBLISHED, known_sets
+from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import SuiteResult, TaskResult
+
+STS_TASK = TaskResult(
+    0.7,
+    3,
+    {"test": {"n_pairs": 3, "spearman": 0.7, "pearson": None}},
+    "x",
+    {
+        "spearman": {"all": 0.7, "mean": 0.6},
+        "pearson": {"all": None, "mean": 0.4},
+        "ci": {"low": 0.5, "high": 0.8},
+    },
+)
+STS = SuiteResult(
+    "sts",
+    {"model": "m", "metric": "spearman", "aggregation": "all", "split": "test"},
+    {"own": STS_TASK, "STS12": None},
+    {"STS12": "why"},
+    {"n_sentences": 6, "seconds": 0.5, "sentences_per_second": 12.0, "average_ci": {"low": 0.5, "high": 0.8}},
+)
+MRPC = TaskResult(0.25, 4, data_sha256="x", extra={"dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]})
+TRANSFER = SuiteResult(
+    "transfer",
+    {"model": "m", "protocol": "fast", "probe": "sklearn"},
+    {
+        "MR": TaskResult(0.75, 4, data_sha256="y", extra={"dev_accuracy": 0.5, "classes": ["no", "yes"]}),
+        "MRPC": MRPC,
+    },
+    figures={"average_dev": 0.75, "seconds": 2.0},
+)
+MTEB = SuiteResult(
+    "mteb",
+    {"model": "m", "mteb_version": "2"},
+    {"A": TaskResult(0.9, extra={"category": "STS", "metric": "cosine_spearman"}), "B": None},
+    {"B": "no data"},
+    {"categories": {"STS": {"n_tasks": 2, "n_scored": 1, "score": 0.9}}, "n_tasks": 2, "n_scored": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("scores", "mean", "deviation"),
+    [([0.5, 0.7], 0.6, math.sqrt(0.02)), ([0.5], 0.5, None), ([0.5, None], None, None), ([], None, None)],
+)
+def test_mean_and_deviation_leave_nothing_missing_out(scores, mean, deviation):
+    found = mean_and_deviation(scores)
+    assert found[0] == (mean if mean is None else pytest.approx(mean))
+    assert found[1] == (deviation if deviation is None else pytest.approx(deviation))
+
+
+def test_mean_and_deviation_are_those_of_numpy():
+    values = np.random.default_rng(0).normal(size=7).tolist()
+    assert mean_and_deviation(values) == (
+        pytest.approx(np.mean(values)),
+        pytest.approx(np.std(values, ddof=1)),
+    )
+
+
+def test_json_of_an_sts_result_is_complete():
+    assert STS.to_json() == {
+        "suite": "sts",
+        **STS.settings,
+        "tasks": {
+            "own": {"n_pairs": 3, "score": 0.7, **STS_TASK.extra, "subsets": STS_TASK.parts},
+            "STS12": None,
+        },
+        "missing": {"STS12": "why"},
+        "data_sha256": {"own": "x"},
+        "average": 0.7,
+        **STS.figures,
+    }
+
+
+def test_json_of_a_transfer_result_is_complete():
+    assert TRANSFER.to_json() == {
+        "suite": "transfer",
+        "model": "m",
+        "protocol": "fast",
+        "probe": "sklearn",
+        "tasks": {
+            "MR": {"accuracy": 0.75, "n_test": 4, "dev_accuracy": 0.5, "classes": ["no", "yes"]},
+            "MRPC": {"accuracy": 0.25, "n_test": 4, "dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]},
+        },
+        "data_sha256": {"MR": "y", "MRPC": "x"},
+        "average": 0.5,
+        "average_dev": 0.75,
+        "seconds": 2.0,
+    }
+
+
+def test_json_of_an_mteb_result_is_complete():
+    assert MTEB.to_json() == {
+        "suite": "mteb",
+        **MTEB.settings,
+        "tasks": {"A": {"score": 0.9, "category": "STS", "metric": "cosine_spearman"}, "B": None},
+        "missing": {"B": "no data"},
+        "average": 0.9,
+        **MTEB.figures,
+    }
+
+
+@pytest.mark.parametrize("result", [STS, TRANSFER, MTEB])
+def test_a_result_is_read_as_it_was_written(result):
+    assert SuiteResult.from_json(json.loads(json.dumps(result.to_json())), "r.json") == result
+
+
+def test_a_result_of_an_earlier_version_is_read():
+    tasks = {"MR": {"accuracy": 0.8}}
+    found = SuiteResult.from_json({"suite": "transfer", "protocol": "fast", "tasks": tasks}, "old.json")
+    assert found.tasks == {"MR": TaskResult(0.8)}
+    assert found.settings == {"protocol": "fast"}
+
+
+def test_missing_scores_are_not_averaged():
+    assert STS.average == 0.7
+    assert SuiteResult("sts", {}, {"STS12": None, "own": TaskResult(None)}).average is None
+
+
+def test_a_result_under_another_metric_has_its_scores_and_no_intervals():
+    found = STS.under("pearson", "mean")
+    assert found.scores == {"own": 0.4, "STS12": None}
+    assert (found.settings["metric"], found.settings["aggregation"]) == ("pearson", "mean")
+    assert found.intervals() == {}
+    assert STS.under(None, "mean").average == 0.6
+    assert STS.under("pearson", None).average is None
+    assert STS.under(None, None) is STS
+    with pytest.raises(DataError, match="own has no spearman for aggregation wmean"):
+        STS.under(None, "wmean")
+
+
+def test_intervals_are_two_rows_below_the_model():
+    assert STS.interval_rows() == [
+        {"model": "95% low", "own": 0.5, "average": 0.5},
+        {"model": "95% high", "own": 0.8, "average": 0.8},
+    ]
+    assert TRANSFER.interval_rows() == []
+
+
+def test_notes_name_missing_tasks_and_data_that_are_not_those_published():
+    n, digest = known_sets()["STS13", "test"][PUBLISHED]
+    tasks = {"STS12": TaskResult(0.5, 3, data_sha256="x"), "STS13": TaskResult(0.5, n, data_sha256=digest)}
+    found = SuiteResult("sts", {}, tasks, {"STS14": "why"})
+    assert found.sets() == {"STS12": "3 examples instead of the published 3,108", "STS13": PUBLISHED}
+    assert found.notes() == [
+        "STS14 missing: why",
+        "compares with no published number: STS12: 3 examples instead of the published 3,108",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "r.json: .* need an object"),
+        ({"suite": ["sts"]}, "r.json: holds .*need one of sts, transfer, mteb"),
+        ({"suite": "sts", "split": "test"}, "not a whole sts result: tasks"),
+        ({"suite": "sts", "tasks": {"STS12": 3}}, "tasks: STS12 is 3"),
+        ({"suite": "sts", "tasks": {"STS12": {}}}, "STS12 has no score"),
+        ({"suite": "sts", "tasks": {"STS12": {"score": "high"}}}, "STS12.score: 'high'"),
+        (
+            {"suite": "sts", "tasks": {"STS12": {"score": 1, "spearman": {"all": "x"}}}},
+            "spearman: all is 'x'",
+        ),
+        ({"suite": "mteb", "tasks": {}, "n_tasks": 0.5}, "n_tasks: 0.5"),
+    ],
+)
+def test_what_is_no_whole_result_is_refused(content, message):
+    with pytest.raises(DataError, match=message):
+        SuiteResult.from_json(content, "r.json")
