@@ -27,7 +27,7 @@ from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
-from simcse_cli.settings.declare import refuse_unused, settings_of
+from simcse_cli.settings.declare import settings_of
 
 SPLITS = ("train", "dev", "test", "all")
 
@@ -97,9 +97,7 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
             f"{len(names)} for {len(sources)} models, need one for all or one for each",
             option="--postprocess",
         )
-    if not options.embeddings:
-        refuse_unused(options, ["sentences"], "has no use without --embeddings")
-    elif options.sentences is None:
+    if options.embeddings and options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
     of_models = {name: getattr(options, name) for name in settings_of(LoadOptions)}
     of_fit = {name: getattr(options, name) for name in settings_of(FitOptions)}
@@ -137,7 +135,6 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
         pairs = read_scored_pairs(options.pair_file, parse_columns(options.columns, SCORED_PAIR))
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
-    refuse_unused(options, ["columns"], "has no use without --pair-file")
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
     task = read_sts_task(options.data_dir, "STSBenchmark", split=cast(Split, options.split))

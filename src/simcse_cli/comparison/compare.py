@@ -30,7 +30,6 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
 from simcse_cli.results.report import Column, Outcome, Report
-from simcse_cli.settings.declare import refuse_unused
 
 FRONT_MARK = "*"
 
@@ -44,8 +43,6 @@ class Compared(Outcome):
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
     """Compare the named runs and results: scores, differences, tests, and the settings and examples that changed."""
-    if not options.check:
-        refuse_unused(options, ["tolerance"], "has no use without --check")
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)
@@ -105,7 +102,6 @@ def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:
 def _published_entries(options: CompareOptions) -> list[Entry]:
     tables = [load_table(name) for name in options.against or ()]
     if not options.row:
-        refuse_unused(options, ["group"], "has no use without --row")
         return [from_published(system) for table in tables for system in table.all_systems()]
     if not tables:
         raise UsageError("name the table of the row with --against", option="--row")

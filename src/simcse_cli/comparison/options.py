@@ -14,12 +14,12 @@ class CompareOptions:
         None, "Published table (see --list) or YAML file of your own. Repeatable.", completes="table"
     )
     row: list[str] | None = setting(None, "Row of the table; without it all rows. Repeatable.")
-    group: str | None = setting(None, "Group of the row where its name occurs twice.")
+    group: str | None = setting(None, "Group of the row where its name occurs twice.", needs="row")
     baseline: str | None = setting(
         None, "Label or path of the entry that differences are taken to; may be one more.", completes="run"
     )
     check: bool = setting(False, "Exit with 3 if a score is further from the reference than --tolerance.")
-    tolerance: float = setting(0.5, "In points (x100).", min=0.0)
+    tolerance: float = setting(0.5, "In points (x100).", min=0.0, needs="check")
     measures: str | None = setting(None, "Only these columns, for example STS12,STS-B,Avg.")
     aggregation: Aggregation | None = setting(None, "Read STS results under this aggregation.")
     metric: Metric | None = setting(None, "Read STS results under this metric.")

@@ -1,6 +1,6 @@
 """``--checkpoints``: evaluate every checkpoint that a run keeps, in one table."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,6 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run
 
 
-def check_checkpoints(options: EncoderOptions, others: Mapping[str, Any]) -> None:
-    """Raise UsageError unless the options name a run folder and nothing that excludes ``--checkpoints``.
-
-    ``others`` are values of further options that exclude it, by flag.
-    """
-    own = ("vectors", "embeddings", "postprocess", "save_postprocess")
-    given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in own} | dict(others)
-    for flag, value in given.items():
-        if value:
-            raise UsageError(f"excludes {flag}", option="--checkpoints")
-    if not is_run(options.model):
-        raise UsageError(
-            f"need --model RUN, a run folder of `simcse train`, not {options.model}", option="--checkpoints"
-        )
-
-
 def evaluate_checkpoints(
     options: EncoderOptions,
     score: Callable[[EvalEncoder], SuiteResult],
@@ -46,6 +30,10 @@ def evaluate_checkpoints(
     ``describe`` makes a table of the results, one row each. The best checkpoint has the highest number under the
     JSON key ``by``.
     """
+    if not is_run(options.model):
+        raise UsageError(
+            f"need --model RUN, a run folder of `simcse train`, not {options.model}", option="--checkpoints"
+        )
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []
     for step, is_model, opened in _open_checkpoints(options, progress):

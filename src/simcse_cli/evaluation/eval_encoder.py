@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.errors import DataError, OutputError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
@@ -23,8 +23,6 @@ from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import is_run, keep_result
 from simcse_cli.settings.choices import LongTexts, Precision
-from simcse_cli.settings.config import LoadOptions
-from simcse_cli.settings.declare import refuse_unused, settings_of
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,6 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     """Return the encoder that the options name, without post-processing."""
-    _check_sources(options)
     fixed = _open_fixed(options, progress)
     if fixed is None:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
@@ -142,18 +139,3 @@ def _open_fixed(
         return BiLstmMax(options.bilstm, words)
     frequencies = None if options.sif_counts is None else read_word_frequencies(options.sif_counts)
     return WordAverage(words, frequencies)
-
-
-def _check_sources(options: EncoderOptions) -> None:
-    if (options.embeddings is None) != (options.sentences is None):
-        raise UsageError("--embeddings and --sentences need each other", option="--embeddings")
-    if options.embeddings is not None and options.vectors is not None:
-        raise UsageError("excludes --vectors", option="--embeddings")
-    for flag, value in (("--sif-counts", options.sif_counts), ("--bilstm", options.bilstm)):
-        if value is not None and options.vectors is None:
-            raise UsageError("needs word vectors: --vectors glove.840B.300d.txt", option=flag)
-    if options.vectors is not None or options.embeddings is not None:
-        of_models = [name for name in settings_of(LoadOptions) if name != "device"]
-        refuse_unused(options, of_models, "is for a --model, not for vectors from files")
-    if options.sif_counts is not None and options.bilstm is not None:
-        raise UsageError("excludes --bilstm", option="--sif-counts")

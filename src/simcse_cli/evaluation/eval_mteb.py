@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simcse_cli.errors import kept_on_interrupt
-from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.mteb import DEFAULT_BENCHMARK, run_mteb, select_tasks
@@ -49,7 +49,6 @@ def eval_mteb(
         return result.with_settings(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
 
     if options.checkpoints:
-        check_checkpoints(encoder, {})
         return evaluate_checkpoints(encoder, run, mteb_checkpoints, progress)
     opened = open_with_postprocess(encoder, options.data_dir or Path(), progress, force=force)
     result = run(opened)

@@ -9,7 +9,7 @@ from simcse_cli.data.demo import data_dir_or_demo
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation.bootstrap import with_intervals
-from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.fit_postprocess import (
@@ -34,7 +34,6 @@ from simcse_cli.results.examples import write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Metric
-from simcse_cli.settings.declare import refuse_unused
 
 
 def eval_sts(
@@ -78,12 +77,6 @@ def eval_sts(
 
     # Score each checkpoint of a run, or only write the sentences.
     if options.checkpoints:
-        others = {
-            "--ci": options.ci,
-            "--save-scores": options.save_scores,
-            "--write-sentences": options.write_sentences,
-        }
-        check_checkpoints(encoder, others)
         key = sts_key(data_dir, tasks, split, setting, pair_tasks)
         folder = cache_folder(options.cache_dir, options.cache, progress)
         kept = partial(_kept_score, score=score, recorded=recorded, key=key, folder=folder, progress=progress)
@@ -125,11 +118,6 @@ def check_sts_options(options: StsOptions, *, force: bool) -> None:
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             check_output(path, force=force)
-    if not options.pair_file:
-        refuse_unused(options, ["columns"], "has no use without --pair-file")
-    if options.write_sentences is not None:
-        unused = ("ci", "save_scores", "protocol", "metric", "aggregation", "regressor")
-        refuse_unused(options, unused, "has no use with --write-sentences, which scores nothing")
 
 
 def _kept_score(

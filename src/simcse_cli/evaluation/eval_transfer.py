@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from simcse_cli.errors import UsageError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation.bootstrap import resample_accuracy, with_intervals
-from simcse_cli.evaluation.checkpoints import check_checkpoints, evaluate_checkpoints
+from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
@@ -21,7 +21,6 @@ from simcse_cli.results.examples import write_predictions
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe
-from simcse_cli.settings.declare import refuse_unused
 
 
 def eval_transfer(
@@ -33,8 +32,6 @@ def eval_transfer(
         require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
         check_output(options.save_scores, force=force)
-    if not options.task_file:
-        refuse_unused(options, ["columns"], "has no use without --task-file")
     file_tasks = read_file_tasks(options.task_file or (), options.columns, options.protocol)
     named = () if options.tasks is None and file_tasks else parse_tasks(options.tasks, TRANSFER_TASKS)
     data_dir, tasks = options.data_dir if named else None, (*named, *file_tasks)
@@ -64,7 +61,6 @@ def eval_transfer(
 
     # Score each checkpoint of a run, or one encoder.
     if options.checkpoints:
-        check_checkpoints(encoder, {"--ci": options.ci, "--save-scores": options.save_scores})
         return evaluate_checkpoints(encoder, run, transfer_checkpoints, progress, by="average_dev")
     result = run(open_with_postprocess(encoder, options.data_dir, progress, force=force))
     if options.ci:

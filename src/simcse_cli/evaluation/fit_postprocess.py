@@ -169,8 +169,6 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         OutputError: the file to save exists already (without ``force``).
     """
     if options.postprocess is None:
-        reason = "needs --postprocess, for example --postprocess whitening --fit nli"
-        refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return None
     name, _, number = options.postprocess.partition(":")
     if name not in list(Postprocess):

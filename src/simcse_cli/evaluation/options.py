@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
-from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, ModelOptions
-from simcse_cli.settings.declare import setting
+from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, LoadOptions, ModelOptions
+from simcse_cli.settings.declare import setting, settings_of
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
 POSTPROCESS_GROUP = "Post-processing"
@@ -15,6 +15,11 @@ POSTPROCESS_HELP = (
 )
 _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
 _CACHE_VARIABLE = "SIMCSE_CACHE"
+_OF_MODELS = tuple(name for name in settings_of(LoadOptions) if name != "device")
+_OF_ONE_MODEL = (
+    *("vectors", "embeddings", "postprocess", "save_postprocess"),
+    *("ci", "save_scores", "write_sentences"),
+)
 _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 
 
@@ -28,11 +33,18 @@ class FitOptions:
         "the sentences or pairs of a file.",
         group=POSTPROCESS_GROUP,
         metavar="nli|target|FILE",
+        needs="postprocess",
     )
     fit_sample: int | None = setting(
-        None, "Fit on this many sentences or pairs, drawn at random.", group=POSTPROCESS_GROUP, min=2
+        None,
+        "Fit on this many sentences or pairs, drawn at random.",
+        group=POSTPROCESS_GROUP,
+        min=2,
+        needs="postprocess",
     )
-    fit_seed: int = setting(42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP)
+    fit_seed: int = setting(
+        42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP, needs="postprocess"
+    )
 
 
 @dataclass(frozen=True)
@@ -40,18 +52,33 @@ class EncoderOptions(ModelOptions, FitOptions):
     """The encoder under evaluation, and the post-processing of its vectors."""
 
     vectors: Path | None = setting(
-        None, "GloVe, word2vec or fastText text file: average its vectors instead of --model.", group=_WORDS
+        None,
+        "GloVe, word2vec or fastText text file: average its vectors instead of --model.",
+        group=_WORDS,
+        excludes=_OF_MODELS,
+        because="which need no model",
     )
     sif_counts: Path | None = setting(
         None,
         "File of `word count` lines: weigh --vectors by SIF; see --postprocess sif.",
         group=_WORDS,
+        needs="vectors",
+        excludes=("bilstm",),
     )
-    bilstm: Path | None = setting(None, "InferSent checkpoint to run over --vectors.", group=_WORDS)
+    bilstm: Path | None = setting(
+        None, "InferSent checkpoint to run over --vectors.", group=_WORDS, needs="vectors"
+    )
     embeddings: Path | None = setting(
-        None, ".npy, .npz or .safetensors: row i is line i of --sentences.", group=_VECTORS
+        None,
+        ".npy, .npz or .safetensors: row i is line i of --sentences.",
+        group=_VECTORS,
+        needs="sentences",
+        excludes=("vectors", *_OF_MODELS),
+        because="which need no model",
     )
-    sentences: Path | None = setting(None, "The sentences of --embeddings, one per line.", group=_VECTORS)
+    sentences: Path | None = setting(
+        None, "The sentences of --embeddings, one per line.", group=_VECTORS, needs="embeddings"
+    )
     postprocess: str | None = setting(
         None, POSTPROCESS_HELP, group=POSTPROCESS_GROUP, metavar="NAME[:N]|FILE"
     )
@@ -59,6 +86,7 @@ class EncoderOptions(ModelOptions, FitOptions):
         None,
         "Keep the fitted one (.safetensors) for `simcse encode --postprocess FILE`.",
         group=POSTPROCESS_GROUP,
+        needs="postprocess",
     )
 
 
@@ -71,7 +99,7 @@ class SuiteOptions:
     )
     ci: bool = setting(False, "Add 95% bootstrap confidence intervals.", "--ci")
     save_scores: Path | None = setting(None, "Write the prediction of every example here, as JSON lines.")
-    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints")
+    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints", excludes=_OF_ONE_MODEL)
 
 
 @dataclass(frozen=True)
@@ -98,7 +126,7 @@ class StsOptions(SuiteOptions):
         None,
         "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks adds tasks.",
     )
-    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR)
+    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR, needs="pair_file")
     cache_dir: Path | None = setting(
         None,
         "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
@@ -106,7 +134,10 @@ class StsOptions(SuiteOptions):
     )
     cache: bool = setting(True, "With --checkpoints: keep and reuse finished ones.", "--cache/--no-cache")
     write_sentences: Path | None = setting(
-        None, "Only write the sentences of the tasks, one per line, to encode them elsewhere."
+        None,
+        "Only write the sentences of the tasks, one per line, to encode them elsewhere.",
+        excludes=("ci", "save_scores", "protocol", "metric", "aggregation", "regressor"),
+        because="which scores nothing",
     )
 
 
@@ -128,6 +159,7 @@ class TransferOptions(SuiteOptions):
         None,
         "What the columns of --task-file are called, where that is not recognised.",
         metavar="text=A,label=B",
+        needs="task_file",
     )
     probe: Probe = setting(
         Probe.SENTEVAL, "senteval: the original classifier; sklearn: LogisticRegressionCV."
@@ -162,4 +194,4 @@ class MtebOptions:
         None, "Folder of mteb results; finished tasks are taken from it. Default: in the user's cache."
     )
     rerun: bool = setting(False, "Run finished tasks again.", "--rerun")
-    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints")
+    checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints", excludes=_OF_ONE_MODEL)
