@@ -114,7 +114,7 @@ def _without_times(payload):
 
 
 def test_ctrl_c_says_that_finished_checkpoints_are_kept(evaluate, monkeypatch):
-    monkeypatch.setattr("simcse_cli.models.encoder.SentenceEncoder.encode", _interrupt)
+    monkeypatch.setattr("simcse_cli.models.encode.ReadyEncoder.encode", _interrupt)
     stopped = evaluate("sts", "--split", "dev")
     assert stopped.exit_code == 130
     assert stopped.stderr.endswith("stopped\nfinished checkpoints are kept; the same command goes on\n")

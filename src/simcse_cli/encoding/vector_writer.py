@@ -19,7 +19,7 @@ from simcse_cli.files.atomic import check_output, check_record, write_json
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder, check_vectors
+from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import Progress
 
@@ -56,7 +56,7 @@ def writing(output: Path, options: EncodeOptions, rank: int = 0) -> Iterator[Non
         yield
 
 
-def encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
+def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
     """Return what maps sentences to vectors in the form asked for, and their dimension."""
     fitted = None
     if options.postprocess is not None:
@@ -127,7 +127,7 @@ class VectorWriter:
                 hint="give --resume: what is encoded already is kept where it is the same"
             )
             if options.index is not None:
-                info = self.encoder.facts(self.encoder.prompt_in_use)
+                info = self.encoder.facts(self.encoder.prompt)
                 index = SearchIndex.build(rows, list(texts), info=info)  # in memory
                 index.save(options.index, force=may_replace(output, options))
             write_json(folder / side_file(output).name, side)

@@ -38,7 +38,7 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.tables import mteb_category_report, mteb_task_report, mteb_view
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import default_cache_dir
-from simcse_cli.models.encoder import DOCUMENT_PROMPTS
+from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import listed

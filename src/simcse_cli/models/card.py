@@ -226,7 +226,7 @@ def _card(
     }
     front = dump_yaml({key: value for key, value in metadata.items() if value})
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
-    by = compared.get(Similarity(model.similarity), model.similarity)
+    by = compared.get(Similarity(model.record.similarity), model.record.similarity)
     linked = f"[{name}](https://huggingface.co/{name})" if base.get("name") else name
     return f"""---
 {front}{_model_index(run_dir, scores)}---
@@ -290,8 +290,8 @@ def _model_facts(record: RunRecord, model: SentenceEncoder, by: str) -> dict[str
     return {
         "pooler": str(record.pooler),
         "dimensions": str(model.dim),
-        "longest text": f"{model.max_length} sub-words",
-        "vectors": "scaled to length 1" if model.normalize else "not scaled",
+        "longest text": f"{model.tokens.max_length} sub-words",
+        "vectors": "scaled to length 1" if model.record.normalize else "not scaled",
         "compared by": by,
     }
 
@@ -356,7 +356,7 @@ def _settings(record: RunRecord) -> str:
 
 def _limits(record: RunRecord, model: SentenceEncoder) -> str:
     lines = [
-        f"- Texts beyond {model.max_length} sub-words are cut; in training they were cut after "
+        f"- Texts beyond {model.tokens.max_length} sub-words are cut; in training they were cut after "
         f"{record.config['max_length']}.",
         "- Other data than that of the scores above was not measured.",
     ]

@@ -30,7 +30,7 @@ _OPSET = 17  # has every operator of a transformer; ONNX Runtime since 1.12
 _LARGEST = 2_000_000_000  # bytes of one ONNX file
 _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 
-States = Callable[[Tensor, Tensor], Tensor]
+GraphPass = Callable[[Tensor, Tensor], Tensor]
 
 
 def require_backend(backend: Backend) -> None:
@@ -92,7 +92,7 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
     names = tuple(
         name for name in _INPUTS if name in accepted and name in encoder.tokenizer.model_input_names
     )
-    ids, mask = pad(_EXAMPLE, encoder.pad_id)
+    ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
     axes = {0: "batch_size", 1: "sequence_length"}
     # The exporter over TorchScript needs no package beside PyTorch, and takes every architecture that can be traced.
@@ -122,9 +122,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def open_graphs(folder: Path) -> dict[Backend, States]:
+def open_graphs(folder: Path) -> dict[Backend, GraphPass]:
     """Return the graphs of a model folder as functions from ids and mask to states, where their package is there."""
-    opened: dict[Backend, States] = {}
+    opened: dict[Backend, GraphPass] = {}
     for backend, name in GRAPH_FILES.items():
         if (folder / name).is_file():
             with contextlib.suppress(MissingExtraError):
@@ -133,7 +133,7 @@ def open_graphs(folder: Path) -> dict[Backend, States]:
     return opened
 
 
-def _open(path: Path, backend: Backend) -> States:
+def _open(path: Path, backend: Backend) -> GraphPass:
     if backend is Backend.ONNX:
         import onnxruntime
 

@@ -10,14 +10,14 @@ from torch import Tensor
 from simcse_cli.machine.devices import to_device
 
 CPU = torch.device("cpu")
-Rows = Sequence[Sequence[int]]
+TokenRows = Sequence[Sequence[int]]
 """Token ids with special tokens, one sequence a sentence."""
 
 
 class PaddedRows(Sequence[Sequence[int]]):
     """Rows that were padded ahead, and may be on another device by now; a slice has views of their tensors."""
 
-    def __init__(self, rows: Rows, ids: Tensor, mask: Tensor) -> None:
+    def __init__(self, rows: TokenRows, ids: Tensor, mask: Tensor) -> None:
         self._rows, self._ids, self._mask = rows, ids, mask
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class PaddedRows(Sequence[Sequence[int]]):
         return PaddedRows(self._rows, to_device(self._ids, device), to_device(self._mask, device))
 
 
-def pad(rows: Rows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
+def pad(rows: TokenRows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
@@ -52,7 +52,7 @@ def pad(rows: Rows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Te
     return to_device(torch.from_numpy(ids), device), to_device(torch.from_numpy(mask), device)
 
 
-def real_positions(rows: Rows) -> Tensor:
+def real_positions(rows: TokenRows) -> Tensor:
     """Return where real tokens stand in the padded rows laid end to end, ``(T,)``: the mask without looking at it."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))

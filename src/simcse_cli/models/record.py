@@ -1,11 +1,12 @@
 """What a model folder says of its pooler: our own record, sentence-transformers modules, SimCSE checkpoints."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import checked, inside
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.adapters import base_folder, base_name
@@ -56,6 +57,20 @@ class ModelRecord:
             {"include_prompt"} if self.include_prompt else set()
         )
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
+
+    def find_prompt(self, prompt: str, name: str) -> str:
+        """Return the prompt of this name, else the text itself; ``name`` is that of the model.
+
+        Raises:
+            ConfigError: a single word that names no prompt; a prompt given as text ends in something else.
+        """
+        if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
+            names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
+            raise ConfigError(
+                f"--prompt {prompt}: {name} has no prompt of this name, {names}",
+                hint=f"if it is meant as text, end it as the model wants it, as in --prompt '{prompt}: '",
+            )
+        return self.prompts.get(prompt, prompt)
 
 
 def read_record(folder: Path, name: str) -> ModelRecord:
