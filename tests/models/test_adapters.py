@@ -164,7 +164,9 @@ def test_inference_follows_a_step_of_the_adapter(adapted):
     parameters = [p for p in adapted.parameters() if p.requires_grad]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
+    adapted.train()
     torch.optim.AdamW(parameters, lr=0.1, fused=True).step()
+    adapted.eval()
     np.testing.assert_allclose(encode(adapted, SENTENCES[:5]), expected(), atol=1e-5)
 
 

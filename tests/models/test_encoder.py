@@ -5,6 +5,7 @@ import torch
 from helpers import build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
+from simcse_cli.models.padding import pad
 from simcse_cli.settings.choices import Pooler
 
 
@@ -74,3 +75,23 @@ def test_digest_changes_with_weights_and_pooler(tiny_model_dir):
     with torch.no_grad():
         next(encoder.model.parameters())[0, 0] += 1
     assert encoder.digest != before
+
+
+@pytest.mark.parametrize("by", ["training mode", "load_state_dict"])
+def test_vectors_follow_weights_that_change(by, tiny_encoder, sentences):
+    before = encode(tiny_encoder, sentences)
+    changed = {name: weight * 1.5 for name, weight in tiny_encoder.state_dict().items()}
+    if by == "training mode":
+        tiny_encoder.train()
+        with torch.no_grad():
+            for name, weight in tiny_encoder.named_parameters():
+                weight.copy_(changed[name])
+        tiny_encoder.eval()
+    else:
+        tiny_encoder.load_state_dict(changed)
+    after = encode(tiny_encoder, sentences)
+    assert not np.allclose(before, after)
+    rows = tiny_encoder.tokenize(sentences)
+    with torch.no_grad():  # the padded pass computes on the weights themselves
+        expected = tiny_encoder(*pad(rows, tiny_encoder.tokens.pad_id))
+    np.testing.assert_allclose(after, expected, atol=1e-5)

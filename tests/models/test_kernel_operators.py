@@ -193,5 +193,5 @@ def test_transposed_in_squares(n_rows, width):
 
 def test_kernels_are_found_where_numba_keeps_them(tmp_path):
     test_large_scores_overflow_nowhere()
-    assert compiled.is_compiled()
-    assert not compiled.is_compiled(tmp_path)
+    assert compiled.was_compiled()
+    assert not compiled.was_compiled(tmp_path)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,11 @@ from simcse_cli.settings.choices import Attention, HeadUse, Pooler
 FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}
 HALF = (torch.bfloat16, torch.float16)
 DEFAULT_MAX_LENGTH = 512
+
+
+def _forget_prepared(encoder: nn.Module, _: object) -> None:
+    """Drop what was prepared from the weights before ``load_state_dict``."""
+    forget_prepared(cast(SentenceEncoder, encoder).backbone)
 
 
 class SentenceEncoder(nn.Module):
@@ -70,6 +75,7 @@ class SentenceEncoder(nn.Module):
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
         self.checkpoints_layers = False
+        self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
 
     @property
     def config(self) -> Any:

@@ -151,6 +151,7 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         ValueError: a shape does not fit the configuration.
     """
     backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
+    shapes = {"up": (inner, width), "down": (width, inner)}  # other linear layers are square
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
@@ -164,16 +165,15 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     backbone.put("embeddings.LayerNorm", _norm(config, tensors, "embeddings.LayerNorm"))
     backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob))
     for index in range(config.num_hidden_layers):
-        names = layer_names(config.model_type, index)
-        for name in names.square:
-            backbone.put(name, _linear(tensors, name, width, width))
-        backbone.put(names.up, _linear(tensors, names.up, inner, width))
-        backbone.put(names.down, _linear(tensors, names.down, width, inner))
-        for name in names.norms:
-            backbone.put(name, _norm(config, tensors, name))
-        backbone.put(names.attention_dropout, nn.Dropout(config.attention_probs_dropout_prob))
-        for name in names.dropouts:
-            backbone.put(name, nn.Dropout(config.hidden_dropout_prob))
+        for part, name in layer_names(config.model_type, index)._asdict().items():
+            if part.endswith("norm"):
+                backbone.put(name, _norm(config, tensors, name))
+            elif part.endswith("dropout"):
+                is_attention = part == "attention_dropout"
+                p = config.attention_probs_dropout_prob if is_attention else config.hidden_dropout_prob
+                backbone.put(name, nn.Dropout(p))
+            else:
+                backbone.put(name, _linear(tensors, name, *shapes.get(part, (width, width))))
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", _linear(tensors, "pooler.dense", width, width))
     return backbone

@@ -42,7 +42,7 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
 
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
-    """Give the encoder of a run's model the weights of one of its states; nothing may be encoded before.
+    """Give the encoder of a run's model the weights of one of its states.
 
     Raises:
         CheckpointError: the state is corrupt, gone, or lacks weights of the encoder.

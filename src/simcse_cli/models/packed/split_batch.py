@@ -16,17 +16,18 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
-from simcse_cli.models.packed.kernels import PutFactors
+from simcse_cli.models.packed.kernels import QueueWeightGradient
+from simcse_cli.models.packed.layers import map_tensors
 
-ShareRun = Callable[[int, Tensor, Sequence[Tensor | None], PutFactors], Sequence[Tensor]]
-"""Computes one share, from its number, its rows of the input, the parameters and what multiplies their gradients."""
+ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
+"""Computes one share from its number, its rows of the input, the parameters, and what queues weight gradients."""
 
 
 def run_shares(
     run: ShareRun,
     inputs: Tensor,
     sizes: Sequence[int],
-    parameters: Sequence[Tensor | None],
+    parameters: Any,
     pool: BufferPool,
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
@@ -35,14 +36,14 @@ def run_shares(
         run: called on several threads at once; uses no other tensor that needs a gradient.
         inputs: rows of all shares, then rows that belong to none.
         sizes: rows of each share.
-        parameters: what the shares have in common.
-        pool: where results and gradients stand.
+        parameters: what the shares have in common, a tree of tensors as ``map_tensors`` takes it.
+        pool: memory for results and gradients.
     """
+    flat: list[Tensor] = []
+    map_tensors(flat.append, parameters)
     # Asked here: inside an autograd function gradients are always off.
-    needs_graph = torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (inputs, *parameters)
-    )
-    outputs: tuple[Tensor, ...] = _Shares.apply(run, sizes, pool, needs_graph, inputs, *parameters)  # type: ignore[no-untyped-call]
+    needs_graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (inputs, *flat))
+    outputs: tuple[Tensor, ...] = _Shares.apply(run, sizes, pool, needs_graph, parameters, inputs, *flat)  # type: ignore[no-untyped-call]
     return outputs
 
 
@@ -56,13 +57,16 @@ class _Shares(torch.autograd.Function):
         sizes: Sequence[int],
         pool: BufferPool,
         needs_graph: bool,
+        parameters: Any,
         inputs: Tensor,
-        *parameters: Tensor | None,
+        *flat: Tensor,
     ) -> tuple[Tensor, ...]:
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().requires_grad_(needs_graph and tensor.requires_grad)
 
-        leaves = [None if tensor is None else leaf(tensor) for tensor in parameters]
+        leaves = [leaf(tensor) for tensor in flat]
+        own = iter(leaves)
+        tree = map_tensors(lambda _: next(own), parameters)
         starts = [
             start.detach().requires_grad_(needs_graph)
             for start in torch.split(inputs[: sum(sizes)], list(sizes))
@@ -72,7 +76,7 @@ class _Shares(torch.autograd.Function):
 
         def forward(share: int) -> Sequence[Tensor]:
             with torch.set_grad_enabled(needs_graph):
-                return run(share, starts[share], leaves, partial(products.put, share))
+                return run(share, starts[share], tree, partial(products.put, share))
 
         outputs = list(map_on_cores(forward, range(len(sizes))))
         if needs_graph:
@@ -87,7 +91,7 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        learning = [leaf for leaf in ctx.leaves if leaf is not None and leaf.requires_grad]
+        learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         d_outputs = [
             None if d is None else torch.split(d, [len(part) for part in parts])
             for d, parts in zip(gradients, zip(*ctx.outputs, strict=True), strict=True)
@@ -119,10 +123,8 @@ class _Shares(torch.autograd.Function):
             for leaf, parts in zip(learning, zip(*(own[1:] for own in by_share), strict=True), strict=True)
         ]
         sums = iter(summed)
-        d_parameters = [
-            next(sums) if leaf is not None and leaf.requires_grad else None for leaf in ctx.leaves
-        ]
-        return None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_parameters
+        d_flat = [next(sums) if leaf.requires_grad else None for leaf in ctx.leaves]
+        return None, None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_flat
 
 
 class _WeightProducts:

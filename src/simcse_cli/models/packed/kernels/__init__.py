@@ -20,7 +20,7 @@ NO_DROPOUT = -1
 """In place of a threshold: nothing is dropped and nothing drawn."""
 GELU, GELU_TANH, RELU = range(3)
 """Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
-PutFactors = Callable[[Tensor, Tensor, Tensor], None]
+QueueWeightGradient = Callable[[Tensor, Tensor, Tensor], None]
 """Takes a weight ``(D_out, D_in)`` and the factors of its gradient, ``d_out^T x``, to be multiplied elsewhere."""
 
 
@@ -29,7 +29,7 @@ def is_installed() -> bool:
     return find_spec("numba") is not None
 
 
-def load() -> Any:
+def load_operators() -> Any:
     """Return the module ``operators``."""
     return import_module("simcse_cli.models.packed.kernels.operators")
 
@@ -38,7 +38,7 @@ def load() -> Any:
 def can_load() -> bool:
     """Tell whether numba finds a folder to keep what it compiles."""
     try:
-        load()
+        load_operators()
     except RuntimeError:
         return False
     return True
@@ -46,4 +46,4 @@ def can_load() -> bool:
 
 def is_compiled() -> bool:
     """Tell whether the kernels were compiled before, by this process or another, and kept on disk."""
-    return bool(load().compiled.is_compiled())
+    return bool(load_operators().compiled.was_compiled())

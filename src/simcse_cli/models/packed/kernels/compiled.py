@@ -35,7 +35,7 @@ def _inlined(function: Callable[..., Any]) -> Any:
     return numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function)
 
 
-def is_compiled(folder: Path | None = None) -> bool:
+def was_compiled(folder: Path | None = None) -> bool:
     """Tell whether these kernels were compiled before, by this process or another, and kept on disk."""
     folder = folder or Path(attention_forward.stats.cache_path)
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
