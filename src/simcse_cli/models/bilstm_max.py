@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import require_file, sha256_file
+from simcse_cli.files.streams import digest, require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import Progress, SilentProgress
 
@@ -74,8 +73,7 @@ class BiLstmMax:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over checkpoint, word vectors and version."""
-        parts = (sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
-        return sha256("".join(parts).encode()).hexdigest()
+        return digest(sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
         begin, end = MARKERS[self.version]

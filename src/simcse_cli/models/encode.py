@@ -1,6 +1,5 @@
 """Sentences to vectors: prompts, windows of long texts, batches and devices."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files.streams import digest
 from simcse_cli.machine.devices import HostCopy
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.threads import map_on_cores
@@ -124,16 +124,15 @@ class ReadyEncoder:
     def digest_with(self, prompt: str) -> str:
         """Return the digest of vectors made with another prompt."""
         model, variations = self.model, self._variations(prompt)
-        record = f"{model.pooler}/{model.record.head_use}/{model.record.normalize}/{model.tokens.max_length}"
-        state = hashlib.sha256(record.encode())
-        if variations:
-            state.update(json.dumps(variations, sort_keys=True).encode())
-        tensors = model.state_dict()
-        for name in sorted(tensors):
-            tensor = tensors[name].detach().cpu().contiguous()
-            state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-            state.update(tensor.view(-1).view(torch.uint8).numpy().data)
-        return state.hexdigest()
+        parts: list[str | memoryview] = [
+            f"{model.pooler}/{model.record.head_use}/{model.record.normalize}/{model.tokens.max_length}",
+            json.dumps(variations, sort_keys=True) if variations else "",
+        ]
+        for name, weight in sorted(model.state_dict().items()):
+            tensor = weight.detach().cpu().contiguous()
+            parts.append(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}")
+            parts.append(tensor.view(-1).view(torch.uint8).numpy().data)
+        return digest(*parts)
 
     def facts(self, prompt: str) -> dict[str, str]:
         """Return what a search index keeps of the encoder that made its vectors with this prompt."""

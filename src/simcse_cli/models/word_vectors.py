@@ -7,19 +7,18 @@ the words that the sentences use.
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import iter_lines, require_file, sha256_file
+from simcse_cli.files.streams import digest, iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress, SilentProgress
 
 Float32Array = NDArray[np.float32]
 
-SMOOTHING = 1e-3
+SIF_SMOOTHING = 1e-3
 """The constant a of SIF."""
 
 _PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
@@ -178,9 +177,9 @@ class WordAverage:
     def digest(self) -> str:
         """SHA-256 over the vectors file and the frequencies."""
         weights = (
-            "" if self.frequencies is None else json.dumps([SMOOTHING, *sorted(self.frequencies.items())])
+            "" if self.frequencies is None else json.dumps([SIF_SMOOTHING, *sorted(self.frequencies.items())])
         )
-        return sha256((sha256_file(self.vectors.path) + weights).encode()).hexdigest()
+        return digest(sha256_file(self.vectors.path), weights)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> Float32Array:
         """Return one vector per sentence; warns when sentences have no known word."""
@@ -204,4 +203,4 @@ class WordAverage:
     def _weight(self, token: str) -> np.float32:
         if self.frequencies is None:
             return np.float32(1)
-        return np.float32(SMOOTHING / (SMOOTHING + self.frequencies.get(token, 0.0)))
+        return np.float32(SIF_SMOOTHING / (SIF_SMOOTHING + self.frequencies.get(token, 0.0)))
