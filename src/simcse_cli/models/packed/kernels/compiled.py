@@ -352,7 +352,11 @@ def dropout_add_norm_backward(
             d_change[j] = _pack(d, d_change)
 
 
-# Small products inside attention.
+# Small products inside attention. The innermost loop is built instruction by instruction: as plain loops, which give
+# the same bits, a training step of MiniLM (64 sentences, two cores with AVX-512, processor time, medians of 7
+# alternating runs) keeps 90% of its rate in bf16 and 96% in fp32. A product of 27 x 32 x 32 takes 1.7 us in place of
+# 0.4, because the sums go through memory at every step and LLVM checks before each inner loop that its rows do not
+# overlap; with four steps to a loop it takes 1.5 us.
 
 
 def _tile_product(n_vectors: int) -> Any:
@@ -467,50 +471,13 @@ def _product(
             _narrow_tile(a_start, a_row, a_column, b + 4 * j, b_row, c_start + 4 * j, c_row, depth)
 
 
-def _transposition() -> Any:
-    """Return an intrinsic: the transpose of a square of ``LANES`` rows at an address, written to another.
-
-    Arguments are a, a_row, b, b_row; rows are so many floats apart. Interleaving the rows of both halves moves the
-    highest bit of the row number into the column number and the other way round; after log2(LANES) times, all bits
-    have moved.
-    """
-    vector, word = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64)
-    places = [[half + i // 2 + LANES * (i % 2) for i in range(LANES)] for half in (0, LANES // 2)]
-    masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), place) for place in places]
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def rows_at(start: Any, row: Any) -> list[Any]:
-            offsets = [builder.mul(row, ir.Constant(word, 4 * i)) for i in range(LANES)]
-            return [builder.inttoptr(builder.add(start, offset), vector.as_pointer()) for offset in offsets]
-
-        source, source_row, target, target_row = arguments
-        rows = [builder.load(place, align=4) for place in rows_at(source, source_row)]
-        for _ in range(LANES.bit_length() - 1):
-            pairs = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
-            rows = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
-        for row, place in zip(rows, rows_at(target, target_row), strict=True):
-            builder.store(row, place, align=4)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def square(context: Any, a: Any, a_row: Any, b: Any, b_row: Any) -> Any:
-        return types.void(*[types.int64] * 4), generate
-
-    return square
-
-
-_transpose_square = _transposition()
-
-
-@_compiled
-def _transpose(a: int, a_row: int, b: int, b_row: int, n_rows: int, width: int) -> None:
-    """Write B = A^T for float32 matrices at addresses; rows and columns rounded up to a vector.
-
-    The callers' arrays have the room that the rounding needs.
-    """
-    for i in range(0, n_rows, LANES):
-        for j in range(0, width, LANES):
-            _transpose_square(a + 4 * (i * a_row + j), a_row, b + 4 * (j * b_row + i), b_row)
+@_inlined
+def _transpose(a: Any, b: Any) -> None:
+    """Write the transpose of ``(n, m)`` into the first n columns of ``(m, >= n)``."""
+    for i in range(a.shape[0]):
+        row = a[i]
+        for j in range(a.shape[1]):
+            b[j, i] = row[j]
 
 
 @_inlined
@@ -627,9 +594,9 @@ def _attend(
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             q = _address(states) + 4 * h * head
-            k, v = q + 4 * width, q + 8 * width
+            v = q + 8 * width
             k_t, score_at, mixed_at = _address(keys), _address(scores), _address(mixed) + 4 * h * head
-            _transpose(k, 3 * width, k_t, padded, length, head)
+            _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
             for i in range(length):
                 score = scores[i]
@@ -736,10 +703,10 @@ def _attend_backward(
                 row[j] = _load(token[j])
         for h in range(n_heads):
             q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
-            k, v, d_k, d_v = q + 4 * width, q + 8 * width, d_q + 4 * width, d_q + 8 * width
+            k, d_k, d_v = q + 4 * width, d_q + 4 * width, d_q + 8 * width
             v_t, outer = _address(values), _address(d_mixed) + 4 * h * head
             d_score, weight_at = _address(d_scores), _address(weights)
-            _transpose(v, 3 * width, v_t, padded, length, head)
+            _transpose(states[:length, 2 * width + h * head : 2 * width + (h + 1) * head], values)
             _product(outer, width, 1, v_t, padded, d_score, padded, length, padded, head)
             for i in range(length):
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
@@ -799,14 +766,12 @@ def mix_states_forward(
     if threshold >= 0:
         _draw(stream, drawn, 0, len(drawn))
     own = np.zeros((rows, width), np.float32)
-    query = np.zeros((padded, width), np.float32)
     transposed = np.zeros((width, padded), np.float32)
     scores = np.zeros((rows, padded), np.float32)
     mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
-        query[:n_heads] = queries[s]
-        _transpose(_address(query), width, _address(transposed), padded, n_heads, width)
+        _transpose(queries[s], transposed)
         _product(
             _address(own),
             width,
@@ -876,7 +841,6 @@ def mix_states_backward(
     padded, rows = weights.shape[2], _rounded_up(length, _TILE_ROWS)
     own = np.zeros((rows, width), np.float32)
     d_own = np.zeros((rows, width), np.float32)
-    own_d_mixed = np.zeros((padded, width), np.float32)
     transposed = np.zeros((width, padded), np.float32)
     outer = np.zeros((rows, padded), np.float32)
     # Side by side: gradients of scores, weights after dropout; under each other: queries, gradients of mixed states.
@@ -885,8 +849,7 @@ def mix_states_backward(
     d_own_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
-        own_d_mixed[:n_heads] = d_mixed[s]
-        _transpose(_address(own_d_mixed), width, _address(transposed), padded, n_heads, width)
+        _transpose(d_mixed[s], transposed)
         _product(
             _address(own),
             width,
