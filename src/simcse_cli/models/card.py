@@ -1,7 +1,7 @@
-"""The model card: what the Hub and people read of a trained model, from the record of its run and its results.
+"""The model card of a run, from the record of the run and its results; ``card.md.j2`` holds the text.
 
-Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. What
-the run does not know is left out.
+Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. Facts
+that the run does not have are left out.
 """
 
 import re
@@ -31,14 +31,14 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
 _MODEL_INDEX = re.compile(r"^model-index:\n(?:(?: |- ).*\n)*", re.MULTILINE)
 _SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "<!-- end of scores -->\n"
 _PATHS = ("train_file", "dev_file")
-_NOT_SHOWN = ("data_dir", "device", "revision")  # of this machine, or said elsewhere
+_NOT_SHOWN = ("data_dir", "device", "revision")  # they belong to this machine, or are shown elsewhere
 _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
 _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
 
 @dataclass(frozen=True)
 class CardScore:
-    """One number of the card, a fraction; ``source`` is an identifier of the data, ``how`` the setting of the score."""
+    """One number of the card, a fraction; ``source`` identifies the data, ``how`` describes the setting."""
 
     suite: str
     kind: str
@@ -61,9 +61,9 @@ class CardScore:
 
 
 def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
-    """Return what is known of the model that training started from: name on the Hub, commit, license, language.
+    """Return the known facts about the model that training started from: Hub name, commit, license, language.
 
-    License and language are what its own card says; a language only where it is the only one.
+    License and language come from its own card; the language only if there is just one.
     """
     metadata = {} if folder is None else _metadata_of(folder / CARD_FILE)
     language = metadata.get("language")
@@ -77,7 +77,7 @@ def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _metadata_of(path: Path) -> dict[str, Any]:
-    """Return the metadata of somebody's card; nothing of one that is missing or cannot be read."""
+    """Return the metadata of a card; nothing if it is missing or unreadable."""
     if not path.is_file():
         return {}
     try:
@@ -97,7 +97,7 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
 
 
 def update_cards(run_dir: Path) -> None:
-    """Put the scores that ``eval`` has kept in a run into its cards; the rest of them stays as it is, edited or not.
+    """Update the scores in the cards of a run with what ``eval`` has kept there; the rest, edited or not, is untouched.
 
     Raises:
         DataError: a result in the run is damaged.
@@ -129,7 +129,7 @@ def _parts(text: str) -> tuple[str | None, str, str]:
 
 
 def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
-    """Return the dev score, then what ``eval`` has found for these very weights, in the papers' settings."""
+    """Return the dev score, then the scores that ``eval`` has kept for these weights in the papers' settings."""
     found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
     for path in sorted((run_dir / RESULTS).glob("*.json")):
         result = checked(read_json(path), dict[str, Any], str(path))
@@ -239,7 +239,7 @@ def _card(
 
 
 def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
-    """Return what the Hub reads before the text; what is not known is left out."""
+    """Return the metadata above the text; unknown entries are left out."""
     base = record.base
     hub_data = dict.fromkeys(
         found[1] for source in sources if (found := re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source))

@@ -1,4 +1,4 @@
-"""Load encoders; nothing about them is silently random."""
+"""Load encoders; no weight is silently random."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ class _Source:
     Attributes:
         name: what the user called it.
         named: the folder of that name.
-        base: the folder with the transformer; another one for an adapter.
+        base: the folder with the transformer; differs from ``named`` for an adapter.
         folder: the folder that describes head and convolutions.
         record: how vectors leave the model.
     """
@@ -54,7 +54,7 @@ class _Source:
 
 
 class _Modules(NamedTuple):
-    """The transformer, its tokenizer, and the architecture's own pooler where the files hold its weights."""
+    """The transformer, its tokenizer, and the architecture's own pooler if the files hold its weights."""
 
     backbone: Any
     tokenizer: Any
@@ -73,7 +73,7 @@ def _find(name: str | Path, progress: Progress) -> _Source:
 
 
 def _load_light(source: _Source) -> _Modules | None:
-    """Load a plain model without the modelling code of transformers; None where the folder does not allow it."""
+    """Load a plain model without the modelling code of transformers, or return None if the folder needs it."""
     if source.is_adapter or source.record.cnn_folder is not None:
         return None
     backbone = plain_backbone(source.folder)
@@ -84,7 +84,7 @@ def _load_light(source: _Source) -> _Modules | None:
 
 
 def _load_whole(source: _Source, dropout: float | None) -> _Modules:
-    """Load a model by transformers, with its adapter merged; weights other than the own pooler's must be there."""
+    """Load a model with transformers and merge its adapter; only the own pooler's weights may be missing."""
     backbone, missing = load_backbone(source.base, dropout=dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
@@ -104,7 +104,7 @@ def _load_tokenizer(source: _Source) -> Any:
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
-    """Take the architecture's own pooler off the transformer, so that no forward pass computes it."""
+    """Remove the architecture's own pooler from the transformer, so that no forward pass computes it, and return it."""
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
         backbone.pooler = None  # type: ignore[assignment]
@@ -127,15 +127,15 @@ def load_encoder(
 
     Args:
         name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter folder (merged into
-            its base model), Hub name (``NAME@REVISION`` for another than the newest) or alias.
+            its base model), Hub name (``NAME@REVISION`` for a revision other than the newest) or alias.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
-        encode_only: the encoder will do nothing but ``encode``; where a folder allows it, it is opened without
-            the modelling code of transformers, which takes seconds to import. Vectors are the same.
-        progress: gets remarks, such as which pooler was chosen.
+        encode_only: the encoder is for encoding only. If the folder allows it, it is opened without the modelling
+            code of transformers, which takes seconds to import. Vectors are the same.
+        progress: shows remarks, such as the pooler that was chosen.
 
     Raises:
         CheckpointError: not found, corrupt, incomplete, or the pooler is refused.
@@ -218,7 +218,7 @@ def _load_head(
     force: bool,
     progress: Progress,
 ) -> MlpHead | None:
-    """Return the head that the pooler or the record asks for; with ``force``, a random one where there is none."""
+    """Return the head that the pooler or the record needs; with ``force``, a random one if the files have none."""
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:
         return None
@@ -257,7 +257,7 @@ def _read_head(source: _Source, own_pooler: nn.Module | None, width: int) -> Mlp
 
 def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
     for name, weight in encoder.named_parameters():
-        # A sum is twice as fast; it may overflow where every value is finite.
+        # A sum is twice as fast, but may overflow although every value is finite.
         if not (weight.sum().isfinite() or weight.isfinite().all()):
             raise CheckpointError(
                 f"{folder}: the weights {name} are not finite",

@@ -25,7 +25,7 @@ from simcse_cli.settings.choices import LongTexts, Pooler
 
 DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-"""What models call the prompt of texts to be searched; earlier ones win."""
+"""Usual names for the prompt of texts to be searched; earlier ones win."""
 Item = TypeVar("Item")
 
 
@@ -36,7 +36,7 @@ class Use:
     Attributes:
         prompt: text before every text; None for the model's default.
         truncate_dim: how many components to keep; None for all.
-        long: what becomes of texts beyond the model's length.
+        long: how to treat texts beyond the model's length.
     """
 
     prompt: str | None = None
@@ -154,7 +154,7 @@ class ReadyEncoder:
 def with_use(
     model: SentenceEncoder, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str
 ) -> ReadyEncoder:
-    """Return the encoder with a prompt (a text or a name), fewer components, windows of long texts.
+    """Return the encoder with a prompt (a text or a name), fewer components, or windows for long texts.
 
     Raises:
         ConfigError: no prompt of this name, or more components than there are.
@@ -202,7 +202,7 @@ def encode(
         model: the encoder.
         sentences: any number of sentences; an empty one is encoded as its special tokens.
         use: prompt, number of components, treatment of long texts.
-        batch_tokens: tokens in one forward pass, padding included where there is any.
+        batch_tokens: tokens in one forward pass, padding included.
         max_length: most sub-words, at most the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
         check_finite: turn it off for a model in training, whose vectors the caller checks.
@@ -265,7 +265,7 @@ class _Texts:
 
     Attributes:
         prompt: the text before every text.
-        frame: how many tokens of each piece come before and after those of its text; zeros where nobody asks.
+        frame: how many tokens of each piece come before and after those of its text; zeros if not needed.
         pieces: one list of rows a text.
         cut: positions of the texts that were cut at the model's own length.
     """

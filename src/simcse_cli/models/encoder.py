@@ -1,4 +1,4 @@
-"""The encoder that is trained and that encodes: a transformer, a pooler and, where there is one, a head."""
+"""The encoder: a transformer, a pooler and possibly a head."""
 
 import sys
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ DEFAULT_MAX_LENGTH = 512
 
 
 def _forget_prepared(encoder: nn.Module, _: object) -> None:
-    """Drop what was prepared from the weights before ``load_state_dict``."""
+    """Drop what was prepared from the weights that ``load_state_dict`` has replaced."""
     forget_prepared(cast(SentenceEncoder, encoder).backbone)
 
 
 class SentenceEncoder(nn.Module):
-    """A Hugging Face encoder with a pooler and, where there is one, a head over the pooled vector.
+    """A Hugging Face encoder with a pooler and possibly a head over the pooled vector.
 
     ``encode.encode`` makes vectors of sentences with it.
 
@@ -108,7 +108,7 @@ class SentenceEncoder(nn.Module):
         return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     def change(self, *, head: MlpHead | None, **changes: Any) -> None:
-        """Replace the head, and entries of the record by name; without a head, the record says so."""
+        """Replace the head, and entries of the record by name; a record without a head has no use for one."""
         self.head = head
         self.record = replace(
             self.record, **changes | ({} if head is not None else {"head_use": HeadUse.NONE})
@@ -127,7 +127,7 @@ class SentenceEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last.
 
-        They are in float32 at least, and so is what follows the transformer, also under autocast.
+        They are at least float32, as is everything after the transformer, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = self._unread_mask(attention_mask)
@@ -143,10 +143,10 @@ class SentenceEncoder(nn.Module):
             return (self.token_cnn(states[-1], attention_mask),)
 
     def _unread_mask(self, mask: Tensor) -> Tensor:
-        """Return the mask as the transformer takes it without looking at its values.
+        """Return the mask in a form whose values the transformer does not read.
 
-        transformers asks whether any token is padded, and a GPU would have to finish all work before the answer.
-        A mask of every head is taken as it is, where attention is over whole sentences.
+        transformers checks whether any token is padded, and on a GPU that waits for all pending work. A mask with an
+        axis for heads is used unchanged, which is right when attention covers whole sentences.
         """
         if mask.device.type == "cpu":
             return mask
@@ -170,10 +170,10 @@ class SentenceEncoder(nn.Module):
         return super().train(mode)
 
     def attend_by(self, attention: Attention) -> None:
-        """Choose the attention of the padded pass, or that no row is padded.
+        """Choose the attention of the padded pass, or packed rows in its place.
 
         Raises:
-            ConfigError: the transformer has none of this name, or its library is missing.
+            ConfigError: the transformer has no such attention, or its library is missing.
         """
         self.packs_anywhere = attention is Attention.PACKED
         if self.packs_anywhere:
@@ -187,7 +187,7 @@ class SentenceEncoder(nn.Module):
         library = FLASH_LIBRARIES.get(attention)
         if (
             library is not None and find_spec(library) is None
-        ):  # transformers would fetch code from the Hub instead
+        ):  # without it, transformers would fetch code from the Hub
             raise ConfigError(
                 f"--attention {attention}: {library} is not installed",
                 hint="install it, or use --attention sdpa",
@@ -201,7 +201,7 @@ class SentenceEncoder(nn.Module):
             ) from error
 
     def apply_head(self, pooled: Tensor) -> Tensor:
-        """Return the embedding for a pooled vector: through the head where it applies in the current mode."""
+        """Return the embedding for a pooled vector, through the head if it applies in the current mode."""
         if self.head is None or (self.record.head_use is HeadUse.TRAIN_ONLY and not self.training):
             return pooled
         with no_autocast(pooled.device):
@@ -215,26 +215,26 @@ class SentenceEncoder(nn.Module):
         return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
 
     def prepare(self) -> bool:
-        """Prepare the weights for inference, before several threads ask for them; return whether rows are packed."""
+        """Prepare the weights for inference before threads share them; return whether rows are packed."""
         packed = self._packed()
         if packed is not None:
             packed.prepare(self.matmul_dtype)
         return packed is not None
 
     def _packed(self) -> PackedBackbone | None:
-        """Return the transformer's form without padding, where there is one (BERT family; on a CPU, or asked for)."""
+        """Return the packed form of the transformer: for the BERT family, on a CPU or with ``packs_anywhere``."""
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.checkpoints_layers and self.training):
             return None
         return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
     def _packed_for(self, rows: TokenRows) -> PackedBackbone | None:
-        """Return the form without padding, if it knows as many positions as the rows have."""
+        """Return the packed form, if it has enough positions for these rows."""
         packed = self._packed()
         return packed if packed is not None and max(map(len, rows)) <= packed.max_tokens else None
 
     def prepacked(self, rows: TokenRows) -> TokenRows:
-        """Return rows padded or packed as a training pass needs them, which may be done ahead in another thread."""
+        """Return rows padded or packed as a training pass takes them; another thread may do this ahead of time."""
         if self.pads_in_training:
             return PaddedRows(rows, *pad(rows, self.tokens.pad_id))
         packed = self._packed_for(rows)
@@ -242,13 +242,13 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pads_in_training(self) -> bool:
-        """Whether a training pass takes padded rows; the other one lays them end to end."""
+        """Whether a training pass takes padded rows, not packed ones."""
         return self.checkpoints_layers or self._packed() is None
 
     def checkpoint_layers(self) -> None:
-        """Train in less memory: keep the inputs of layers only, and compute the rest again in the backward pass.
+        """Save memory in training: keep only the inputs of layers and recompute the rest in the backward pass.
 
-        The padded pass does that, with the dropout masks of the first time.
+        The padded pass does this, with the same dropout masks both times.
         """
         backbone: Any = self.backbone
         enable = (
@@ -259,15 +259,15 @@ class SentenceEncoder(nn.Module):
         self.checkpoints_layers = True
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return what to tell the user before training on batches of so many tokens, if anything."""
+        """Return a note for the user before training on batches of this many tokens, or None."""
         packed = self._packed()
         return None if packed is None else packed.training_note(n_tokens)
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Choose the arithmetic of the transformer's matrix products for inference.
 
-        The packed form rounds copies of the weights and keeps the states between the products in float32;
-        without it, the weights themselves are converted.
+        The packed form rounds copies of the weights and keeps states between products in float32; without a packed
+        form, the weights themselves are converted.
         """
         if self._packed() is None:
             self.backbone.to(dtype)
@@ -277,7 +277,7 @@ class SentenceEncoder(nn.Module):
     def embed_rows(self, rows: TokenRows, *, n_skipped: int = 0) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode.
 
-        Pooling leaves out the first ``n_skipped`` tokens of each row.
+        Pooling ignores the first ``n_skipped`` tokens of each row.
         """
         packed = self._packed_for(rows)
         if packed is not None:

@@ -1,4 +1,4 @@
-"""Save encoders so that transformers and sentence-transformers give the same vectors, and check that they do."""
+"""Save encoders, and check that transformers and sentence-transformers give the same vectors."""
 
 import contextlib
 import importlib.util
@@ -47,7 +47,7 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target``; put it in the target's place on success."""
+    """Yield a temporary folder next to ``target`` that replaces it on success."""
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
@@ -72,7 +72,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
-    """Return the head in the shape of the architecture's own pooler, or None where it has no such place."""
+    """Return the head as the architecture's own pooler, or None if it does not fit there."""
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
         return None
@@ -217,12 +217,19 @@ def save_encoder(
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
-    The transformer is saved in the precision it has. A train-only head is kept as the architecture's own
-    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
+    The transformer keeps its precision. A train-only head is saved as the architecture's own pooler, and the folder
+    records ``cls_before_pooler``, so that nobody evaluates with it by accident. LoRA is merged into the weights.
 
-    The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``, ``backends`` what
-    graphs are written for, ``card`` the text of its model card. LoRA is merged into the weights, or with
-    ``keep_adapter`` the folder holds the adapter in place of the transformer.
+    The folder appears complete or not at all.
+
+    Args:
+        encoder: the encoder.
+        folder: where to write.
+        force: replace an existing folder.
+        keep_adapter: save the LoRA adapter in place of the transformer.
+        backends: write graphs for these.
+        card: text of the model card.
+        facts: further entries of ``simcse.json``.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.
@@ -245,7 +252,7 @@ def export_model(
     force: bool,
     progress: Progress,
 ) -> None:
-    """Write a model again as a folder that ``save_encoder`` makes, with its card, and verify it."""
+    """Save a model again with ``save_encoder``, with its card, and verify it."""
     for backend in backends:
         require_backend(backend)
     encoder = load_encoder(
@@ -267,9 +274,9 @@ def export_model(
 
 
 def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
-    """Return probe vectors by plain padded passes: ``AutoModel``, whose own pooler gives the head, and graphs.
+    """Return probe vectors by plain padded passes of ``AutoModel``, with its own pooler as head, and of the graphs.
 
-    An adapter runs beside the weights of its base model, as PEFT has it.
+    An adapter is applied by PEFT, unmerged.
     """
     is_adapter = base_name(folder) is not None
     model, tokenizer = auto_model(base_folder(folder))
@@ -299,7 +306,7 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
 
 
 def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
-    """Return probe vectors by ``SentenceTransformer``, or None where it is not installed or sees no base model."""
+    """Return probe vectors by ``SentenceTransformer``, or None if it is not installed or finds no base model."""
     if importlib.util.find_spec("sentence_transformers") is None or not is_here(base_name(folder)):
         return None
     with warnings.catch_warnings(), quiet_transformers():
@@ -313,7 +320,7 @@ def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArr
 
 
 def is_here(base: str | None) -> bool:
-    """Tell whether other libraries find the base model of an adapter without a network."""
+    """Tell whether other libraries can load the base model of an adapter offline."""
     if base is None or Path(base).is_dir():
         return True
     name, _, revision = base.partition("@")
@@ -321,17 +328,17 @@ def is_here(base: str | None) -> bool:
 
 
 def verify_export(folder: Path) -> dict[str, float | None]:
-    """Load a saved model in every supported way, its graphs too, and return the largest difference of probe vectors.
+    """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
-    Writes the result into ``simcse.json``. A loader that is not installed gives None.
+    The result is written to ``simcse.json``; it is None for a loader that is not installed.
 
     Raises:
-        CheckpointError: a difference above 1e-5 (relative to the largest component where that exceeds 1).
+        CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1.
     """
     encoder = load_encoder(folder, device="cpu")
     ours = encode(encoder, PROBE_SENTENCES, Use(prompt=""))
     plain = _plain_vectors(folder, encoder)
-    # The CNN module of sentence-transformers convolves over padding too: one sentence at a time has none.
+    # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
     by_st = _vectors_by_sentence_transformers(folder, batch_size=batch_size)
     others = {**plain, "sentence_transformers": by_st}

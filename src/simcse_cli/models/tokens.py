@@ -33,7 +33,7 @@ class Tokens:
     def pad_id(self) -> int:
         """Id of the padding token (0 for a tokenizer without one; padding is masked anyway).
 
-        It also stands for an empty text where the tokenizer adds no special tokens.
+        An empty text becomes this token if the tokenizer adds no special ones.
         """
         return int(self.tokenizer.pad_token_id or 0)
 
@@ -110,7 +110,7 @@ class Tokens:
         return {position: ids for position, ids in zip(candidates, whole, strict=True) if len(ids) > limit}
 
     def cut_note(self, n_texts: int) -> str:
-        """Return the warning that so many texts were cut."""
+        """Return the warning that this many texts were cut."""
         return (
             f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} sub-words, the most that "
             f"{self.name} reads; --long mean takes the mean of their windows"

@@ -1,4 +1,4 @@
-"""Where each supported architecture keeps the parts of its layers; the parameters stay the model's own."""
+"""The supported architectures: where each keeps the parts of its layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from simcse_cli.models.packed.kernels import GELU, GELU_TANH, RELU
 Activation = Callable[[Tensor], Tensor]
 
 KINDS = {"gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU}
-"""Activations by configuration name, as the compiled kernels tell them apart."""
+"""Activations by configuration name, as numbers for the compiled kernels."""
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": functional.gelu,
     "gelu_new": partial(functional.gelu, approximate="tanh"),
@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 @dataclass(frozen=True)
 class LoraLinear:
-    """A linear layer with a low-rank adapter beside it: ``x W^T + bias + scale (x A^T) B^T``.
+    """A linear layer with a low-rank adapter: ``x W^T + bias + scale (x A^T) B^T``.
 
     Source: Hu et al. 2022, section 4.1; the scale is alpha / r.
 
@@ -72,19 +72,19 @@ class LayerParts(NamedTuple):
 
 @dataclass(frozen=True)
 class BackboneParts:
-    """What the packed forward pass needs to know about a model.
+    """The parts and settings of a model that the packed forward pass uses.
 
     Attributes:
         words, position_table: embedding tables.
-        segment_table: token types, of which every token has type 0; None where the architecture has none.
-        embedding_norm, embedding_dropout: what follows the sum of the embeddings.
+        segment_table: token types (every token has type 0), or None.
+        embedding_norm, embedding_dropout: applied to the sum of the embeddings.
         projection: linear layer from embedding to hidden width, or None.
         layers: from the first to the last.
         n_heads: attention heads.
         activation: name in the configuration, see ``activation_function``.
         first_position: position of a sentence's first token.
-        pad_id: id that is not counted as a position, or None.
-        relative_bias: maps a length L to what is added to the scores, ``(n_heads, L, L)``; None without.
+        pad_id: id that gets no position of its own, or None.
+        relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
 
     words: nn.Embedding
@@ -165,11 +165,11 @@ def activation_function(name: str) -> Activation:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None where its packed form would not compute the same.
+    """Return the parts of a model, or None if its packed form would compute something else.
 
-    Supported: BERT (so MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet, DistilBERT, as encoders, with
-    plain ``Linear`` and ``LayerNorm`` modules, or PEFT's plain LoRA around a ``Linear`` (a model with another
-    adapter has no packed form).
+    Supported are BERT (including MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet and DistilBERT as encoders, with
+    plain ``Linear`` and ``LayerNorm`` modules or PEFT's plain LoRA around a ``Linear``. A model with another adapter
+    has no packed form.
     """
     config: Any = getattr(backbone, "config", None)
     model_type = getattr(config, "model_type", "")
@@ -189,7 +189,7 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
 
 
 def _config_is_plain(config: Any) -> bool:
-    """Tell whether nothing in the configuration asks for another computation than the packed one."""
+    """Tell whether the configuration asks for nothing that the packed pass does not compute."""
     return (
         _activation_name(config) in _ACTIVATIONS
         and not getattr(config, "is_decoder", False)
@@ -202,14 +202,14 @@ def _activation_name(config: Any) -> Any:
 
 
 def _plain(module: nn.Module, kind: type[Any]) -> Any:
-    """Return the module if it is exactly of a kind, not a subclass."""
+    """Return the module if its type is exactly this one, not a subclass."""
     if type(module) is not kind:
         raise TypeError(f"{type(module).__name__} in place of a plain {kind.__name__}")
     return module
 
 
 def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or one with PEFT's plain LoRA as such; PEFT itself need not be there."""
+    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA; PEFT need not be installed."""
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
     (name,) = module.active_adapters

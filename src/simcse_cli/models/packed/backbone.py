@@ -30,21 +30,21 @@ KERNELS_NOT_KEPT = (
     "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
 KERNELS_COMPILE = "compiling kernels for this processor, once: the first step takes longer"
-# A compiled kernel uses one thread a share. With more threads than these, PyTorch's many small steps on all of them
-# are faster: an estimate, from 54 ms of kernels in steps of 500 ms on two threads.
+# A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps on all of them are
+# faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
 _MOST_THREADS = 8
 
 
 MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
-"""Makes operators from dropout masks, and from what takes the factors of weight gradients."""
+"""Makes operators from dropout masks and from the function that queues weight gradients."""
 
 
-class Path(NamedTuple):
+class PackedPath(NamedTuple):
     """How one forward pass is computed.
 
     Attributes:
         layers: weights and settings, from the first layer to the last.
-        make_operators: what the layers are made of.
+        make_operators: makes the operators of the layers.
         halves: the two shares of the sentences that are computed side by side; None for one pass over all.
     """
 
@@ -54,7 +54,7 @@ class Path(NamedTuple):
 
 
 class PackedBackbone:
-    """A model seen as a function of packed tokens; holds no parameters of its own.
+    """A model as a function of packed tokens; it holds no parameters of its own.
 
     Args:
         backbone: the Hugging Face model.
@@ -90,7 +90,7 @@ class PackedBackbone:
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
-        """Prepare the weights for inference, before several threads ask for them."""
+        """Prepare the weights for inference before several threads share them."""
         if not self.nested:
             prepared(self._backbone, self._parts, dtype or self._default_dtype())
 
@@ -99,14 +99,14 @@ class PackedBackbone:
     ) -> list[Tensor]:
         """Return states ``(T, H)`` after the embeddings (0) and after each layer (1 to ``n_layers``).
 
-        In training mode dropout applies with the probabilities of the model's own modules. Equal to the
-        model's padded forward pass up to rounding.
+        In training mode, dropout applies with the probabilities of the model's own modules. The states equal those of
+        the padded forward pass up to rounding.
 
         Args:
             tokens: from ``pack``.
             layers: which states to return, negative numbers from the end.
-            dtype: arithmetic of the matrix products; default is autocast's where that is on, else the
-                parameters'. States between the products keep the type of the parameters.
+            dtype: arithmetic of the matrix products; the default is autocast's if that is on, else the parameters'.
+                States between the products keep the type of the parameters.
 
         Returns:
             One tensor for each of ``layers``.
@@ -118,8 +118,8 @@ class PackedBackbone:
     def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
         """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
 
-        The last layer multiplies nothing but first tokens by its weights (``attend_from_first``), which saves
-        nearly all of that layer.
+        The last layer multiplies only first tokens by its weights (``attend_from_first``), which saves nearly all of
+        its work.
         """
         return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
@@ -131,8 +131,8 @@ class PackedBackbone:
         wanted: Collection[int],
         first_only: bool = False,
     ) -> dict[int, Tensor]:
-        """Return the states after the wanted layers, the last of first tokens if asked."""
-        dtype = dtype or self._default_dtype()  # which asks autocast
+        """Return the states after the wanted layers; with ``first_only``, those of first tokens after the last."""
+        dtype = dtype or self._default_dtype()  # autocast's, so before it is switched off
         with torch.autocast(tokens.ids.device.type, enabled=False):
             masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
@@ -146,7 +146,7 @@ class PackedBackbone:
             kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
         return kept
 
-    def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> Path:
+    def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
         """Return how to compute these tokens with products in ``dtype``, in the present mode of the model."""
         parts, activation = self._parts, self._parts.activation
         is_live = torch.is_grad_enabled() or self._backbone.training
@@ -155,19 +155,19 @@ class PackedBackbone:
         if self.nested:
             # Weights are cast in every pass: checking whether they have changed would wait for the GPU.
             layers = read_layers(parts, dtype, merged=not is_live)
-            return Path(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
+            return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
         if not is_live:
             operators, layers = prepared(self._backbone, parts, dtype)
-            return Path(layers, lambda *_: operators)
+            return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self._backbone)
         layers = read_layers(parts, dtype, pool)
         halves = tokens.halves() if can_split(parts, tokens) else None
         if halves is None or not self.compiles(dtype):
-            return Path(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
-        return Path(layers, partial(CompiledOperators, dtype, activation, pool), halves)
+            return PackedPath(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
+        return PackedPath(layers, partial(CompiledOperators, dtype, activation, pool), halves)
 
     def _run_halves(
-        self, embedded: Tensor, path: Path, first: QueryKeyValue | None, wanted: Sequence[int]
+        self, embedded: Tensor, path: PackedPath, first: QueryKeyValue | None, wanted: Sequence[int]
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, computed side by side for both halves of the sentences."""
         halves = path.halves or ()
@@ -195,11 +195,11 @@ class PackedBackbone:
         """Tell whether a split training pass uses compiled kernels."""
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
-        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # not measured on others
+        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # other processors were not measured
         return self._use_kernels or (pays and kernels.is_installed() and kernels.can_load())
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return what to tell the user before a training pass over so many tokens, if anything."""
+        """Return a note for the user before a training pass over this many tokens, or None."""
         dtype = self._parts.words.weight.dtype
         if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
             return None
@@ -216,7 +216,7 @@ class PackedBackbone:
         return weight.dtype
 
     def _draw_masks(self) -> Masks | None:
-        """Return new dropout masks, None where no dropout is active."""
+        """Return new dropout masks, or None if no dropout is active."""
         dropouts = [self._parts.embedding_dropout]
         for layer in self._parts.layers:
             dropouts += (layer.attention_dropout, layer.out_dropout, layer.output_dropout)
@@ -242,22 +242,22 @@ class PackedBackbone:
 def packed_backbone(
     backbone: nn.Module, *, use_kernels: bool | None = None, nested: bool = False
 ) -> PackedBackbone | None:
-    """Return the packed form of a model, or None for an architecture or a setting that has none.
+    """Return the packed form of a model, or None if its architecture or configuration has none.
 
-    Cheap enough to ask for at every forward pass: nothing is copied, and weights prepared for inference are
-    kept between calls until they change.
+    This is cheap enough for every forward pass: nothing is copied, and weights prepared for inference are kept between
+    calls.
 
     Args:
         backbone: the Hugging Face model.
-        use_kernels: train by compiled kernels; None for where they are installed and pay.
-        nested: attention is over all sentences in one call, on any device; else one a sentence length, on a CPU.
+        use_kernels: train with compiled kernels; None uses them if they are installed and pay.
+        nested: attend over all sentences in one call, on any device; else in one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     return None if parts is None else PackedBackbone(backbone, parts, use_kernels, nested=nested)
 
 
 def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:
-    """Tell whether a training pass is worth splitting and can be: on a CPU, with all parameters inside the layers."""
+    """Tell whether to split a training pass: on a CPU, with many tokens and all parameters inside the layers."""
     return tokens.is_large and parts.relative_bias is None
 
 
@@ -273,7 +273,7 @@ def run_layers(
     """Return the states after the wanted layers, ``(T, H)`` each.
 
     Args:
-        operators: what the layers are made of.
+        operators: compute the parts of each layer.
         layers: from the first to the last.
         states: embeddings, ``(T, H)``.
         tokens: which tokens form a sentence.

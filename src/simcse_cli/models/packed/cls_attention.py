@@ -1,4 +1,4 @@
-"""Attention of first tokens only, for poolers that read no other token of the last layer."""
+"""Attention from first tokens only, for poolers that read no other token of the last layer."""
 
 import math
 from collections.abc import Callable
@@ -22,13 +22,13 @@ def attend_from_first(
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    No token but the first is multiplied by a weight matrix. With x_j the states of a sentence and q the
+    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
     query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
     sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
     to rounding, at about D / n_heads times fewer operations.
 
     Args:
-        states: ``(T, H)``, before the linear layers; products are in their type.
+        states: ``(T, H)``, before the linear layers; their type is that of the products.
         tokens: which tokens form a sentence.
         linears: query, key and value of the layer.
         layer: its heads, dropout and bias on the scores.
@@ -41,7 +41,7 @@ def attend_from_first(
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
     offset = by_head.new_zeros(len(first), n_heads)
-    if linears.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
+    if linears.key.bias is not None:  # the softmax ignores it, but distributed training needs every gradient
         offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
     mixed, sums = mix(states, tokens, folded, offset, layer)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))

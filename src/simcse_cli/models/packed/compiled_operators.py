@@ -1,4 +1,4 @@
-"""The operators of a transformer layer by compiled kernels, for training on a CPU; needs numba."""
+"""The operators of a transformer layer as compiled kernels, for training on a CPU; they need numba."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ from simcse_cli.models.packed.tokens import PackedTokens
 
 
 def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
-    """Tell whether the compiled kernels compute these layers: float32 parameters, products in float32 or bfloat16.
+    """Tell whether the compiled kernels can compute these layers.
 
-    Heads have a multiple of 16 values and together the width of the states, scores have no bias, norms have a
-    weight and a bias.
+    They need float32 parameters, products in float32 or bfloat16, heads of a multiple of 16 values that together have
+    the width of the states, no bias on the scores, and norms with a weight and a bias.
     """
     width, n_inputs = parts.layers[0].query.weight.shape
     every = [module for layer in parts.layers for module in layer if module is not None]
@@ -37,13 +37,13 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 
 
 class CompiledOperators(Operators):
-    """The operators by compiled kernels; each result also carries its gradient.
+    """The operators as compiled kernels, forward and backward.
 
     Args:
         dtype: arithmetic of the products, float32 or bfloat16; everything else is computed in float32.
         activation: name in the configuration.
         pool: memory for results.
-        masks: where dropout masks come from; None for no dropout.
+        masks: source of dropout masks; None for no dropout.
         queue_weight_gradient: see ``kernels.operators.linear``.
     """
 
@@ -109,14 +109,14 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> dict[str, Any]:
-        """Return what a kernel takes to draw masks, and the memory for its results."""
+        """Return the arguments of a kernel for its masks and for the memory of its results."""
         drops = self._masks is not None and dropout > 0
         threshold = drop_threshold(dropout) if drops else kernels.NO_DROPOUT
         return {"threshold": threshold, "stream": self._stream, "pool": self._pool}
 
 
 def _bias(module: LinearWeights | NormWeights) -> Tensor:
-    """Return the bias, zeros where there is none."""
+    """Return the bias, or zeros."""
     if module.bias is not None:
         return module.bias
     return module.weight.new_zeros(len(module.weight), dtype=torch.float32)

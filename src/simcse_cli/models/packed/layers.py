@@ -38,7 +38,7 @@ class NormWeights(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """The end of half a layer: a linear layer, dropout, the sum with the states, a norm."""
+    """The second part of half a layer: a linear layer, dropout, the sum with the states, a norm."""
 
     linear: LinearWeights
     norm: NormWeights
@@ -51,12 +51,12 @@ class Layer(NamedTuple):
 
     Attributes:
         qkv: gives query, key and value side by side.
-        after_attention: end of the first half.
+        after_attention: closes the first half.
         up: linear layer before the activation.
-        after_activation: end of the second half.
+        after_activation: closes the second half.
         n_heads: attention heads.
         dropout: probability on attention weights.
-        relative_bias: maps a length L to what is added to the scores, ``(n_heads, L, L)``; None without.
+        relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
 
     qkv: LinearWeights
@@ -101,7 +101,7 @@ def read_layers(
         parts: the modules.
         dtype: of the products.
         pool: memory for copies of weights and for their gradients, on a CPU; None for new memory.
-        merged: whether LoRA is merged into the weight that it adapts or stays beside it.
+        merged: merge LoRA into the weights, instead of keeping its factors.
     """
     products = [
         [_parameters(linear, dtype, merged=merged) for linear in linears]
@@ -137,7 +137,7 @@ def _parameters(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: b
 
 
 def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
-    """Return the linear layer whose outputs are those of all, one after the other, given the weight of all."""
+    """Return one linear layer that gives the outputs of all side by side; ``weight`` is their stacked weight."""
     if len(linears) == 1:
         return linears[0]._replace(weight=weight)
     biases = [linear.bias for linear in linears if linear.bias is not None]
@@ -153,7 +153,7 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
 def _copied(
     groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
 ) -> Sequence[Tensor]:
-    """Return the matrices of each group one below the other in ``dtype``; one alone that has it is no copy."""
+    """Return the matrices of each group stacked in ``dtype``; a single matrix of this type is not copied."""
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
@@ -168,7 +168,7 @@ def _copied(
 
 
 class _Cast(torch.autograd.Function):
-    """Groups of matrices in another type, those of a group one below the other, copied on all cores."""
+    """Groups of matrices, each stacked and in another type, copied on all cores."""
 
     @staticmethod
     def forward(

@@ -16,9 +16,9 @@ from simcse_cli.models.packed.dropout import Masks, add_dropped
 from simcse_cli.models.packed.layers import Layer, LinearWeights, Residual, read_layers
 from simcse_cli.models.packed.tokens import PackedTokens
 
-# Rows for which oneDNN lays out the weights; any other number of rows works, near ones work as fast.
+# The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
 _EXPECTED_ROWS = 2048
-# Activation by configuration name, to what oneDNN calls it.
+# Names of activations in configurations, and in oneDNN.
 _FUSED: dict[str | None, tuple[str, str]] = {
     None: ("none", ""),
     "gelu": ("gelu", "none"),
@@ -29,12 +29,12 @@ _FUSED: dict[str | None, tuple[str, str]] = {
 
 
 class Operators:
-    """What a layer is made of, in PyTorch. Each operator starts with its matrix product.
+    """The operators of a layer in PyTorch. Each one starts with its matrix product.
 
     Args:
         dtype: arithmetic of the products.
         activation: name in the configuration.
-        masks: where dropout masks come from; None for no dropout.
+        masks: source of dropout masks; None for no dropout.
     """
 
     def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
@@ -73,7 +73,7 @@ class Operators:
 
 
 class NestedOperators(Operators):
-    """The operators with attention over all sentences in one call, by PyTorch's nested tensors: for GPUs."""
+    """The operators for GPUs, with attention over all sentences in one call by PyTorch's nested tensors."""
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         """See ``Operators``."""
@@ -93,7 +93,7 @@ class NestedOperators(Operators):
 
 
 class PrepackedOperators(Operators):
-    """The operators on weights in oneDNN's own layout, which adds biases and activations to the products."""
+    """The operators on weights in oneDNN's own layout; oneDNN fuses biases and activations with the products."""
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """See ``Operators``."""
@@ -116,7 +116,7 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
-    """Return operators without gradient or dropout, and the layers that they take: copies in ``dtype``."""
+    """Return operators without gradient or dropout, and layers for them, copied in ``dtype``."""
     layers = read_layers(parts, dtype, merged=True)
     if not _can_prepack(parts.words.weight.device, dtype):
         return Operators(dtype, parts.activation), layers
@@ -134,7 +134,7 @@ def _prepacked(tree: Any, dtype: torch.dtype) -> Any:
 
 
 def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN's weight layout is there and pays: x86, float32 or native bfloat16."""
+    """Tell whether oneDNN's weight layout is available and pays: on x86, in float32 or native bfloat16."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if not is_x86():

@@ -1,7 +1,7 @@
-"""A training pass in two shares of the sentences, side by side on the cores, each with a graph of its own.
+"""A training pass in two shares of the sentences, each on half of the cores and with its own graph.
 
-Two threads with half of the cores each wait less than one with all of them, whose every step ends in waiting. The
-sentences are split on any number of cores, so masks and sums are the same everywhere.
+Two half-size thread teams synchronise less often than one full-size team. The sentences are split on any number of
+cores, so masks and sums are the same everywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ def run_shares(
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
 
     Args:
-        run: called on several threads at once; uses no other tensor that needs a gradient.
-        inputs: rows of all shares, then rows that belong to none.
+        run: called on several threads at once; must use no other tensor that needs a gradient.
+        inputs: rows of all shares, followed by rows of none.
         sizes: rows of each share.
         parameters: what the shares have in common, a tree of tensors as ``map_tensors`` takes it.
         pool: memory for results and gradients.
@@ -111,7 +111,7 @@ class _Shares(torch.autograd.Function):
 
         products, n_shares = ctx.products, len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
-        jobs += [products.multiply] * n_shares  # taken by a core whose share is done
+        jobs += [products.multiply] * n_shares  # run by a core whose share is done
         by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
         d_starts = [
             torch.zeros_like(start) if own[0] is None else own[0]
@@ -128,7 +128,7 @@ class _Shares(torch.autograd.Function):
 
 
 class _WeightProducts:
-    """Gradients of weights, multiplied and summed over shares by whichever core is free.
+    """Gradients of weights, multiplied and summed over shares by any core that is free.
 
     Attributes:
         gradients: by the ``id`` of the weight.
@@ -142,7 +142,7 @@ class _WeightProducts:
         self.gradients: dict[int, Tensor] = {}
 
     def put(self, share: int, weight: Tensor, d_out: Tensor, x: Tensor) -> None:
-        """Take what one share adds to the gradient of a weight, the product ``d_out^T x``."""
+        """Queue the product ``d_out^T x``, which one share adds to the gradient of a weight."""
         with self._lock:
             own = self._factors.setdefault(id(weight), {})
             own[share] = (d_out, x)
@@ -150,16 +150,16 @@ class _WeightProducts:
             self._complete.put(id(weight))
 
     def end_share(self) -> None:
-        """Say that one share has put all it has."""
+        """Record that a share has queued all its products."""
         with self._lock:
             self._n_running -= 1
-        if self._n_running <= 0:  # less than 0 where a pass goes backward again, which autograd refuses
+        if self._n_running <= 0:  # below 0 in a second backward pass, which autograd refuses
             for _ in range(self._n_shares):
                 self._complete.put(None)
 
     @torch.no_grad()
     def multiply(self) -> None:
-        """Compute gradients until all are there; the sum is over shares in their order."""
+        """Compute gradients until none is left; shares are summed in their order."""
         while (weight := self._complete.get()) is not None:
             own = self._factors.pop(weight)
             parts = [_transposed_product(*own[share], self._pool) for share in range(self._n_shares)]
@@ -171,11 +171,11 @@ def _transposed_product(d_out: Tensor, x: Tensor, pool: BufferPool) -> Tensor:
 
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:
-    """Return the sum of those that are there."""
-    there = [gradient for gradient in gradients if gradient is not None]
-    if len(there) < 2:
-        return there[0] if there else None
-    total = torch.add(there[0], there[1], out=pool.tensor(tuple(there[0].shape), there[0].dtype))
-    for gradient in there[2:]:
+    """Return the sum of those that are not None."""
+    known = [gradient for gradient in gradients if gradient is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    total = torch.add(known[0], known[1], out=pool.tensor(tuple(known[0].shape), known[0].dtype))
+    for gradient in known[2:]:
         total += gradient
     return total

@@ -1,10 +1,10 @@
-"""Compiled kernels for what stands between the matrix products of a transformer layer, forward and backward.
+"""Compiled kernels for the parts of a transformer layer between its matrix products, forward and backward.
 
 Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come from an SFC64 stream,
-16 bits a draw, as in ``models.packed.dropout``. All release Python's lock, use one thread, and are compiled once, on
-first use, for the processor at hand.
+16 bits a draw, as in ``models.packed.dropout``. All kernels release Python's lock, use one thread, and are compiled on
+first use for this processor.
 
-One file, because numba keeps a compiled kernel on disk for as long as its own file stays as it is.
+They are in one file because numba keeps a compiled kernel on disk until its own file changes.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from numba.extending import intrinsic, overload
 
 from simcse_cli.models.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
 
-# Sums may be reordered and NaN is not looked for; infinities stay what they are.
+# Sums may be reordered and NaN is not considered; infinities are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _TILE_ROWS = 4
 _F = np.float32
@@ -36,7 +36,7 @@ def _inlined(function: Callable[..., Any]) -> Any:
 
 
 def was_compiled(folder: Path | None = None) -> bool:
-    """Tell whether these kernels were compiled before, by this process or another, and kept on disk."""
+    """Tell whether the compiled kernels are on disk already."""
     folder = folder or Path(attention_forward.stats.cache_path)
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
@@ -459,7 +459,7 @@ def _product(
 ) -> None:
     """Write C = A B for float32 matrices at addresses; rows rounded up to a tile, columns to a vector.
 
-    The callers' arrays have the room that the rounding needs, and finite values there.
+    The callers' arrays have room for this, with finite values there.
     """
     for i in range(0, n_rows, _TILE_ROWS):
         a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
@@ -549,7 +549,7 @@ def attention_forward(
         stream: as in ``dropout_add_norm_forward``.
         probs: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each group,
             one after the other. The dropout mask is stored in the sign: negative where a weight is dropped.
-        context: ``(T, D)``, of the type of ``qkv``; output, left as it is for tokens of no sentence.
+        context: ``(T, D)``, of the type of ``qkv``; output, unchanged for tokens of no sentence.
     """
     done = 0
     for g in range(len(groups)):
@@ -656,7 +656,7 @@ def attention_backward(
         threshold: as in ``attention_forward``.
         probs: from ``attention_forward``.
         d_context: ``(T, D)``.
-        d_qkv: ``(T, 3D)``, output, left as it is for tokens of no sentence.
+        d_qkv: ``(T, 3D)``, output, unchanged for tokens of no sentence.
         d_bias: ``(3D,)``, float32; added to.
     """
     done = 0

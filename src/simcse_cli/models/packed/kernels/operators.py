@@ -1,8 +1,8 @@
-"""The compiled kernels and the products between them as autograd functions; results are in pooled memory.
+"""The compiled kernels, and the products between them, as autograd functions with results in pooled memory.
 
 Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and norms float32.
-A mask is drawn from ``stream``, four numbers of SFC64 that advance; see ``models.packed.dropout``. ``threshold`` is
-the probability to drop, in 2^-16, or ``NO_DROPOUT``.
+A mask is drawn from ``stream``, the four numbers of SFC64, which advance; see ``models.packed.dropout``. ``threshold``
+is the probability to drop in units of 2^-16, or ``NO_DROPOUT``.
 """
 
 from collections.abc import Iterator
@@ -301,7 +301,7 @@ class _MixStates(torch.autograd.Function):
 
 
 def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield where the sentences of each group and their tokens stand, and their weights."""
+    """Yield the rows and the tokens of each group of sentences, and their weights."""
     row = 0
     for (start, n_rows, length), own in zip(groups.tolist(), weights, strict=True):
         yield slice(row, row + n_rows), slice(start, start + n_rows * length), own
@@ -309,6 +309,6 @@ def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice
 
 
 def _arrays(*tensors: Tensor) -> Any:
-    """Return a list of the memory of tensors as the kernels take it: bfloat16 as int16 with its bits."""
+    """Return the memory of tensors as arrays for the kernels; bfloat16 becomes int16 with the same bits."""
     rows = [tensor.detach().contiguous() for tensor in tensors]
     return [(row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy() for row in rows]
