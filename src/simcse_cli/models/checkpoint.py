@@ -141,16 +141,19 @@ def load_encoder(
         CheckpointError: not found, corrupt, incomplete, or the pooler is refused.
         ConfigError: device or precision is not available.
     """
+    # Where to compute, and how.
     progress = progress or SilentProgress()
     target = resolve_device(device)
     precision = resolve_precision(precision, target)
     set_float32_products(precision, target)
+    # The parts of the model.
     source = _find(name, progress)
     light = encode_only and target.type == "cpu" and dropout is None
     modules = (_load_light(source) if light else None) or _load_whole(source, dropout)
     chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
+    # The whole.
     encoder = SentenceEncoder(
         modules.backbone,
         modules.tokenizer,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,7 @@ class ReadyEncoder:
     """An encoder together with its use, as commands and the Python interface take it."""
 
     model: SentenceEncoder
-    use: Use = field(default_factory=Use)
+    use: Use = PLAIN
 
     @property
     def name(self) -> str:
@@ -216,6 +216,7 @@ def encode(
     Raises:
         CheckpointError: a vector is not finite; names the first sentence that has one.
     """
+    # The distinct texts as sub-words.
     progress = progress or SilentProgress()
     positions: dict[str, int] = {}
     inverse = np.fromiter(

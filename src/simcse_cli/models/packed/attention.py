@@ -99,18 +99,14 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
         return
     start = 0
     if not block.requires_grad:
-        size = _power_of_two_up_to(_CACHED_TOKENS // block.shape[1])
+        n_cached = _CACHED_TOKENS // block.shape[1]
+        size = 1 << max(n_cached.bit_length() - 1, 0)  # a power of two, at most n_cached or 1
         for n_rows in (size, size // 4):
             while 0 < n_rows <= len(block) - start:
                 yield block[start : start + n_rows], block.dtype
                 start += n_rows
     if start < len(block):
         yield block[start:], torch.float32
-
-
-def _power_of_two_up_to(limit: int) -> int:
-    """Return the largest power of two that is at most ``limit``, or 1."""
-    return 1 << max(limit.bit_length() - 1, 0)
 
 
 def _attend_block(

@@ -161,13 +161,12 @@ class _WeightProducts:
     def multiply(self) -> None:
         """Compute gradients until none is left; shares are summed in their order."""
         while (weight := self._complete.get()) is not None:
-            own = self._factors.pop(weight)
-            parts = [_transposed_product(*own[share], self._pool) for share in range(self._n_shares)]
+            by_share = self._factors.pop(weight)
+            parts = []
+            for d_out, x in (by_share[share] for share in range(self._n_shares)):
+                out = self._pool.tensor((d_out.shape[1], x.shape[1]), x.dtype)
+                parts.append(torch.mm(d_out.t(), x, out=out))
             self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))
-
-
-def _transposed_product(d_out: Tensor, x: Tensor, pool: BufferPool) -> Tensor:
-    return torch.mm(d_out.t(), x, out=pool.tensor((d_out.shape[1], x.shape[1]), x.dtype))
 
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:

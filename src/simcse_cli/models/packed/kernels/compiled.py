@@ -272,6 +272,7 @@ def dropout_add_norm_forward(
             normed[i],
             keep[i],
         )
+        # The sum of states and update, and its mean.
         total = _F(0)
         for j in range(width):
             is_kept = draws[j] >= lowest
@@ -281,11 +282,13 @@ def dropout_add_norm_forward(
             row[j] = x
             total += x
         mean = total / _F(width)
+        # The standard deviation.
         squares = _F(0)
         for j in range(width):
             squares += (row[j] - mean) * (row[j] - mean)
         deviation = _F(1) / np.sqrt(squares / _F(width) + _F(epsilon))
         rstd[i] = deviation
+        # The norm.
         for j in range(width):
             x = (row[j] - mean) * deviation
             unscaled[j] = x
@@ -331,6 +334,7 @@ def dropout_add_norm_backward(
     for i in range(n_rows):
         outer, product, unscaled, kept = d_out[i], d_operand[i], normed[i], keep[i]
         d_state, d_change = d_states[i], d_update[i]
+        # Gradients of weight and bias, and of the normed states before centring.
         total, projected = _F(0), _F(0)
         for j in range(width):
             d = outer[j] + _load(product[j])
@@ -343,6 +347,7 @@ def dropout_add_norm_backward(
             projected += d * x
         total /= _F(width)
         projected /= _F(width)
+        # Gradients of states and update.
         deviation = rstd[i]
         for j in range(width):
             d = deviation * (row[j] - total - unscaled[j] * projected)
@@ -386,15 +391,18 @@ def _tile_product(n_vectors: int) -> Any:
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
             return builder.shuffle_vector(first, undefined, zeros)
 
+        # The loop: one step a row of B.
         rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
         a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
         before = builder.block
         body, after = builder.append_basic_block("tile.body"), builder.append_basic_block("tile.after")
         builder.branch(body)
 
+        # Its sums and counters, which are values of the step before.
         builder.position_at_end(body)
         k, a_offset, b_offset = builder.phi(word), builder.phi(word), builder.phi(word)
         sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(_TILE_ROWS)]
+        # Vectors of B, and each value of A times all of them.
         loaded = []
         for v in range(n_vectors):
             load = builder.load(address(b, builder.add(b_offset, number(4 * LANES * v)), vector))
@@ -405,6 +413,7 @@ def _tile_product(n_vectors: int) -> Any:
             value = spread(builder.load(address(row, a_offset, lane_type)))
             pairs = zip(loaded, row_sums, strict=True)
             added.append([builder.call(fma, [value, load, total]) for load, total in pairs])
+        # Where the next step begins, and whether there is one.
         steps = ((k, number(1)), (a_offset, a_step), (b_offset, b_step))
         for phi, step in steps:
             phi.add_incoming(number(0), before)
@@ -416,6 +425,7 @@ def _tile_product(n_vectors: int) -> Any:
         is_more = builder.icmp_signed("<", builder.add(k, number(1)), depth)
         builder.cbranch(is_more, body, after)
 
+        # The sums go to C.
         builder.position_at_end(after)
         for i, row_added in enumerate(added):
             start = builder.mul(c_row, number(4 * i))
@@ -591,6 +601,7 @@ def _attend(
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
         for h in range(n_heads):
+            # Draws, and the products of queries and keys.
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             q = _address(states) + 4 * h * head
@@ -598,6 +609,7 @@ def _attend(
             k_t, score_at, mixed_at = _address(keys), _address(scores), _address(mixed) + 4 * h * head
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
+            # The scaled scores, below the largest of their row.
             for i in range(length):
                 score = scores[i]
                 for j in range(length, padded):
@@ -607,6 +619,7 @@ def _attend(
                     highest = max(highest, score[j])
                 for j in range(padded):
                     score[j] = (score[j] - highest) * factor
+            # The softmax, with the dropout mask in its sign, and the weights after dropout.
             for j in range(length * padded):
                 flat[j] = _exp(flat[j])
             for i in range(length):
@@ -624,6 +637,7 @@ def _attend(
                     prob[j] = p if is_kept else -p
                     score[j] = scale * p if is_kept else _F(0)
             _product(score_at, padded, 1, v, 3 * width, mixed_at, width, length, head, length)
+        # The context in the type of the products.
         for i in range(length):
             row, result = mixed[i], context[s * length + i]
             for j in range(width):
@@ -708,6 +722,7 @@ def _attend_backward(
             d_score, weight_at = _address(d_scores), _address(weights)
             _transpose(states[:length, 2 * width + h * head : 2 * width + (h + 1) * head], values)
             _product(outer, width, 1, v_t, padded, d_score, padded, length, padded, head)
+            # Gradients of the scores, and the weights after dropout.
             for i in range(length):
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
                 mean = _F(0)
@@ -718,9 +733,11 @@ def _attend_backward(
                 for j in range(padded):
                     d_prob = scale * row[j] if prob[j] > 0 else _F(0)
                     row[j] = factor * abs(prob[j]) * (d_prob - mean)
+            # Gradients of query, key and value.
             _product(d_score, padded, 1, k, 3 * width, d_q, 3 * width, length, head, length)
             _product(d_score, 1, padded, q, 3 * width, d_k, 3 * width, length, head, length)
             _product(weight_at, 1, padded, outer, width, d_v, 3 * width, length, head, length)
+        # Gradients of the bias and of qkv in the type of the products.
         for i in range(length):
             row, token = d_states[i], d_qkv[s * length + i]
             for j in range(3 * width):
@@ -784,6 +801,7 @@ def mix_states_forward(
             padded,
             width,
         )
+        # The softmax over tokens of each head, and the weights after dropout.
         for h in range(n_heads):
             highest = _LOWEST
             for j in range(length):
@@ -862,6 +880,7 @@ def mix_states_backward(
             padded,
             width,
         )
+        # Gradients of the scores beside the weights after dropout.
         for h in range(n_heads):
             projected = _F(0)
             for j in range(length):
@@ -876,6 +895,7 @@ def mix_states_backward(
                 factors[j, h] = d
                 total += d
             d_offsets[s, h] = total
+        # Gradients of queries, then of states, which both scores and mixed states depend on.
         stacked[:n_heads] = queries[s]
         stacked[n_heads:] = d_mixed[s]
         factor_at, stride = _address(factors), 2 * padded
