@@ -20,6 +20,7 @@ from measure import data_dir
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.senteval import read_stsb_file
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import DropoutMode, Pooler, Precision
 from simcse_cli.settings.config import TrainConfig
@@ -63,7 +64,7 @@ def write_corpus(path: Path) -> Path:
 def dev_score(model: Path | str, dev_file: Path) -> float | None:
     """Return the Spearman correlation on STS-B dev with the vector the run trained: [CLS] without the head."""
     encoder = load_encoder(str(model), pooler="cls_before_pooler", force_pooler=True, device="cpu")
-    return evaluate_dev(encoder.encode, read_stsb_file(dev_file)).score
+    return evaluate_dev(ReadyEncoder(encoder).encode, read_stsb_file(dev_file)).score
 
 
 def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -> float | None:

@@ -22,6 +22,7 @@ from measure import Peaks, alternate, arguments, machine, report, types, useful_
 from shapes import model_folder
 from simcse_cli.machine.devices import DTYPES
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.padding import pad, token_batches
 from simcse_cli.settings.choices import Attention, Pooler, Precision
 
@@ -117,7 +118,7 @@ def ours(
     if packed:
         encoder.attend_by(Attention.PACKED)
         encoder.compute_in(DTYPES[Precision(precision)])
-    return lambda: encoder.encode(sentences)
+    return lambda: encode(encoder, sentences)
 
 
 def least_cosine(found: np.ndarray, expected: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from simcse_cli.evaluation.alignment import alignment, uniformity
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
 from simcse_cli.evaluation.fit_postprocess import nli_examples
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.postprocess.registry import create
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Metric, Pooler, Postprocess
@@ -56,12 +57,12 @@ def main() -> None:
     folder = data_dir() / "senteval"
     (pairs,) = read_sts_task(folder, "STSBenchmark", split=options.split).subsets.values()
     encoder = load_encoder(options.model, pooler=Pooler.AVG_FIRST_LAST, force_pooler=True)
-    left, right = np.split(encoder.encode([*pairs.left, *pairs.right]), 2)
+    left, right = np.split(encode(encoder, [*pairs.left, *pairs.right]), 2)
     fit = np.stack([left, right], axis=1)
     if options.fit == "nli":
         examples = nli_examples(folder, SilentProgress())
         sentences = [sentence for example in examples for sentence in example]
-        fit = encoder.encode(sentences).reshape(len(examples), len(examples[0]), -1)
+        fit = encode(encoder, sentences).reshape(len(examples), len(examples[0]), -1)
     rows = [row("none", left, right, pairs)]
     for name, kind, settings in METHODS:
         processor = create(kind, **settings).fit(fit)

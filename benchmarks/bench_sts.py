@@ -19,6 +19,7 @@ from simcse_cli.data.senteval import StsSubset, has_split, read_sts_task
 from simcse_cli.evaluation.correlation import correlate
 from simcse_cli.evaluation.sts import evaluate_sts
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.settings.choices import STS_TASKS, Metric
 
@@ -75,7 +76,7 @@ def ours(model: str, tasks: Sequence[str], precision: str) -> Callable[[], float
     encoder = load_encoder(model, device="cpu", precision=precision)
 
     def run() -> float:
-        average = evaluate_sts(encoder.encode, data_dir() / "senteval", tasks=tasks).average
+        average = evaluate_sts(ReadyEncoder(encoder).encode, data_dir() / "senteval", tasks=tasks).average
         return average if average is not None else 0.0
 
     return run

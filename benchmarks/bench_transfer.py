@@ -25,6 +25,7 @@ from simcse_cli.evaluation.linear import difference_and_product
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import outer_splits
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import TRANSFER_TASKS, Pooler, TransferProtocol
 
@@ -89,12 +90,12 @@ def main() -> None:
     parser.add_argument("--protocol", choices=["fast", "default"], default="fast")
     options = parser.parse_args()
     encoder = load_encoder(options.model, pooler=options.pooler)
-    cache = EvaluationCache(default_cache_dir(), f"{encoder.digest}/fp32")
+    cache = EvaluationCache(default_cache_dir(), f"{ReadyEncoder(encoder).digest}/fp32")
     torch.set_num_threads(options.threads)
     rows = []
     for name in options.tasks.split(","):
         task = read_transfer_task(data_dir() / "senteval", name)
-        vectors = cache.embed(name, task.sentences, encoder.encode)
+        vectors = cache.embed(name, task.sentences, ReadyEncoder(encoder).encode)
         n = len(task.left)
         features = difference_and_product(vectors[:n], vectors[n:]) if task.right else vectors
         timings, (_, accuracy, _) = compared(task, features, options.protocol, options.rounds)

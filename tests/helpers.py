@@ -239,9 +239,9 @@ def train_until(config: Any, run_dir: Path, stop_after: int | None = None) -> An
 @contextmanager
 def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
     """Let `encode` get SIGTERM when it comes to its second window."""
-    from simcse_cli.models.encoder import SentenceEncoder
+    from simcse_cli.models.encode import ReadyEncoder
 
-    real, calls = SentenceEncoder.encode, []
+    real, calls = ReadyEncoder.encode, []
 
     def encode_and_end(self: Any, sentences: Sequence[str], **options: Any) -> Any:
         calls.append(1)
@@ -252,7 +252,7 @@ def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(SentenceEncoder, "encode", encode_and_end)
+            patch.setattr(ReadyEncoder, "encode", encode_and_end)
             yield
     finally:
         signal.signal(signal.SIGTERM, before)

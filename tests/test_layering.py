@@ -39,7 +39,7 @@ ROOMS = {
     "datasets": {"data"},
     "faiss": {"encoding"},
     "huggingface_hub": {"data", "models", "training"},
-    "jinja2": {"analysis"},
+    "jinja2": {"analysis", "models"},
     "llvmlite": {"models"},
     "matplotlib": {"results"},
     "mlflow": {"training"},

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
 from simcse_cli.errors import DataError
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
@@ -28,7 +28,7 @@ class Embedder:
     sequence. An empty text is encoded as the special tokens of the model.
     """
 
-    def __init__(self, encoder: SentenceEncoder, *, batch_tokens: int | None = None) -> None:
+    def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
         self._encoder, self._batch_tokens = encoder, batch_tokens
 
     @classmethod
@@ -70,7 +70,7 @@ class Embedder:
             >>> encoder = load("minilm")
             >>> float(encoder.similarity("A man plays a guitar.", "Someone makes music."))
         """
-        encoder = load_encoder(
+        loaded = load_encoder(
             pinned(str(model), revision),
             pooler=pooler,
             force_pooler=force_pooler,
@@ -79,7 +79,7 @@ class Embedder:
             encode_only=True,
             progress=_PythonWarnings(),
         )
-        encoder.vary(prompt=prompt, truncate_dim=truncate_dim, long=long)
+        encoder = with_use(loaded, prompt=prompt, truncate_dim=truncate_dim, long=long)
         return cls(encoder, batch_tokens=batch_tokens)
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from helpers import SENTENCES
 from simcse_cli.data.senteval import read_sts_task
+from simcse_cli.models.encode import encode
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_
     payload = json.loads(result.stdout)
     (found,) = payload["models"]
     pairs = whole_stsb(sts_folder)
-    vectors = tiny_encoder.encode(pairs.left + pairs.right).astype(np.float64)
+    vectors = encode(tiny_encoder, pairs.left + pairs.right).astype(np.float64)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     first, second = np.triu_indices(len(units), k=1)
     squared = ((units[first] - units[second]) ** 2).sum(axis=1)
@@ -180,7 +181,7 @@ def test_retrieval_finds_the_nearest_by_brute_force(invoke, tiny_model_dir, tiny
         *("--query", SENTENCES[0], "-k", 5, "-f", "json"),
     )
     assert result.exit_code == 0, result.stderr
-    vectors = tiny_encoder.encode(list(SENTENCES), normalize=True)
+    vectors = encode(tiny_encoder, list(SENTENCES), normalize=True)
     order = [row for row in np.argsort(-(vectors @ vectors[0])) if row != 0][:5]
     found = json.loads(result.stdout)["neighbours"]
     assert [each["line"] - 1 for each in found] == order
@@ -273,8 +274,8 @@ def test_minilm_geometry_of_real_pairs_equals_the_direct_formula(invoke, shared_
     assert result.exit_code == 0, result.stderr
     (found,) = json.loads(result.stdout)["models"]
     encoder = load_encoder("minilm", device="cpu")
-    left = encoder.encode([whole.left[row] for row in rows], normalize=True).astype(np.float64)
-    right = encoder.encode([whole.right[row] for row in rows], normalize=True).astype(np.float64)
+    left = encode(encoder, [whole.left[row] for row in rows], normalize=True).astype(np.float64)
+    right = encode(encoder, [whole.right[row] for row in rows], normalize=True).astype(np.float64)
     positive = whole.gold[list(rows)] > 4
     both = np.concatenate([left, right])
     terms = [np.exp(-2 * ((both[i] - both[j]) ** 2).sum()) for i in range(len(both)) for j in range(i)]
@@ -338,7 +339,7 @@ def test_geometry_takes_post_processors_as_eval_does_and_colours_by_average_scor
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--fit", "nli"), "needs --postprocess"),
+        (("--fit", "nli"), "has no use without --postprocess"),
         (("--postprocess", "whitening"), "whitening needs --fit"),
         (("--postprocess", "none", "--postprocess", "none"), "2 for 1 models"),
         (("--split", "half"), "need one of train, dev, test, all"),

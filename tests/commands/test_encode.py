@@ -12,7 +12,7 @@ from helpers import SENTENCES, plain_vectors, sigterm_in_second_window
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
 def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
     encode, source, tmp_path, monkeypatch, change
 ):
-    real = SentenceEncoder.encode
+    real = ReadyEncoder.encode
 
     def encode_and_change(self, sentences, **options):
         match change:
@@ -225,7 +225,7 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
         return real(self, sentences, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", encode_and_change)
+        patch.setattr(ReadyEncoder, "encode", encode_and_change)
         outcome = encode()
     assert outcome.exit_code == 1
     assert "input.txt has changed while it was read" in outcome.stderr

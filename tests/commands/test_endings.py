@@ -7,7 +7,7 @@ import pytest
 
 from helpers import SENTENCES
 from simcse_cli.commands.app import build
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(
 ):
     call = ("encode", corpus, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
     with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode", interrupt)
+        patch.setattr(ReadyEncoder, "encode", interrupt)
         stopped = invoke(*call)
     assert stopped.exit_code == 130
     assert stopped.stderr.splitlines()[-2:] == [
@@ -40,7 +40,7 @@ def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(invoke, tiny_model
     from helpers import write_transfer_folder
 
     folder = write_transfer_folder(tmp_path / "senteval")
-    monkeypatch.setattr(SentenceEncoder, "encode", interrupt)
+    monkeypatch.setattr(ReadyEncoder, "encode", interrupt)
     stopped = invoke(
         "eval", "transfer", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", folder, "--tasks", "MR"
     )
@@ -52,7 +52,7 @@ def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
     invoke, tiny_model_dir, sts_folder, tmp_path, monkeypatch
 ):
     pytest.importorskip("mteb")
-    monkeypatch.setattr(SentenceEncoder, "encode", interrupt)
+    monkeypatch.setattr(ReadyEncoder, "encode", interrupt)
     stopped = invoke(
         *("eval", "mteb", "-m", tiny_model_dir, "--pooler", "avg", "--tasks", "STS12"),
         *("--data-dir", sts_folder, "--results-dir", tmp_path / "results"),

@@ -114,7 +114,7 @@ def _without_times(payload):
 
 
 def test_ctrl_c_says_that_finished_checkpoints_are_kept(evaluate, monkeypatch):
-    monkeypatch.setattr("simcse_cli.models.encoder.SentenceEncoder.encode", _interrupt)
+    monkeypatch.setattr("simcse_cli.models.encode.ReadyEncoder.encode", _interrupt)
     stopped = evaluate("sts", "--split", "dev")
     assert stopped.exit_code == 130
     assert stopped.stderr.endswith("stopped\nfinished checkpoints are kept; the same command continues\n")
@@ -157,9 +157,9 @@ def test_mteb_along_a_run(invoke, run, senteval, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--ci",), "excludes --ci"),
-        (("--save-scores", "x.jsonl"), "excludes --save-scores"),
-        (("--postprocess", "whitening", "--fit", "target"), "excludes --postprocess"),
+        (("--ci",), "--ci: has no use with --checkpoints"),
+        (("--save-scores", "x.jsonl"), "--save-scores: has no use with --checkpoints"),
+        (("--postprocess", "whitening", "--fit", "target"), "--postprocess: has no use with --checkpoints"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(evaluate, arguments, message):

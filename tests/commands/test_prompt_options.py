@@ -9,6 +9,7 @@ from helpers import SENTENCES
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import Use, encode, with_use
 from simcse_cli.models.export import save_encoder
 
 
@@ -23,7 +24,7 @@ def source(tmp_path):
 def prompted_model(tiny_model_dir, tmp_path):
     """Return the tiny model with average pooling and prompts for queries and passages."""
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
-    encoder.prompts = {"query": "someone reads: ", "passage": "the film: "}
+    encoder.change(head=None, prompts={"query": "someone reads: ", "passage": "the film: "})
     save_encoder(encoder, tmp_path / "prompted")
     return tmp_path / "prompted"
 
@@ -37,8 +38,8 @@ def test_prompt_dimensions_and_long_texts_shape_the_vectors(invoke, prompted_mod
     outcome = invoke(*command, tmp_path / "v.npy", "--prompt", "query", "--truncate-dim", 8, "--long", "mean")
     assert outcome.exit_code == 0, outcome.stderr
     assert "cut" not in outcome.stderr
-    encoder = load_encoder(prompted_model, device="cpu")
-    encoder.vary(prompt="query", truncate_dim=8, long="mean")
+    model = load_encoder(prompted_model, device="cpu")
+    encoder = with_use(model, prompt="query", truncate_dim=8, long="mean")
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), encoder.encode(["a man", long]), atol=1e-6)
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert (side["prompt"], side["truncate_dim"], side["long"]) == ("someone reads: ", 8, "mean")
@@ -51,8 +52,8 @@ def test_prompt_dimensions_and_long_texts_shape_the_vectors(invoke, prompted_mod
 
 def test_search_puts_the_prompts_of_queries_and_passages(invoke, prompted_model, source, tmp_path):
     encoder = load_encoder(prompted_model, device="cpu")
-    corpus = encoder.encode(list(SENTENCES), normalize=True, prompt="the film: ")
-    query = encoder.encode(["a cat"], normalize=True, prompt="someone reads: ")[0]
+    corpus = encode(encoder, list(SENTENCES), normalize=True, use=Use(prompt="the film: "))
+    query = encode(encoder, ["a cat"], normalize=True, use=Use(prompt="someone reads: "))[0]
     best = np.sort(corpus @ query)[::-1][:3]
     index, flags = tmp_path / "i.index", ("-m", prompted_model, "-f", "json")
     made = ("encode", source, "-o", tmp_path / "v.npy", "-m", prompted_model, "--index", index)
@@ -63,8 +64,8 @@ def test_search_puts_the_prompts_of_queries_and_passages(invoke, prompted_model,
         cosines = [each["cosine"] for each in json.loads(found.stdout)["neighbours"]]
         assert cosines == pytest.approx(best.tolist(), abs=1e-5)
     other = invoke("analyze", "search", source, "a cat", *flags, "--prompt", "", "--corpus-prompt", "")
-    plain = np.sort(encoder.encode(list(SENTENCES), normalize=True, prompt="")
-                    @ encoder.encode(["a cat"], normalize=True, prompt="")[0])[::-1]  # fmt: skip
+    plain = np.sort(encode(encoder, list(SENTENCES), normalize=True, use=Use(prompt=""))
+                    @ encode(encoder, ["a cat"], normalize=True, use=Use(prompt=""))[0])[::-1]  # fmt: skip
     assert json.loads(other.stdout)["neighbours"][0]["cosine"] == pytest.approx(float(plain[0]), abs=1e-5)
 
 
@@ -76,7 +77,9 @@ def test_evaluation_puts_the_prompt_and_refuses_it_for_files(invoke, prompted_mo
     assert asked["model_digest"] != plain["model_digest"]
     encoder = load_encoder(prompted_model, device="cpu")
     (pairs,) = read_sts_task(sts_folder, "STSBenchmark").subsets.values()
-    left, right = (encoder.encode(side, prompt="someone reads: ") for side in (pairs.left, pairs.right))
+    left, right = (
+        encode(encoder, side, use=Use(prompt="someone reads: ")) for side in (pairs.left, pairs.right)
+    )
     expected = spearman(cosine_rows(left, right), pairs.gold)
     assert asked["tasks"]["STSBenchmark"]["score"] == pytest.approx(expected, abs=1e-6)
     files = ("--embeddings", tmp_path / "v.npy", "--sentences", tmp_path / "s.txt")

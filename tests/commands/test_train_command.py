@@ -6,6 +6,7 @@ import yaml
 
 from helpers import SENTENCES
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.training import dry_run
 from simcse_cli.training.loop import Trainer
 
@@ -54,7 +55,7 @@ def test_unsup_run_then_encode_with_it(invoke, corpus, dev_file, tiny_model_dir,
     assert payload["status"] == "finished"
     assert payload["pooler"] == "cls_before_pooler"
     assert invoke("encode", corpus, "-o", tmp_path / "v.npy", "--model", run).exit_code == 0
-    expected = load_encoder(run, device="cpu").encode(list(SENTENCES))
+    expected = encode(load_encoder(run, device="cpu"), list(SENTENCES))
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
 
 

@@ -194,10 +194,6 @@ def test_number_after_a_name_is_the_setting_of_its_post_processor(asked, setting
 
 def test_no_post_processor_is_planned_without_a_name():
     assert plan(None) is None
-    for option in ("fit", "save_postprocess"):
-        with pytest.raises(UsageError, match="needs --postprocess") as caught:
-            plan(None, **{option: "x"})
-        assert caught.value.option == f"--{option.replace('_', '-')}"
 
 
 @pytest.mark.parametrize(

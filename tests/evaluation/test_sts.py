@@ -17,6 +17,7 @@ from simcse_cli.evaluation.sts import (
     sts_key,
 )
 from simcse_cli.evaluation.sts_tasks import read_pair_tasks
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
@@ -159,7 +160,7 @@ def test_minilm_scores_what_its_authors_published(shared_data):
     from simcse_cli.models.checkpoint import load_encoder
 
     encoder = load_encoder("minilm", device="cpu")
-    result = evaluate_sts(encoder.encode, shared_data, tasks=["STS13", "STSBenchmark"])
+    result = evaluate_sts(ReadyEncoder(encoder).encode, shared_data, tasks=["STS13", "STSBenchmark"])
     for task, score in result.scores.items():
         assert 100 * score == pytest.approx(PUBLISHED[task], abs=0.005)
 
@@ -177,7 +178,7 @@ def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pool
     sentences = read_sts_task(shared_data, "STSBenchmark").subsets["test"].left[:40]
     expected = plain_vectors(resolve_model("minilm"), pooler, sentences)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.encode(sentences), expected, atol=1e-4)
+    np.testing.assert_allclose(ReadyEncoder(encoder).encode(sentences), expected, atol=1e-4)
 
 
 def encode(sentences):

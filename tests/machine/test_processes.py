@@ -16,6 +16,7 @@ from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.machine import processes
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.progress import SilentProgress
 
 
@@ -93,8 +94,8 @@ def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
         return embed_rows(token_rows, **options)
 
     encoder.embed_rows = count
-    vectors = encoder.encode(texts, batch_tokens=32, shared=True)
-    found["n_own"], whole = passed, encoder.encode(texts, batch_tokens=32)
+    vectors = encode(encoder, texts, batch_tokens=32, shared=True)
+    found["n_own"], whole = passed, encode(encoder, texts, batch_tokens=32)
     found["same bits"] = vectors.tobytes() == whole.tobytes()
     return found
 

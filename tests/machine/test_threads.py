@@ -11,6 +11,7 @@ import torch
 
 from simcse_cli.machine import threads as thread_pool
 from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.models.encode import encode
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_vectors_do_not_depend_on_the_number_of_threads(tiny_encoder, sentences)
     found = []
     for n_threads in (1, 2, 3):
         torch.set_num_threads(n_threads)
-        found.append(tiny_encoder.encode(sentences, batch_tokens=32))
+        found.append(encode(tiny_encoder, sentences, batch_tokens=32))
     torch.set_num_threads(before)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])

@@ -14,12 +14,14 @@ from simcse_cli import load
 from simcse_cli.errors import CheckpointError, MissingExtraError
 from simcse_cli.models.adapters import add_lora, merged_tensors, plain_weights
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.backbone import can_split, packed_backbone
 from simcse_cli.models.padding import pad
-from simcse_cli.settings.choices import HeadUse
+from simcse_cli.models.record import ModelRecord
+from simcse_cli.settings.choices import HeadUse, Pooler
 
 peft = pytest.importorskip("peft")
 
@@ -158,12 +160,14 @@ def test_inference_follows_a_step_of_the_adapter(adapted):
             return torch.stack([s.mean(0) for s in padded_states(adapted.backbone, rows)]).numpy()
 
     rows = adapted.tokenize(SENTENCES[:5])
-    np.testing.assert_allclose(adapted.encode(SENTENCES[:5]), expected(), atol=1e-5)
+    np.testing.assert_allclose(encode(adapted, SENTENCES[:5]), expected(), atol=1e-5)
     parameters = [p for p in adapted.parameters() if p.requires_grad]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
+    adapted.train()
     torch.optim.AdamW(parameters, lr=0.1, fused=True).step()
-    np.testing.assert_allclose(adapted.encode(SENTENCES[:5]), expected(), atol=1e-5)
+    adapted.eval()
+    np.testing.assert_allclose(encode(adapted, SENTENCES[:5]), expected(), atol=1e-5)
 
 
 def test_other_adapters_have_no_packed_form(tiny_model_dir):
@@ -174,9 +178,9 @@ def test_other_adapters_have_no_packed_form(tiny_model_dir):
 
 def test_an_adapter_folder_and_the_merged_model_give_equal_vectors(adapted, adapter_dir, tmp_path):
     save_encoder(adapted, tmp_path / "merged")
-    expected = adapted.encode(SENTENCES)
+    expected = encode(adapted, SENTENCES)
     for folder in (adapter_dir, tmp_path / "merged"):
-        np.testing.assert_allclose(load_encoder(folder, device="cpu").encode(SENTENCES), expected, atol=1e-5)
+        np.testing.assert_allclose(encode(load_encoder(folder, device="cpu"), SENTENCES), expected, atol=1e-5)
     assert not (tmp_path / "merged" / "adapter_config.json").exists()
     assert not (adapter_dir / "model.safetensors").exists()
     n_bytes = sum(tensor.nbytes for tensor in load_file(adapter_dir / "adapter_model.safetensors").values())
@@ -187,12 +191,11 @@ def test_an_adapter_folder_and_the_merged_model_give_equal_vectors(adapted, adap
 def test_an_adapter_keeps_its_head(adapted, tmp_path):
     from simcse_cli.models.heads import MlpHead
 
-    encoder = SentenceEncoder(
-        adapted.backbone, adapted.tokenizer, pooler="cls", head=MlpHead(32), head_use=HeadUse.KEPT
-    ).eval()
+    record = ModelRecord(Pooler.CLS, HeadUse.KEPT)
+    encoder = SentenceEncoder(adapted.backbone, adapted.tokenizer, record, head=MlpHead(32)).eval()
     save_encoder(encoder, tmp_path / "adapter", keep_adapter=True)
     found = load_encoder(tmp_path / "adapter", device="cpu")
-    np.testing.assert_allclose(found.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
+    np.testing.assert_allclose(encode(found, SENTENCES), encode(encoder, SENTENCES), atol=1e-5)
     differences = verify_export(tmp_path / "adapter")
     assert max(filter(None, differences.values())) < 1e-5
 
@@ -201,7 +204,7 @@ def test_adapter_folders_load_wherever_a_model_does(invoke, adapter_dir, adapted
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES) + "\n")
     outcome = invoke("encode", tmp_path / "in.txt", "-o", tmp_path / "v.npy", "--model", adapter_dir)
     assert outcome.exit_code == 0, outcome.stderr
-    expected = adapted.encode(SENTENCES)
+    expected = encode(adapted, SENTENCES)
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
     np.testing.assert_allclose(load(str(adapter_dir)).encode(list(SENTENCES)), expected, atol=1e-5)
     outcome = invoke(
@@ -229,7 +232,7 @@ def test_an_adapter_by_peft_itself_takes_the_pooler_of_its_base(adapted, tmp_pat
     rows = found.tokenize(SENTENCES[:4])
     with torch.no_grad():
         expected = torch.stack([states.mean(0) for states in padded_states(wrapped.eval(), rows)])
-    np.testing.assert_allclose(found.encode(SENTENCES[:4]), expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(encode(found, SENTENCES[:4]), expected.numpy(), atol=1e-5)
     assert all(parameter.requires_grad for parameter in found.parameters())
 
 

@@ -10,6 +10,7 @@ import torch
 
 from helpers import SENTENCES, build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.packed.architectures import read_parts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "answers.md"
@@ -46,7 +47,7 @@ def test_listed_backbone_trains_two_steps_and_encodes(invoke, tmp_path, model_ty
     assert len(losses) == 2
     assert losses[0] == pytest.approx(first_loss(before), rel=1e-4)
     encoder = load_encoder(run / "model", device="cpu")
-    vectors = encoder.encode(TEXTS)
+    vectors = encode(encoder, TEXTS)
     np.testing.assert_allclose(vectors, plain_vectors(run / "model", "cls_before_pooler", TEXTS), atol=1e-5)
     assert np.abs(vectors - before).max() > 1e-3
     assert ("padded" if read_parts(encoder.backbone) is None else "packed") == passes

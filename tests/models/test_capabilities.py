@@ -6,6 +6,7 @@ import torch
 
 from simcse_cli.machine import devices
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
+from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.packed import backbone, kernels
 from simcse_cli.models.packed.backbone import packed_backbone
@@ -48,10 +49,10 @@ def test_inference_takes_the_operators_that_are_left(switch_off, tiny_model_dir,
         operators, _ = inference_operators(packed_backbone(encoder.backbone)._parts, dtype)
         assert type(operators) is expected
         encoder.compute_in(dtype)
-        packed = encoder.encode(sentences)
+        packed = encode(encoder, sentences)
         with monkeypatch.context() as patch:
             patch.setattr(SentenceEncoder, "_packed", lambda self: None)
-            padded = load_encoder(tiny_model_dir, pooler="avg", device="cpu").encode(sentences)
+            padded = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), sentences)
         cosines = (packed * padded).sum(1) / np.linalg.norm(packed, axis=1) / np.linalg.norm(padded, axis=1)
         assert cosines.min() > (1 - 1e-6 if dtype is torch.float32 else 0.995)
 

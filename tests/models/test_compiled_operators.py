@@ -22,7 +22,8 @@ from simcse_cli.models.packed import backbone, kernels
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.compiled_operators import CompiledOperators
 from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.operators import Affine, Operators
+from simcse_cli.models.packed.layers import Layer, LinearWeights, NormWeights, Residual
+from simcse_cli.models.packed.operators import Operators
 from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.tokens import pack
 from simcse_cli.models.poolers import pool
@@ -105,7 +106,7 @@ def operators_of(kind, dtype, p, activation):
     masks = DropoutMasks() if p else None
     if kind is Operators:
         return Operators(dtype, activation, masks)
-    return CompiledOperators(dtype, activation, masks, BufferPool())
+    return CompiledOperators(dtype, activation, BufferPool(), masks)
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -133,12 +134,17 @@ def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype
             is_norm = len(shape) == 1
             pair = [leaf(*shape), leaf(shape[0]) if biased or is_norm else None]
             leaves += [tensor for tensor in pair if tensor is not None]
-            modules.append(Affine(pair[0] if is_norm else pair[0].to(dtype), pair[1]))
+            modules.append(NormWeights(*pair) if is_norm else LinearWeights(pair[0].to(dtype), pair[1]))
         qkv, out_proj, norm, up, down, output_norm = modules
         own = operators_of(kind, dtype, p, activation)
-        context = own.attend(leaves[0], qkv, tokens, hidden // 16, dropout=p)
-        states, x = own.dropout_add_norm(leaves[0], context, out_proj, norm, epsilon=1e-6, dropout=p)
-        out, _ = own.dropout_add_norm(states, own.activate(x, up), down, output_norm, epsilon=1e-6, dropout=p)
+        after_attention, after_activation = (
+            Residual(out_proj, norm, 1e-6, p),
+            Residual(down, output_norm, 1e-6, p),
+        )
+        layer = Layer(qkv, after_attention, up, after_activation, n_heads=hidden // 16, dropout=p)
+        context = own.attend(leaves[0], tokens, layer)
+        states, x = own.dropout_add_norm(leaves[0], context, after_attention)
+        out, _ = own.dropout_add_norm(states, own.activate(x, up), after_activation)
         out.backward(torch.randn(out.shape, generator=generator))
         found.append(([context, states, out], [tensor.grad for tensor in leaves]))
     for one, other in zip(*(values for values, _ in found), strict=True):

@@ -9,6 +9,7 @@ import torch
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.settings.choices import Backend
 
@@ -33,7 +34,7 @@ def test_onnx_graph_gives_the_states(model_type, tmp_path):
     assert list(feed)[:2] == ["input_ids", "attention_mask"]
     (states,) = session.run(["last_hidden_state"], feed)
     found = pooled_by_hand(states, batch["attention_mask"])
-    np.testing.assert_allclose(found, encoder.encode(list(SENTENCES)), atol=1e-5)
+    np.testing.assert_allclose(found, encode(encoder, list(SENTENCES)), atol=1e-5)
     assert not (tmp_path / "out" / "openvino").exists()
 
 
@@ -46,7 +47,7 @@ def test_openvino_graph_gives_the_states(tiny_encoder, tmp_path):
     batch = tiny_encoder.tokenizer(list(SENTENCES), padding=True, return_tensors="np")
     states = graph({each.get_any_name(): batch[each.get_any_name()] for each in graph.inputs})
     found = pooled_by_hand(states["last_hidden_state"], batch["attention_mask"])
-    np.testing.assert_allclose(found, tiny_encoder.encode(list(SENTENCES)), atol=1e-5)
+    np.testing.assert_allclose(found, encode(tiny_encoder, list(SENTENCES)), atol=1e-5)
     assert not (tmp_path / "out" / "onnx").exists()
 
 
@@ -63,7 +64,7 @@ def test_prepare_model_writes_verifies_and_records_graphs(backend, invoke, tiny_
     assert (record["objective"], record["step"]) == ("simcse-unsup", 7)
     assert record["probe_max_abs_difference"][backend] < 1e-5
     assert (source / "README.md").read_text() == "# A card\n"
-    assert load_encoder(source, device="cpu").digest == before.digest
+    assert ReadyEncoder(load_encoder(source, device="cpu")).digest == ReadyEncoder(before).digest
 
 
 def test_a_graph_of_other_weights_is_refused(tiny_encoder, tmp_path):

@@ -6,6 +6,7 @@ import torch
 
 from simcse_cli.machine.devices import DTYPES, HostCopy
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
@@ -27,8 +28,8 @@ def saved_models(_tiny_model_dir, tmp_path_factory):
             encoder = load_encoder(_tiny_model_dir, pooler=pooler, device="cpu")
             encoder.token_cnn = TokenCnn(32, 8) if "cnn" in head else None
             heads = {"square": MlpHead(32, 0.2), "narrow": MlpHead(32, 0.2, out_dim=12)}
-            encoder.head = (heads | {"cnn-head": MlpHead(24, 0.2, out_dim=12)}).get(head)
-            encoder.head_use = HeadUse.NONE if encoder.head is None else HeadUse.KEPT
+            heads |= {"cnn-head": MlpHead(24, 0.2, out_dim=12)}
+            encoder.change(head=heads.get(head), head_use=HeadUse.KEPT)
             save_encoder(encoder, target)
         return target
 
@@ -60,19 +61,19 @@ def test_padded_pass_agrees_with_the_packed_one(
     saved_models, sentences, monkeypatch, device, precision, pooler, head
 ):
     folder = saved_models(pooler, head)
-    expected = load_encoder(folder, device="cpu").encode(sentences)
+    expected = encode(load_encoder(folder, device="cpu"), sentences)
     others = [expected]
     if device == "cpu":
-        others.append(load_encoder(folder, device="cpu", precision=precision).encode(sentences))
+        others.append(encode(load_encoder(folder, device="cpu", precision=precision), sentences))
     if "cnn" not in head:
         packed = load_encoder(folder, device=device, precision="tf32" if precision == "tf32" else "fp32")
         packed.attend_by(Attention.PACKED)
         packed.compute_in(DTYPES[precision])
-        others.append(packed.encode(sentences))
+        others.append(encode(packed, sentences))
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     padded = load_encoder(folder, device=device, precision=precision)
     assert next(padded.backbone.parameters()).dtype is DTYPES[precision]
-    vectors = padded.encode(sentences)
+    vectors = encode(padded, sentences)
     assert vectors.dtype == np.float32
     if precision == "fp32":
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -137,8 +138,8 @@ def test_a_batch_is_read_when_the_next_one_is_on_its_way(tiny_encoder, sentences
         return embed(self, rows, **options)
 
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
-    expected = tiny_encoder.encode(sentences)
-    monkeypatch.setattr("simcse_cli.models.encoder.HostCopy", Copy)
+    expected = encode(tiny_encoder, sentences)
+    monkeypatch.setattr("simcse_cli.models.encode.HostCopy", Copy)
     monkeypatch.setattr(SentenceEncoder, "embed_rows", embed_rows)
-    np.testing.assert_allclose(tiny_encoder.encode(sentences, batch_tokens=128), expected, atol=1e-6)
+    np.testing.assert_allclose(encode(tiny_encoder, sentences, batch_tokens=128), expected, atol=1e-6)
     assert events == ["start", "start", "read", "start", "read", "read"]

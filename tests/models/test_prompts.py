@@ -9,6 +9,7 @@ import pytest
 from helpers import SENTENCES, build_tiny_model, plain_vectors
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, Use, encode, with_use
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.record import PROMPTS_FILE
 from simcse_cli.progress import SilentProgress
@@ -20,8 +21,13 @@ PROMPTS = {"query": "someone reads: ", "document": "the film ", "STS": "price ",
 def save_with_prompts(folder, *, model_type="bert", pooler="avg", include_prompt=True, normalize=False):
     plain = build_tiny_model(folder / "plain", model_type=model_type)
     encoder = load_encoder(plain, pooler=pooler, device="cpu")
-    encoder.prompts, encoder.default_prompt = PROMPTS, "document"
-    encoder.include_prompt, encoder.normalize = include_prompt, normalize
+    encoder.change(
+        head=encoder.head,
+        prompts=PROMPTS,
+        default_prompt="document",
+        include_prompt=include_prompt,
+        normalize=normalize,
+    )
     save_encoder(encoder, folder / "model")
     return folder / "model"
 
@@ -45,19 +51,20 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path, model_type,
     texts = [*SENTENCES[:6], ""]
     for name in ("query", "STS", "empty"):
         expected = theirs.encode(texts, prompt_name=name)
-        np.testing.assert_allclose(encoder.encode(texts, prompt=PROMPTS[name]), expected, atol=1e-5)
-    np.testing.assert_allclose(encoder.encode(texts), theirs.encode(texts), atol=1e-5)  # the default prompt
-    asked = encoder.encode(texts, prompt=encoder.query_prompt)
+        np.testing.assert_allclose(encode(encoder, texts, use=Use(prompt=PROMPTS[name])), expected, atol=1e-5)
+    np.testing.assert_allclose(encode(encoder, texts), theirs.encode(texts), atol=1e-5)  # the default prompt
+    asked = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).query_prompt))
     np.testing.assert_allclose(asked, theirs.encode_query(texts), atol=1e-5)
-    searched = encoder.encode(texts, prompt=encoder.document_prompt)
+    searched = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).document_prompt))
     np.testing.assert_allclose(searched, theirs.encode_document(texts), atol=1e-5)
-    assert not np.allclose(asked, encoder.encode(texts, prompt=""), atol=1e-3)
+    assert not np.allclose(asked, encode(encoder, texts, use=Use(prompt="")), atol=1e-3)
 
 
 def test_prompts_are_kept_on_save(tmp_path):
     folder = save_with_prompts(tmp_path, include_prompt=False)
     encoder = load_encoder(folder, device="cpu")
-    assert (encoder.prompts, encoder.default_prompt, encoder.include_prompt) == (PROMPTS, "document", False)
+    record = encoder.record
+    assert (record.prompts, record.default_prompt, record.include_prompt) == (PROMPTS, "document", False)
     save_encoder(encoder, tmp_path / "again")
     for name in (PROMPTS_FILE, "simcse.json", "1_Pooling/config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -68,9 +75,9 @@ def test_prompts_are_kept_on_save(tmp_path):
 def test_prompts_of_a_sentence_transformers_folder_are_read(tmp_path):
     theirs = peer(save_with_prompts(tmp_path, include_prompt=False))
     theirs.save_pretrained(str(tmp_path / "theirs"))
-    encoder = load_encoder(tmp_path / "theirs", device="cpu")
-    assert encoder.prompts | PROMPTS == encoder.prompts
-    assert (encoder.default_prompt, encoder.include_prompt) == ("document", False)
+    record = load_encoder(tmp_path / "theirs", device="cpu").record
+    assert record.prompts | PROMPTS == record.prompts
+    assert (record.default_prompt, record.include_prompt) == ("document", False)
 
 
 def test_unreadable_prompts_are_named(tmp_path):
@@ -81,7 +88,7 @@ def test_unreadable_prompts_are_named(tmp_path):
 
 
 def test_a_word_that_is_no_prompt_is_refused_and_a_text_is_taken(tmp_path):
-    encoder = load_encoder(save_with_prompts(tmp_path), device="cpu")
+    encoder = ReadyEncoder(load_encoder(save_with_prompts(tmp_path), device="cpu"))
     assert encoder.find_prompt("query") == PROMPTS["query"]
     assert encoder.find_prompt("query: ") == "query: "
     assert encoder.find_prompt("") == ""
@@ -92,29 +99,28 @@ def test_a_word_that_is_no_prompt_is_refused_and_a_text_is_taken(tmp_path):
 
 
 def test_a_chosen_prompt_is_part_of_the_digest_and_serves_queries(tmp_path):
-    encoder = load_encoder(save_with_prompts(tmp_path), device="cpu")
-    before = encoder.digest
-    encoder.vary(prompt="query", truncate_dim=None)
-    assert encoder.prompt_in_use == encoder.query_prompt == PROMPTS["query"]
+    model = load_encoder(save_with_prompts(tmp_path), device="cpu")
+    before = ReadyEncoder(model).digest
+    encoder = with_use(model, prompt="query", truncate_dim=None, long="cut")
+    assert encoder.prompt == encoder.query_prompt == PROMPTS["query"]
     assert encoder.document_prompt == PROMPTS["document"]
     assert encoder.digest != before
     assert encoder.digest_with(PROMPTS["document"]) == before
-    encoder.vary(prompt="document", truncate_dim=8)
-    assert encoder.digest != before
+    assert with_use(model, prompt="document", truncate_dim=8, long="cut").digest != before
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("model_normalizes", [True, False])
 def test_truncated_vectors_are_those_of_sentence_transformers(tmp_path, normalize, model_normalizes):
     folder = save_with_prompts(tmp_path, normalize=model_normalizes)
-    encoder = load_encoder(folder, device="cpu")
-    encoder.vary(prompt=None, truncate_dim=12)
+    model = load_encoder(folder, device="cpu")
+    encoder = with_use(model, prompt=None, truncate_dim=12, long="cut")
     texts = list(SENTENCES[:5])
     expected = peer(folder).encode(texts, truncate_dim=12, normalize_embeddings=normalize)
     np.testing.assert_allclose(encoder.encode(texts, normalize=normalize), expected, atol=1e-5)
     assert encoder.dim == 12
     with pytest.raises(ConfigError, match="have 32 components"):
-        encoder.vary(prompt=None, truncate_dim=33)
+        with_use(model, prompt=None, truncate_dim=33, long="cut")
 
 
 class SlowTokenizer:
@@ -137,36 +143,36 @@ LONG = "a man is playing a guitar the cat sleeps two dogs are running"  # a sub-
 def test_long_mean_is_the_mean_of_windows_by_their_sub_words(tiny_model_dir, is_fast, prompt):
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     if not is_fast:
-        encoder.tokenizer = SlowTokenizer(encoder.tokenizer)
-    encoder.max_length, encoder.long = 7 + len(prompt.split()), LongTexts.MEAN
+        encoder.tokens.tokenizer = SlowTokenizer(encoder.tokenizer)
+    encoder.tokens.max_length, use = 7 + len(prompt.split()), Use(prompt, long=LongTexts.MEAN)
     words = LONG.split()
     windows = [" ".join(words[start : start + 5]) for start in range(0, 13, 5)]
     pieces = plain_vectors(tiny_model_dir, "avg", [prompt + window for window in windows])
     expected = (5 * pieces[0] + 5 * pieces[1] + 3 * pieces[2]) / 13
     texts = ["He reads a book.", LONG, windows[0], LONG]
-    vectors = encoder.encode(texts, prompt=prompt)
+    vectors = encode(encoder, texts, use)
     np.testing.assert_allclose(vectors[1], expected, atol=1e-5)
     np.testing.assert_allclose(vectors[3], expected, atol=1e-5)
     np.testing.assert_allclose(vectors[2], pieces[0], atol=1e-5)
-    encoder.normalize = True
+    encoder.change(head=None, normalize=True)
     units = pieces / np.linalg.norm(pieces, axis=1, keepdims=True)
     expected = 5 * units[0] + 5 * units[1] + 3 * units[2]
     expected /= np.linalg.norm(expected)
-    np.testing.assert_allclose(encoder.encode(texts, prompt=prompt)[1], expected, atol=1e-5)
+    np.testing.assert_allclose(encode(encoder, texts, use)[1], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_texts_that_are_cut_are_counted(tiny_model_dir, is_fast):
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     if not is_fast:
-        encoder.tokenizer = SlowTokenizer(encoder.tokenizer)
-    encoder.max_length, progress = 7, SilentProgress()
+        encoder.tokens.tokenizer = SlowTokenizer(encoder.tokenizer)
+    encoder.tokens.max_length, progress = 7, SilentProgress()
     just = " ".join(LONG.split()[:5])
-    vectors = encoder.encode([LONG, just, "the cat", LONG], progress=progress)
+    vectors = encode(encoder, [LONG, just, "the cat", LONG], progress=progress)
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     assert len(progress.warnings) == 1
     assert "cut 2 texts at 7 sub-words" in progress.warnings[0]
-    assert encoder.n_cut == 2
-    encoder.encode([just], progress=progress)
-    encoder.encode([LONG], max_length=5, progress=progress)  # asked for
+    assert encoder.tokens.n_cut == 2
+    encode(encoder, [just], progress=progress)
+    encode(encoder, [LONG], max_length=5, progress=progress)  # asked for
     assert len(progress.warnings) == 1

@@ -112,7 +112,7 @@ def test_what_does_not_matter_to_the_loss_and_what_is_frozen_gets_no_gradient():
     assert with_gradient == {"0"}  # not 1, which is frozen, nor 2, whose states the loss does not read
 
 
-def cubes(share, start, parameters, put_factors=None):
+def cubes(share, start, parameters, queue_weight_gradient=None):
     """A pass of two results over a share of the rows; the second parameter is unused."""
     weight, bias = parameters[:2]
     return [(start @ weight) ** 3 + bias, start.sum(1)]
@@ -149,8 +149,8 @@ def test_gradients_of_weights_whose_factors_were_put_are_summed_over_shares(size
     x, weight = torch.randn(6, 4).requires_grad_(), torch.randn(3, 4).requires_grad_()
     pool = BufferPool()
 
-    def run(share, start, parameters, put_factors):
-        return [linear(start, parameters[0], pool, put_factors)]
+    def run(share, start, parameters, queue_weight_gradient):
+        return [linear(start, parameters[0], pool, queue_weight_gradient)]
 
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
@@ -173,7 +173,7 @@ def test_a_graph_serves_one_backward_pass():
 
 @pytest.mark.parametrize("fails", ["forward", "backward"])
 def test_an_error_in_one_share_ends_the_pass(fails):
-    def run(share, start, parameters, put_factors):
+    def run(share, start, parameters, queue_weight_gradient):
         if share == 1 and fails == "forward":
             raise MemoryError("no room")
         out = start * 2
@@ -193,7 +193,7 @@ def test_an_error_in_one_share_ends_the_pass(fails):
 def test_a_pass_without_gradient_keeps_no_graph(grad):
     seen = []
 
-    def run(share, start, parameters, put_factors):
+    def run(share, start, parameters, queue_weight_gradient):
         seen.append(torch.is_grad_enabled())
         return [start * 2]
 

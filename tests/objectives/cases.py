@@ -71,7 +71,7 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
     encoder = deepcopy(_encoder(model_dir, overrides.pop("dropout", None)))
     torch.manual_seed(0)
     if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE):
-        encoder.pooler, encoder.head, encoder.head_use = Pooler.CLS, MlpHead(32), HeadUse.TRAIN_ONLY
+        encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
     objective = build_objective(name, encoder, {}, options | overrides)
     return objective.train(), data
 

@@ -46,7 +46,7 @@ def test_a_step_reads_nothing_from_the_device(variant, tiny_model_dir):
     objective, data = build(variant, tiny_model_dir)
     batch = batch_of(objective, data)
     objective.to(META)
-    batch = batch.laid_out(objective.encoder).to(META)
+    batch = batch.prepacked(objective.encoder).to(META)
     losses, metrics = objective(batch)
     sum(losses.values()).backward()
     parameters = list(objective.parameters())
@@ -68,7 +68,7 @@ def test_no_architecture_is_asked_whether_a_batch_is_padded(kind, tmp_path):
     encoder = load_encoder(build_tiny_model(tmp_path, model_type=kind), pooler="avg", device="cpu")
     rows = encoder.tokenize(["A man.", "The cat sleeps in the kitchen."])
     expected = encoder.embed_rows(rows).shape
-    batch = Batch(rows, 2).laid_out(encoder.to(META)).to(META)
+    batch = Batch(rows, 2).prepacked(encoder.to(META)).to(META)
     assert encoder.embed_rows(batch.rows).shape == expected
 
 
@@ -94,7 +94,7 @@ def test_a_packed_step_asks_nothing_and_is_as_many_calls_for_any_lengths(tiny_en
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_the_mask_of_every_head_gives_the_same_vectors(attention, tiny_encoder, sentences):
     tiny_encoder.attend_by(Attention(attention))
-    ids, mask = pad(tiny_encoder.tokenize(sentences), tiny_encoder.pad_id)
+    ids, mask = pad(tiny_encoder.tokenize(sentences), tiny_encoder.tokens.pad_id)
     expected = tiny_encoder(ids, mask)
 
     class ElsewhereMask(torch.Tensor):
@@ -113,7 +113,7 @@ def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypat
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     objective, data = build(variant, tiny_model_dir, dropout=0.0)
     batch = batch_of(objective, data)
-    ahead = batch.laid_out(objective.encoder)
+    ahead = batch.prepacked(objective.encoder)
     assert (ahead.n_tokens, ahead.n_sentences) == (batch.n_tokens, batch.n_sentences)
     for name, value in objective(batch)[0].items():
         assert torch.equal(objective(ahead)[0][name], value)
@@ -134,7 +134,7 @@ def test_a_step_does_not_wait_for_a_gpu(variant, attention, tiny_model_dir):
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode(mode)
         try:
-            made = batch_of(objective, data).laid_out(objective.encoder)
+            made = batch_of(objective, data).prepacked(objective.encoder)
             losses, _ = objective(made.to(torch.device("cuda")))
             sum(losses.values()).backward()
             clip_gradients(parameters, 1.0)

@@ -15,6 +15,7 @@ from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
 from simcse_cli.objectives.base import Batch
@@ -209,8 +210,8 @@ def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, 
 
 
 def test_widths_end_at_that_of_the_head(tiny_encoder):
-    tiny_encoder.pooler, tiny_encoder.head = Pooler.CLS, MlpHead(32, out_dim=16)
-    tiny_encoder.head_use = HeadUse.TRAIN_ONLY
+    head = MlpHead(32, out_dim=16)
+    tiny_encoder.change(head=head, head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
     assert build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {}, {"matryoshka_dims": [4]}).widths == [4, 16]
 
 
@@ -320,7 +321,7 @@ def byte_level_bpe():
 
 
 def test_declutr_tokenises_running_text(tiny_encoder):
-    tiny_encoder.tokenizer = byte_level_bpe()
+    tiny_encoder.tokens.tokenizer = byte_level_bpe()
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
     documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
@@ -332,7 +333,7 @@ def test_declutr_tokenises_running_text(tiny_encoder):
     batch = objective.collate(documents[:2], np.random.default_rng(0))
     assert (batch.n_examples, len(batch.rows)) == (4, 12)
     views = [text for view in zip(*batch.texts, strict=True) for text in view]
-    assert batch.rows == [encode(text).ids[: tiny_encoder.max_length] for text in views]
+    assert batch.rows == [encode(text).ids[: tiny_encoder.tokens.max_length] for text in views]
     for group, spans in zip((0, 0, 1, 1), batch.texts, strict=True):
         assert all(span in texts[group] for span in spans)
 
@@ -377,14 +378,14 @@ def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):
 
 def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder):
     objective = build_objective(Name.IS_BERT, tiny_encoder, {}, {"n_channels": 4})
-    assert objective.eval_encoder().encode(["A man is playing a guitar."]).shape == (1, 12)
-    tiny_encoder.pooler, tiny_encoder.head, tiny_encoder.head_use = Pooler.CLS, MlpHead(32), HeadUse.KEPT
+    assert encode(objective.eval_encoder(), ["A man is playing a guitar."]).shape == (1, 12)
+    tiny_encoder.change(head=MlpHead(32), head_use=HeadUse.KEPT, pooler=Pooler.CLS)
     with pytest.raises(ConfigError, match="--pooler cls"):
         build_objective(Name.IS_BERT, tiny_encoder, {}, {})
-    tiny_encoder.pooler = Pooler.AVG
+    tiny_encoder.change(head=tiny_encoder.head, pooler=Pooler.AVG)
     with pytest.raises(ConfigError, match="features of its own"):
         build_objective(Name.IS_BERT, tiny_encoder, {}, {})
-    tiny_encoder.pooler, tiny_encoder.head = Pooler.AVG_TOP2, None
+    tiny_encoder.change(head=None, pooler=Pooler.AVG_TOP2)
     with pytest.raises(ConfigError, match="--pooler avg_top2"):
         build_objective(Name.IS_BERT, tiny_encoder, {}, {})
 

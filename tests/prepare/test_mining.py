@@ -9,6 +9,7 @@ from helpers import SENTENCES, build_tiny_model
 from simcse_cli.data.text import match_key
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder
 from simcse_cli.prepare import mining
 from simcse_cli.settings.choices import SearchBackend
@@ -130,11 +131,11 @@ def test_more_texts_and_an_index_are_searched(invoke, model, pairs, tmp_path):
     command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "--margin", -2)
     texts = list(dict.fromkeys([*(p for _, p in pairs), *SENTENCES]))
     encoder = load_encoder(model, device="cpu")
-    info = {"digest": encoder.digest}
+    info = {"digest": ReadyEncoder(encoder).digest}
     for backend in SearchBackend:
         if backend is SearchBackend.FAISS:
             pytest.importorskip("faiss")
-        index = SearchIndex.build(encoder.encode(texts), texts, backend=backend, factory="Flat", info=info)
+        index = SearchIndex.build(encode(encoder, texts), texts, backend=backend, factory="Flat", info=info)
         index.save(tmp_path / f"{backend}.index")
         result = invoke(*command, "-o", tmp_path / f"{backend}.csv", "--index", tmp_path / f"{backend}.index")
         assert result.exit_code == 0, result.stderr
@@ -211,7 +212,7 @@ def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tm
     expected = [(texts[i], texts[j]) for _, i, j in found]
     written = read_written(tmp_path / "p.csv")
     assert sorted(written) == sorted(expected)
-    units = load_encoder(model, device="cpu").encode([t for row in written for t in row], normalize=True)
+    units = encode(load_encoder(model, device="cpu"), [t for row in written for t in row], normalize=True)
     cosines = (units[::2] * units[1::2]).sum(axis=1)
     assert (np.diff(cosines) <= 1e-6).all()
 
@@ -224,7 +225,7 @@ def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path
     )
     assert result.exit_code == 0, result.stderr
     rows = read_written(tmp_path / "p.csv")
-    units = load_encoder(model, device="cpu").encode([t for row in rows for t in row], normalize=True)
+    units = encode(load_encoder(model, device="cpu"), [t for row in rows for t in row], normalize=True)
     cosines = (units[::2] * units[1::2]).sum(axis=1)
     assert cosines.min() >= 0.85 - 1e-5
     assert cosines.max() <= 0.95 + 1e-5

@@ -23,7 +23,7 @@ class Numbers(SimpleNamespace):
 
     ordered = False
     n_reads = 0
-    encoder = SimpleNamespace(laid_out=lambda rows: rows, device=SimpleNamespace(type="cpu"))
+    encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
     def examples(self, data, generator):
         self.n_reads += 1
@@ -86,7 +86,7 @@ def test_tensors_are_pinned_for_gpus(device, monkeypatch):
     rows, labels, pinned = [[5, 6], [7]], torch.ones(1), []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
     encoder = SimpleNamespace(
-        laid_out=lambda rows: PaddedRows(rows, *pad(rows, 9)), device=SimpleNamespace(type=device)
+        prepacked=lambda rows: PaddedRows(rows, *pad(rows, 9)), device=SimpleNamespace(type=device)
     )
     made = Batch(rows, 2, extra={"labels": labels, "n": 3})
     objective = Numbers(encoder=encoder, collate=lambda examples, generator: made)

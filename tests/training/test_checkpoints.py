@@ -13,6 +13,7 @@ from helpers import SENTENCES, small_run, train_until
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
@@ -102,7 +103,7 @@ def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):
     assert [each.step for each in kept if each.is_model] == [record.best_step]
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
-    assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
+    assert ReadyEncoder(encoder).digest == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
 
 
 def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
@@ -114,8 +115,8 @@ def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
         trainer.train_step(step, trainer.batches.make(step))
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / "step-00000002")
-    expected = trainer.objective.eval_encoder().encode(list(SENTENCES))
-    np.testing.assert_array_equal(encoder.encode(list(SENTENCES)), expected)
+    expected = encode(trainer.objective.eval_encoder(), list(SENTENCES))
+    np.testing.assert_array_equal(encode(encoder, list(SENTENCES)), expected)
 
 
 @pytest.mark.parametrize("served", ["first", "second"])
@@ -132,7 +133,7 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
     record = train_until(config, tmp_path / "run")
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
-    assert encoder.digest == load_encoder(tmp_path / "run", device="cpu").digest
+    assert ReadyEncoder(encoder).digest == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
     state = tmp_path / "run" / "checkpoint" / "step-00000005" / STATE_FILE
     assert read_json(state)["served"] == ("encoder" if served == "first" else "second")
 

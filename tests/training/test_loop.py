@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from helpers import SENTENCES, train_until
 from processes import run_on_processes
 from simcse_cli.errors import CheckpointError, TrainingError
+from simcse_cli.models.encode import encode
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
@@ -112,7 +113,7 @@ def test_first_loss_is_the_closed_form(settings, tmp_path):
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.batches.make(0)
-    vectors = parts.objective.encoder.encode([texts[0] for texts in batch.texts], max_length=32).astype(
+    vectors = encode(parts.objective.encoder, [texts[0] for texts in batch.texts], max_length=32).astype(
         np.float64
     )
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -139,7 +140,7 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.batches.make(0)
     views = [
-        parts.objective.encoder.encode(list(v), max_length=32).astype(np.float64)
+        encode(parts.objective.encoder, list(v), max_length=32).astype(np.float64)
         for v in zip(*batch.texts, strict=True)
     ]
     anchor, positive, negative = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in views)

@@ -11,6 +11,7 @@ from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.adapters import merged_tensors
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.kept_checkpoints import load_state_weights
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
@@ -78,8 +79,8 @@ def test_only_adapters_and_heads_learn(settings, tmp_path, more):
 def test_at_first_the_model_is_what_it_was(settings, tiny_model_dir):
     parts = build_parts(config_of(settings, pooler="avg"), SilentProgress())
     plain = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
-    found = parts.objective.eval_encoder().encode(SENTENCES)
-    np.testing.assert_allclose(found, plain.encode(SENTENCES), atol=1e-6)
+    found = encode(parts.objective.eval_encoder(), SENTENCES)
+    np.testing.assert_allclose(found, encode(plain, SENTENCES), atol=1e-6)
 
 
 def test_the_saved_model_is_whole_and_an_adapter_gives_the_same_vectors(settings, tmp_path):
@@ -92,9 +93,9 @@ def test_the_saved_model_is_whole_and_an_adapter_gives_the_same_vectors(settings
     assert all(value < 1e-5 for value in record.scores["probe_max_abs_difference"].values())
     base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
     assert base == settings["model"]
-    vectors = [load_encoder(folder, device="cpu").encode(SENTENCES) for folder in (whole, adapter)]
+    vectors = [encode(load_encoder(folder, device="cpu"), SENTENCES) for folder in (whole, adapter)]
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
-    before = load_encoder(settings["model"], pooler="cls_before_pooler", device="cpu").encode(SENTENCES)
+    before = encode(load_encoder(settings["model"], pooler="cls_before_pooler", device="cpu"), SENTENCES)
     assert np.abs(vectors[0] - before).max() > 1e-2
 
 
@@ -118,14 +119,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(settings, tmp_path):
 def test_states_of_a_run_can_be_judged(settings, tmp_path, lora_save):
     train(settings, tmp_path / "run", lora_save=lora_save)
     encoder = load_encoder(tmp_path / "run", device="cpu")
-    expected = encoder.encode(SENTENCES)
+    expected = encode(encoder, SENTENCES)
     again = load_encoder(tmp_path / "run", device="cpu")
     with torch.no_grad():
         for parameter in again.parameters():
             parameter.zero_()
     (state,) = kept_states(tmp_path / "run" / "checkpoint")
     load_state_weights(again, state)
-    np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-5)
+    np.testing.assert_allclose(encode(again, SENTENCES), expected, atol=1e-5)
     if lora_save == "merged":
         tensors = load_file(state / WEIGHTS_FILE)
         names = {name: name.partition("backbone.")[2] for name in tensors if "backbone." in name}

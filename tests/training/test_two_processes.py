@@ -9,8 +9,9 @@ import pytest
 
 from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfer_folder
 from processes import run_on_processes
-from simcse_cli.models import encoder as encoders
+from simcse_cli.models import encode as encoding
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import DevSuite, Metric, ObjectiveName
@@ -41,7 +42,7 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
 
 def runs_on_two(rank: int, configs: dict[str, TrainConfig], folder: str) -> dict[str, dict[str, Any]]:
     """Train each configuration on this process; only the second one is asked to stop."""
-    encoders.DEFAULT_BATCH_TOKENS = SMALL_BATCH
+    encoding.DEFAULT_BATCH_TOKENS = SMALL_BATCH
     return {
         name: train(config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None)
         for name, config in configs.items()
@@ -125,13 +126,13 @@ def test_processes_stop_at_the_same_step(name, status, step, on_two):
 @pytest.mark.parametrize("name", ["sts", "transfer"])
 def test_the_dev_score_is_that_of_one_process_to_the_last_bit(name, configs, on_two, monkeypatch):
     """Batches are shared, not sentences, so that every vector is computed beside the same others."""
-    monkeypatch.setattr(encoders, "DEFAULT_BATCH_TOKENS", SMALL_BATCH)
+    monkeypatch.setattr(encoding, "DEFAULT_BATCH_TOKENS", SMALL_BATCH)
     lines = {line["step"]: line for line in logged(on_two[0] / name)}
     best = json.loads((on_two[0] / name / "model" / "simcse.json").read_text())["step"]
     dev_set, _ = build_dev_set(configs[name], SilentProgress())
     for step, folder in ((0, configs[name].model), (best, str(on_two[0] / name / "model"))):
         encoder = load_encoder(folder, pooler="avg", force_pooler=True)
-        score = dev_set.score(encoder.encode)
+        score = dev_set.score(ReadyEncoder(encoder).encode)
         assert score.score is not None
         assert lines[step]["dev_score"] == score.score
         assert lines[step]["dev_tasks"] == score.tasks

@@ -124,7 +124,7 @@ def test_the_first_bad_step_is_named_later(settings, tmp_path, monkeypatch, wher
     assert trainer.position.step == 4
 
 
-def test_batches_are_laid_out_in_the_background(settings, tmp_path, monkeypatch):
+def test_batches_are_prepacked_in_the_background(settings, tmp_path, monkeypatch):
     trainer = trainer_of(settings, tmp_path / "run", like_gpu=False)
     packed = trainer.batches.make(0)
     trainer.objective.encoder.checkpoint_layers()
@@ -161,7 +161,7 @@ def test_packed_rows_are_refused_beside_settings_of_padded_ones(settings, monkey
 
 
 def test_packed_rows_are_refused_where_every_row_is_padded(tiny_encoder):
-    tiny_encoder.token_cnn = TokenCnn(32, 8)
+    tiny_encoder.add_cnn(TokenCnn(32, 8))
     with pytest.raises(ConfigError, match=r"--attention packed: .* needs padded rows"):
         tiny_encoder.attend_by(Attention.PACKED)
 

@@ -8,6 +8,7 @@ import pytest
 
 from helpers import SENTENCES, small_run
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import encode
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.progress import SilentProgress
@@ -28,9 +29,8 @@ def recording(tiny_encoder, tmp_path):
     """Return a function that saves the tiny model with a pooler, a kept head or not, and normalisation or not."""
 
     def save(pooler: Pooler, *, head: bool = False, normalize: bool = False) -> str:
-        tiny_encoder.pooler, tiny_encoder.normalize = pooler, normalize
-        tiny_encoder.head = MlpHead(32, 0.2) if head else None
-        tiny_encoder.head_use = HeadUse.KEPT if head else HeadUse.NONE
+        own = MlpHead(32, 0.2) if head else None
+        tiny_encoder.change(head=own, head_use=HeadUse.KEPT, pooler=pooler, normalize=normalize)
         save_encoder(tiny_encoder, tmp_path / "recording")
         return str(tmp_path / "recording")
 
@@ -49,7 +49,7 @@ class Said(SilentProgress):
 def test_a_plain_transformer_is_trained_as_simcse_does(settings):
     said = Said()
     encoder = build_encoder(settings, said)
-    assert (encoder.pooler, encoder.head_use) == (Pooler.CLS, HeadUse.TRAIN_ONLY)
+    assert (encoder.pooler, encoder.record.head_use) == (Pooler.CLS, HeadUse.TRAIN_ONLY)
     assert said.lines == [
         f"training cls of {settings.model} through a fresh head, dropped after training; it records no pooler"
     ]
@@ -59,7 +59,7 @@ def test_what_a_model_records_is_trained(settings, recording):
     config = dataclasses.replace(settings, model=recording(Pooler.AVG, normalize=True))
     said = Said()
     encoder = build_encoder(config, said)
-    assert (encoder.pooler, encoder.head, encoder.normalize) == (Pooler.AVG, None, True)
+    assert (encoder.pooler, encoder.head, encoder.record.normalize) == (Pooler.AVG, None, True)
     assert said.lines == [f"training avg of {config.model}, as it records"]
     assert with_model_defaults(config, SilentProgress()).pooler is Pooler.AVG
 
@@ -68,7 +68,11 @@ def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
     config = dataclasses.replace(settings, model=recording(Pooler.AVG, normalize=True), pooler=Pooler.CLS)
     said = Said()
     encoder = build_encoder(config, said)
-    assert (encoder.pooler, encoder.head_use, encoder.normalize) == (Pooler.CLS, HeadUse.TRAIN_ONLY, False)
+    assert (encoder.pooler, encoder.record.head_use, encoder.record.normalize) == (
+        Pooler.CLS,
+        HeadUse.TRAIN_ONLY,
+        False,
+    )
     assert said.lines == [
         f"training cls of {config.model} through a fresh head, dropped after training; it records avg"
     ]
@@ -79,8 +83,8 @@ def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
     before = load_encoder(model, device="cpu")
     said = Said()
     encoder = build_encoder(dataclasses.replace(settings, model=model), said)
-    np.testing.assert_array_equal(encoder.encode(SENTENCES), before.encode(SENTENCES))
-    assert encoder.head_use is HeadUse.KEPT
+    np.testing.assert_array_equal(encode(encoder, SENTENCES), encode(before, SENTENCES))
+    assert encoder.record.head_use is HeadUse.KEPT
     assert said.lines == [f"training cls of {model} through its own head, kept, as it records"]
     bare = build_encoder(dataclasses.replace(settings, model=model, head=HeadUse.NONE), said)
     assert (bare.pooler, bare.head) == (Pooler.CLS_BEFORE_POOLER, None)
@@ -99,7 +103,7 @@ def test_head_none_is_a_value_in_settings(invoke, settings, tmp_path):
 def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path):
     """Steps that ruin the vectors leave the model as it was, and say so."""
     model = recording(Pooler.AVG, normalize=True)
-    vectors = load_encoder(model, device="cpu").encode(SENTENCES)
+    vectors = encode(load_encoder(model, device="cpu"), SENTENCES)
     order = np.argsort(
         vectors[1:] @ vectors[0]
     )  # gold scores that rank the pairs as the model does: it scores 1
@@ -115,7 +119,7 @@ def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path
     assert f"{100 * record.start_score:.2f} before" in warning
     assert f"{100 * record.trained_score:.2f} after" in warning
     kept, before = (load_encoder(path, device="cpu") for path in (tmp_path / "run", model))
-    np.testing.assert_array_equal(kept.encode(SENTENCES), before.encode(SENTENCES))
+    np.testing.assert_array_equal(encode(kept, SENTENCES), encode(before, SENTENCES))
     assert "(step 0)" in (tmp_path / "run" / "README.md").read_text()
 
 

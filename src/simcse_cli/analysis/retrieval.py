@@ -34,7 +34,7 @@ from simcse_cli.files.atomic import check_output
 from simcse_cli.files.schema import checked, parse_number
 from simcse_cli.files.streams import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
@@ -214,7 +214,7 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 
 
 def _query_encoder(
-    model: SentenceEncoder, named: NamedSource, options: LoadOptions, progress: Progress
+    model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
     """Return a model as the encoder of queries, with their prompt."""
     encode = partial(
@@ -224,7 +224,7 @@ def _query_encoder(
 
 
 def _build_index(
-    model: SentenceEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
+    model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
 ) -> SearchIndex:
     """Return an index over the vectors given with the model, or over freshly encoded ones."""
     files, prompt = options.embeddings, model.document_prompt

@@ -98,7 +98,7 @@ def encode_file(
         for texts in windows(sentences, _WINDOW_OF_STDOUT):
             for text, row in zip(texts, encode(texts), strict=True):
                 write(json_line(text, row))
-        encoder.tell_cut(progress)
+        encoder.warn_truncated(progress)
         inputs.require_unchanged()
     elif is_folder(output):
         _encode_folder(files, inputs, output, options, progress)
@@ -133,7 +133,7 @@ def _encode_one(
         if part is None:
             group = _process_group(files, writer, output, progress)
         writer.write(target, sentences, progress, part=part, group=group)
-        writer.encoder.tell_cut(progress)
+        writer.encoder.warn_truncated(progress)
 
 
 def _encode_folder(
@@ -178,7 +178,7 @@ def _encode_here(
             task.advance(encode_part(writer, output, part, sentences, inner) - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
-    writer.encoder.tell_cut(progress)
+    writer.encoder.warn_truncated(progress)
 
 
 def _encode_shards(
@@ -277,4 +277,4 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                 for pair, cosine in zip(pairs, cosines, strict=True):
                     write_row((*pair, f"{cosine:.6f}"))
                 task.advance(len(pairs))
-    encoder.tell_cut(progress)
+    encoder.warn_truncated(progress)

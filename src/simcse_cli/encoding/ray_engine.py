@@ -73,8 +73,7 @@ class _Worker:
             )
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
-        self._writer.encoder.tell_cut(progress)
-        self._writer.encoder.n_cut = 0
+        self._writer.encoder.warn_truncated(progress)
         return answer | {"warning": "; ".join(progress.warnings)}
 
 

@@ -18,7 +18,7 @@ from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.atomic import atomic_path
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import require_file
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
 
@@ -127,7 +127,7 @@ class SearchIndex:
         self.info = dict(info)
         self._searcher = searcher
 
-    def is_made_by(self, encoder: SentenceEncoder) -> bool:
+    def is_made_by(self, encoder: ReadyEncoder) -> bool:
         """Say whether cosines with vectors of this encoder mean something; an index may not say what made it."""
         return self.info.get("digest") in (None, encoder.digest_with(self.info.get("prompt", "")))
 

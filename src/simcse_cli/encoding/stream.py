@@ -39,7 +39,7 @@ WINDOW = 8192
 """Sentences encoded together: enough to sort by length, little enough to hold."""
 
 EncodeWithProgress = Callable[..., NDArray[np.float32]]
-"""Maps sentences to vectors and takes a ``progress`` keyword, as ``SentenceEncoder.encode`` does."""
+"""Maps sentences to vectors and takes a ``progress`` keyword, as ``ReadyEncoder.encode`` does."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.output import Output
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder, check_vectors
+from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import Progress
 
@@ -59,7 +59,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
     )
 
 
-def encode_function(encoder: SentenceEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
+def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
     """Return what maps sentences to vectors in the form asked for, and their dimension."""
     fitted = None
     if options.postprocess is not None:
@@ -133,7 +133,7 @@ class VectorWriter:
                 hint="give --resume: what is encoded already is kept where it is the same",
             )
             if options.index is not None:
-                info = self.encoder.facts(self.encoder.prompt_in_use)
+                info = self.encoder.facts(self.encoder.prompt)
                 index = SearchIndex.build(rows, list(texts), info=info)
                 index.save(options.index, force=may_replace(path, options))
 

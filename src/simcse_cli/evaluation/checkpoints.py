@@ -68,7 +68,7 @@ def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[t
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
-            load_state_weights(model, checkpoint.path)
+            load_state_weights(model.model, checkpoint.path)
         progress.info(f"step {checkpoint.step:,} of {run_dir}")
         opened = open_model(model, options, progress)
         named = replace(opened, name=f"{options.model} step {checkpoint.step}")

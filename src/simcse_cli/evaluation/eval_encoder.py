@@ -15,7 +15,7 @@ from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder, check_vectors
+from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.models.precomputed import PrecomputedVectors
 from simcse_cli.models.resolve import commit_of
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
@@ -109,7 +109,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
 
 
-def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
+def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
     is_plain = options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
     is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT
@@ -121,7 +121,7 @@ def open_model(model: SentenceEncoder, options: EncoderOptions, progress: Progre
         options.precision,
         encode,
         variations=model.variations,
-        prompts=model.prompts if model.prompt is None else {},
+        prompts=model.prompts if model.use.prompt is None else {},
         commit=None if model.folder is None or not is_plain else commit_of(model.folder),
     )
 

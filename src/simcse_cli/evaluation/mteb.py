@@ -32,7 +32,7 @@ from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.models.encoder import DOCUMENT_PROMPTS
+from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.report import mean_and_deviation

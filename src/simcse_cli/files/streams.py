@@ -115,6 +115,14 @@ def sha256_file(path: Path | str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def digest(*parts: str | bytes | memoryview) -> str:
+    """Return the SHA-256 of parts one after the other, as 64 hex digits; a text counts as UTF-8."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(part.encode() if isinstance(part, str) else part)
+    return state.hexdigest()
+
+
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     """Return ``path`` if it is a readable file with something in it.
 

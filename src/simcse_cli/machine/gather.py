@@ -47,13 +47,13 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         gradient = gradients[0]
-        dtype = torch.promote_types(gradient.dtype, torch.float32)  # so many sums lose bits in a half
+        dtype = torch.promote_types(gradient.dtype, torch.float32)  # sums of many values lose bits in a half
         own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
         return own.to(gradient.dtype), None
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum over processes of this process's part; every process gives one part for each."""
+    """Return the sum over processes of this process's part; every process gives one part for each process."""
     if _scatters():
         most = max(map(len, parts))
         sizes = [(0, 0) * (part.ndim - 1) + (0, most - len(part)) for part in parts]
@@ -67,7 +67,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _scatters() -> bool:
-    """Tell whether the group sums and shares out at once; gloo learned it in PyTorch 2.8."""
+    """Tell whether the group supports reduce-scatter; gloo does since PyTorch 2.8."""
     return distributed.get_backend() != "gloo" or TorchVersion(torch.__version__) >= "2.8"
 
 

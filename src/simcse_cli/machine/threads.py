@@ -13,7 +13,7 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Above this many threads, holders of Python's lock would wait for each other; each then computes with several.
+# More threads than these would wait for Python's lock; beyond, each computes with several threads.
 _MOST_WORKERS = 16
 _SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 
@@ -23,16 +23,16 @@ def map_on_cores(
 ) -> Iterator[Result]:
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
-    One item on one thread costs less than each of its products on all threads, which would wait for each
-    other after every step. Callers cut the work into items without asking for the number of threads, so that
-    results do not depend on it but for rounding.
+    An item on one thread costs less than its products on all threads, which would synchronise after every step. How
+    the work is cut into items must not depend on the number of threads, so that results do not either, but for
+    rounding.
 
-    The caller computes too, and worker threads are used again: new ones are often scheduled onto the caller's
-    core (up to 15 ms lost). ``function`` computes with PyTorch on the CPU, several calls at once, under the
-    default gradient and inference modes; one item alone is computed with all threads.
+    The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
+    15 ms. ``function`` computes with PyTorch on the CPU, several calls at once, under the default gradient and
+    inference modes. A single item gets all threads.
 
     Raises:
-        Exception: of the function; items that nobody has taken by then are left.
+        Exception: that of the function; remaining items are dropped.
     """
     n_threads = torch.get_num_threads()
     n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)
@@ -60,7 +60,7 @@ class _Work(Generic[Item, Result]):
         self._results: dict[int, Future[Result]] = {number: Future() for number in range(len(items))}
 
     def results(self) -> Iterator[Result]:
-        """Yield the results in order, each once and then forgotten, and take items in between while there are some."""
+        """Yield the results in order, each only once, and compute items while a result is not ready."""
         can_take = True
         for number in range(len(self._results)):
             while can_take and not self._results[number].done():
@@ -69,24 +69,22 @@ class _Work(Generic[Item, Result]):
             yield self._results.pop(number).result()
 
     def take_all(self) -> None:
-        """Take items until none is left."""
+        """Compute items until none is left."""
         while self._take_one():
             pass
 
     def cancel(self) -> None:
-        """Let nobody take another item."""
+        """Drop the items that are left."""
         with self._lock:
             self._left = iter(())
 
     def _take_one(self) -> bool:
-        """Compute the next item; return whether there was one. Its error is found in its result."""
+        """Compute the next item and return whether there was one; an error becomes part of its result."""
         with self._lock:
             number, item = next(self._left, (None, None))
         if number is None:
             return False
-        result = self._results[
-            number
-        ]  # looked up before: somebody who waits for it has forgotten it afterwards
+        result = self._results[number]  # looked up first: whoever waits for it removes it
         try:
             result.set_result(self._function(cast(Item, item)))
         except Exception as error:
@@ -97,15 +95,16 @@ class _Work(Generic[Item, Result]):
 # Threads that wait for work, by their number and the threads that each computes with.
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_IDLE.clear)  # a fork has these objects, but not their threads
+    os.register_at_fork(
+        after_in_child=_IDLE.clear
+    )  # a forked process has these objects but not their threads
 
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend threads that wait for work; calls from inside others get threads of their own.
+    """Lend threads that wait for work; nested calls get threads of their own.
 
-    Each of them, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has
-    ``n_threads_after``.
+    Each helper, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has ``n_threads_after``.
     """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
@@ -126,16 +125,16 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 
     helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
     for _ in range(n_helpers):
-        helpers.submit(int)  # threads start when there is something to do
+        helpers.submit(int)  # a thread starts with its first task
     have_started.wait()
     return helpers
 
 
 def _end_waiting_threads() -> None:
-    """End the threads that OpenMP keeps for PyTorch's products of this thread; it starts new ones when asked to.
+    """End the threads that OpenMP keeps for PyTorch's products on this thread; it starts new ones when needed.
 
-    After a product they wait for the next one in a loop that keeps their core busy, for some milliseconds,
-    which is time that the workers here want. Where OpenMP cannot be told, they wait.
+    After a product they spin for some milliseconds while they wait for the next one, and the workers here need those
+    cores. Without this function of OpenMP, they spin.
     """
     pause = _openmp_pause()
     if pause is not None:
@@ -144,7 +143,7 @@ def _end_waiting_threads() -> None:
 
 @functools.cache
 def _openmp_pause() -> Callable[[int], int] | None:
-    """Return the function of the OpenMP library that this process has loaded, or None."""
+    """Return the function of the loaded OpenMP library, or None."""
     if os.name != "posix":
         return None
     return getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)

@@ -1,4 +1,4 @@
-"""LoRA adapters by PEFT (extra ``peft``): put into an encoder, kept as an adapter folder, merged into the weights.
+"""LoRA adapters by PEFT (extra ``peft``): add them to an encoder, save them alone, merge them into the weights.
 
 An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's weights alone.
 """
@@ -22,7 +22,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.config import pinned
 
 WEIGHTS_FILE = "adapter_model.safetensors"
-_PREFIX = "base_model.model."  # before names in adapter files, as PEFT and transformers write and read them
+_PREFIX = "base_model.model."  # starts every name in an adapter file of PEFT and transformers
 
 
 def _peft() -> ModuleType:
@@ -33,12 +33,12 @@ def _peft() -> ModuleType:
 
 
 def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None) -> None:
-    """Freeze a transformer and put LoRA into all linear layers: A drawn from the global generator, B zero.
+    """Freeze a transformer and add LoRA to all its linear layers: A is drawn from the global generator, B is zero.
 
-    Source: Hu et al. 2022: ``W + alpha / rank * B A``, so at first the model is what it was.
+    Source: Hu et al. 2022: ``W + alpha / rank * B A``, so the model computes the same at first.
     """
     peft = _peft()
-    unused = getattr(backbone, "pooler", None)  # of the architecture: no vector goes through it
+    unused = getattr(backbone, "pooler", None)  # the architecture's own, which no vector passes
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
@@ -51,7 +51,7 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revisio
 
 
 def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the tensors of a model under its plain names, ``W + scale B A`` for every W with LoRA beside it."""
+    """Return the tensors of a model under their plain names, with ``W + scale B A`` for every W that has LoRA."""
     merged: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         stem, _, part = name.rpartition(".base_layer.")
@@ -66,7 +66,7 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
 
 
 def plain_weights(backbone: nn.Module) -> dict[str, Tensor] | None:
-    """Return the weights of a transformer with its LoRA merged, None for one without."""
+    """Return the weights of a transformer with its LoRA merged, or None if it has none."""
     config = _config_of(backbone)
     return None if config is None else merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
 
@@ -76,7 +76,7 @@ def _config_of(backbone: Any) -> Any:
 
 
 def save_adapter(backbone: nn.Module, folder: Path) -> None:
-    """Write the adapter of a transformer as PEFT does, without its model card."""
+    """Write the adapter of a transformer in PEFT's format, without a model card."""
     config = _config_of(backbone)
     values = config.to_dict() | {"inference_mode": True}
     write_json(folder / ADAPTER_FILE, {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
@@ -86,9 +86,9 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
 
 
 def base_folder(folder: Path, progress: Progress | None = None) -> Path:
-    """Return the folder of the model that an adapter folder changes; the folder itself if it is none.
+    """Return the folder of an adapter's base model, or the folder itself if it holds no adapter.
 
-    The base is a local folder, or a Hub name or alias, which is fetched like any other.
+    A base named by a Hub name or an alias is fetched like any other model.
     """
     name = base_name(folder)
     if name is None:
@@ -110,7 +110,7 @@ def base_folder(folder: Path, progress: Progress | None = None) -> Path:
 
 
 def base_name(folder: Path) -> str | None:
-    """Return what an adapter folder calls its base model, with its revision; None for a folder with a whole model."""
+    """Return the name of an adapter's base model, with its revision; None for a folder with a whole model."""
     path = folder / ADAPTER_FILE
     if (folder / "config.json").is_file() or not path.is_file():
         return None
@@ -131,12 +131,12 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return a transformer with the adapter of a folder beside its weights, as PEFT has it; see ``merge_adapter``."""
+    """Return PEFT's model of a transformer and an adapter folder; ``merge_adapter`` merges the two."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
         raise CheckpointError(f"{folder} holds no {WEIGHTS_FILE}", hint="copy or download the adapter again")
     with foreign_format(folder, "a LoRA adapter", error=CheckpointError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of missing weights, which are an error here
+        warnings.simplefilter("ignore")  # missing weights are an error here, not a warning
         adapted = peft.PeftModel.from_pretrained(
             backbone, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
         )

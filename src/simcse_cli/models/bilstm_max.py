@@ -1,8 +1,7 @@
-"""InferSent, a BiLSTM over word vectors with max pooling; nothing in a pickled checkpoint is executed."""
+"""InferSent, a BiLSTM over word vectors with max pooling. Nothing in a pickled checkpoint is executed."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -15,14 +14,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import require_file, sha256_file
+from simcse_cli.files.streams import digest, require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import Progress, SilentProgress
 
 Version = Literal[1, 2]
 
 MARKERS: dict[Version, tuple[str, str]] = {1: ("<s>", "</s>"), 2: ("<p>", "</p>")}
-"""Words put before and after each sentence: version 1 goes with GloVe, version 2 with fastText."""
+"""Words before and after each sentence; version 1 uses GloVe, version 2 fastText."""
 
 _BATCH_SENTENCES = 64
 _CHECKPOINT_HINT = (
@@ -36,14 +35,13 @@ class BiLstmMax:
     """InferSent sentence vectors, ``(N, 2 * hidden)`` float32.
 
     Source: Conneau et al. 2017 and facebookresearch/InferSent. White-space tokens between the two markers;
-    words without a vector are passed over; each dimension is the maximum over the tokens of the BiLSTM's
-    output. In version 1 the padding takes part in the maximum as zeros, so that no value is negative. There
-    the original makes an exception of the longest sentences of each batch, which have no padding; here every
-    sentence is treated alike, so that its vector does not depend on its batch.
+    words without a vector are skipped; each dimension is the maximum over the tokens of the BiLSTM's output. In
+    version 1 the padding counts in the maximum as zeros, so no value is negative. The original code pads all but
+    the longest sentences of each batch; here every sentence is padded, so a vector does not depend on its batch.
 
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
-        version: 1 or 2; None takes 2 if the vectors have that version's markers and else 1.
+        version: 1 or 2; None means 2 if the vectors have that version's markers, else 1.
 
     Raises:
         DataError: no such file.
@@ -74,8 +72,7 @@ class BiLstmMax:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over checkpoint, word vectors and version."""
-        parts = (sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
-        return sha256("".join(parts).encode()).hexdigest()
+        return digest(sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
         begin, end = MARKERS[self.version]

@@ -1,14 +1,17 @@
-"""The model card: what the Hub and people read of a trained model, from the record of its run and its results.
+"""The model card of a run, from the record of the run and its results; ``card.md.j2`` holds the text.
 
-Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. What
-the run does not know is left out.
+Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. Facts
+that the run does not have are left out.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.atomic import atomic_text
@@ -28,14 +31,14 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
 _MODEL_INDEX = re.compile(r"^model-index:\n(?:(?: |- ).*\n)*", re.MULTILINE)
 _SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "<!-- end of scores -->\n"
 _PATHS = ("train_file", "dev_file")
-_NOT_SHOWN = ("data_dir", "device", "revision")  # of this machine, or said elsewhere
+_NOT_SHOWN = ("data_dir", "device", "revision")  # they belong to this machine, or are shown elsewhere
 _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
 _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
 
 @dataclass(frozen=True)
 class CardScore:
-    """One number of the card, a fraction; ``source`` is an identifier of the data, ``how`` the setting of the score."""
+    """One number of the card, a fraction; ``source`` identifies the data, ``how`` describes the setting."""
 
     suite: str
     kind: str
@@ -48,6 +51,7 @@ class CardScore:
     revision: str | None = None
 
     def to_index(self) -> dict[str, Any]:
+        """Return the score as an entry of ``model-index``."""
         data = {"name": self.data, "type": self.source, "split": self.split, "revision": self.revision}
         return {
             "task": {"type": _HUB_TASKS.get(self.suite, self.kind), "name": self.kind},
@@ -57,9 +61,9 @@ class CardScore:
 
 
 def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
-    """Return what is known of the model that training started from: name on the Hub, commit, license, language.
+    """Return the known facts about the model that training started from: Hub name, commit, license, language.
 
-    License and language are what its own card says; a language only where it is the only one.
+    License and language come from its own card; the language only if there is just one.
     """
     metadata = {} if folder is None else _metadata_of(folder / CARD_FILE)
     language = metadata.get("language")
@@ -73,7 +77,7 @@ def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
 
 
 def _metadata_of(path: Path) -> dict[str, Any]:
-    """Return the metadata of somebody's card; nothing of one that is missing or cannot be read."""
+    """Return the metadata of a card; nothing if it is missing or unreadable."""
     if not path.is_file():
         return {}
     try:
@@ -93,7 +97,7 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
 
 
 def update_cards(run_dir: Path) -> None:
-    """Put the scores that ``eval`` has kept in a run into its cards; the rest of them stays as it is, edited or not.
+    """Update the scores in the cards of a run with what ``eval`` has kept there; the rest, edited or not, is untouched.
 
     Raises:
         DataError: a result in the run is damaged.
@@ -109,7 +113,7 @@ def update_cards(run_dir: Path) -> None:
         if front is None or not rest:
             continue
         index = _MODEL_INDEX.sub("", front) + _model_index(run_dir, scores)
-        new = f"---\n{index}---\n{before}{_SCORES_START}{_score_table(scores)}{_SCORES_END}{rest}"
+        new = f"---\n{index}---\n{before}{_score_block(scores)}{rest}"
         if new != text:
             with atomic_text(path, force=True) as stream:
                 stream.write(new)
@@ -125,7 +129,7 @@ def _parts(text: str) -> tuple[str | None, str, str]:
 
 
 def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
-    """Return the dev score, then what ``eval`` has found for these very weights, in the papers' settings."""
+    """Return the dev score, then the scores that ``eval`` has kept for these weights in the papers' settings."""
     found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
     for path in sorted((run_dir / RESULTS).glob("*.json")):
         result = SuiteResult.from_json(read_json(path), str(path))
@@ -192,91 +196,72 @@ def _model_index(run_dir: Path, scores: list[CardScore]) -> str:
     return dump_yaml({"model-index": [{"name": run_dir.resolve().name, "results": results}]})
 
 
-def _score_table(scores: list[CardScore]) -> str:
-    if not scores:
-        return "Nothing was measured yet.\n"
-    rows = [
-        f"| {score.data} | {score.split or '–'} | {score.metric} | {score.how} | {100 * score.value:.2f} |\n"
-        for score in scores
-    ]
-    return "".join(["| data | split | metric | how | score x100 |\n|---|---|---|---|---|\n", *rows])
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(str(files("simcse_cli") / "models")),
+        autoescape=select_autoescape(["html"]),  # a card is Markdown
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["x100"] = lambda share: f"{100 * share:.2f}"
+    environment.globals |= {"scores_start": _SCORES_START.strip(), "scores_end": _SCORES_END.strip()}
+    return environment.get_template("card.md.j2")
+
+
+def _score_block(scores: list[CardScore]) -> str:
+    """Return the scores between their marks."""
+    template = _template()
+    return "".join(template.blocks["scores"](template.new_context({"scores": scores})))
 
 
 def _card(
     run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
 ) -> str:
-    base = record.base
-    name = base.get("name") or Path(record.model).name
     sources = _listed(record.config.get("train_file"))
+    compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
+    return _template().render(
+        record=record,
+        model=model,
+        scores=scores,
+        place=place,
+        front=dump_yaml(_metadata(record, sources)),
+        index=_model_index(run_dir, scores),
+        base=record.base,
+        name=record.base.get("name") or Path(record.model).name,
+        sources=list(map(_file_name, sources)),
+        compared_by=compared.get(Similarity(model.record.similarity), model.record.similarity),
+        hardware=_hardware(record),
+        duration=_duration(record.timings.get("hours")),
+        settings=_settings(record),
+    )
+
+
+def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
+    """Return the metadata above the text; unknown entries are left out."""
+    base = record.base
     hub_data = dict.fromkeys(
         found[1] for source in sources if (found := re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source))
     )
+    tags = ("sentence-transformers", "sentence-similarity", "feature-extraction", "simcse", record.objective)
     metadata = {
         "language": base.get("language"),
         "license": base.get("license"),
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
-        "tags": [
-            "sentence-transformers",
-            "sentence-similarity",
-            "feature-extraction",
-            "simcse",
-            record.objective,
-        ],
+        "tags": list(tags),
         "base_model": base.get("name"),
         "datasets": list(hub_data),
     }
-    front = dump_yaml({key: value for key, value in metadata.items() if value})
-    compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
-    by = compared.get(Similarity(model.similarity), model.similarity)
-    linked = f"[{name}](https://huggingface.co/{name})" if base.get("name") else name
-    return f"""---
-{front}{_model_index(run_dir, scores)}---
-
-# {record.objective} on {name}
-
-A [sentence-transformers](https://www.sbert.net) model: it maps a sentence to a vector of {model.dim} numbers, and two
-sentences are compared by {by}. It is {linked} after training with the objective {record.objective} of
-simcse-cli {record.versions["simcse-cli"]}.
-
-## Usage
-
-As printed in the folder of this file; elsewhere put path or name of the model in place of `{place}`.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{place}")
-vectors = model.encode(["A man is playing a guitar.", "Someone plays an instrument."])
-print(model.similarity(vectors, vectors))
-```
-
-```bash
-echo "A man is playing a guitar." | simcse encode - -o - --model {place}
-```
-
-## Scores
-
-{_SCORES_START}{_score_table(scores)}{_SCORES_END}
-## Model
-
-{_table(_model_facts(record, model, by))}
-## Training
-
-{_table(_training_facts(record, sources))}
-Settings that differ from the defaults; as a file, `simcse train --config FILE` repeats the run:
-
-```yaml
-{_settings(record)}```
-
-## Limits
-
-{_limits(record, model)}"""
+    return {key: value for key, value in metadata.items() if value}
 
 
-def _table(facts: Mapping[str, str | None]) -> str:
-    rows = [f"| {name} | {value} |\n" for name, value in facts.items() if value]
-    return "".join(["| | |\n|---|---|\n", *rows])
+def _hardware(record: RunRecord) -> list[str]:
+    found = record.hardware
+    where = (found.get("gpu"), found.get("processor"), f"{found.get('cores')} cores")
+    return [str(each) for each in where if each] if found else []
 
 
 def _listed(value: Any) -> list[str]:
@@ -288,56 +273,13 @@ def _file_name(source: str) -> str:
     return source if re.match(r"hf://\w", source) else Path(source).name
 
 
-def _model_facts(record: RunRecord, model: SentenceEncoder, by: str) -> dict[str, str | None]:
-    return {
-        "pooler": str(record.pooler),
-        "dimensions": str(model.dim),
-        "longest text": f"{model.max_length} sub-words",
-        "vectors": "scaled to length 1" if model.normalize else "not scaled",
-        "compared by": by,
-    }
-
-
-def _training_facts(record: RunRecord, sources: list[str]) -> dict[str, str | None]:
-    data, base, config = record.data, record.base, record.config
-    hardware, hours = record.hardware, record.timings.get("hours")
-    where = [hardware.get("gpu"), hardware.get("processor"), f"{hardware.get('cores')} cores"]
-    processes = f" x {record.n_processes} processes" if record.n_processes > 1 else ""
-    facts: dict[str, str | None] = {
-        "objective": record.objective,
-        "base model": (base.get("name") or Path(record.model).name)
-        + (f", commit {base['commit']}" if "commit" in base else ""),
-        "training data": ", ".join(map(_file_name, sources))
-        + f": {data['n_examples']:,} examples, SHA-256 {data['train_sha256'][:12]}",
-        "steps": f"{record.step:,} of {config['batch_size']} examples{processes}",
-        "seed": str(record.seed),
-    }
-    if record.best_score is not None:
-        facts |= {
-            "dev score": record.chosen_by,
-            "dev score before": "–" if record.start_score is None else f"{100 * record.start_score:.2f}",
-            "dev score of this model": f"{100 * record.best_score:.2f} (step {record.best_step})",
-        }
-        if record.chosen_on_test:
-            on_test = ", ".join(record.chosen_on_test)
-            facts["chosen on test data"] = f"{on_test}: report no scores on these"
-    return facts | {
-        "hardware": ", ".join(str(each) for each in where if each) if hardware else None,
-        "arithmetic": record.precision,
-        "duration": None if hours is None else _duration(hours),
-        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-    }
-
-
-def _duration(hours: float) -> str:
+def _duration(hours: float | None) -> str | None:
+    if hours is None:
+        return None
     minutes = 60 * hours
-    return (
-        f"{hours:.1f} hours"
-        if hours >= 2
-        else f"{minutes:.0f} minutes"
-        if minutes >= 2
-        else f"{60 * minutes:.0f} s"
-    )
+    if hours >= 2:
+        return f"{hours:.1f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} s"
 
 
 def _settings(record: RunRecord) -> str:
@@ -354,16 +296,3 @@ def _settings(record: RunRecord) -> str:
             names = [_file_name(each) for each in _listed(shown[key])]
             shown[key] = names if len(names) > 1 else names[0]
     return dump_yaml(shown)
-
-
-def _limits(record: RunRecord, model: SentenceEncoder) -> str:
-    lines = [
-        f"- Texts beyond {model.max_length} sub-words are cut; in training they were cut after "
-        f"{record.config['max_length']}.",
-        "- Other data than that of the scores above was not measured.",
-    ]
-    if language := record.base.get("language"):
-        lines.append(f"- The base model is for one language ({language}).")
-    if record.chosen_on_test:
-        lines.append(f"- The model was chosen on test data ({', '.join(record.chosen_on_test)}).")
-    return "".join(f"{line}\n" for line in lines)

@@ -1,7 +1,8 @@
-"""Load encoders; nothing about them is silently random."""
+"""Load encoders; no weight is silently random."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from simcse_cli.machine.devices import (
     set_float32_products,
 )
 from simcse_cli.models.adapters import base_folder, merge_adapter
+from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
@@ -28,71 +30,86 @@ from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
 
+@dataclass(frozen=True)
+class _Source:
+    """Where a model is and what it records.
+
+    Attributes:
+        name: what the user called it.
+        named: the folder of that name.
+        base: the folder with the transformer; differs from ``named`` for an adapter.
+        folder: the folder that describes head and convolutions.
+        record: how vectors leave the model.
+    """
+
+    name: str
+    named: Path
+    base: Path
+    folder: Path
+    record: ModelRecord
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.base != self.named
+
+
+class _Modules(NamedTuple):
+    """The transformer, its tokenizer, and the architecture's own pooler if the files hold its weights."""
+
+    backbone: Any
+    tokenizer: Any
+    own_pooler: nn.Module | None
+
+
+def _find(name: str | Path, progress: Progress) -> _Source:
+    """Find the folders of a model, check them, and read its record."""
+    named = resolve_model(name, progress)
+    check_folder(named)
+    base = base_folder(named, progress)
+    if base != named:
+        check_folder(base)
+    folder = named if has_record(named) else base
+    return _Source(str(name), named, base, folder, read_record(named, str(name)))
+
+
+def _load_light(source: _Source) -> _Modules | None:
+    """Load a plain model without the modelling code of transformers, or return None if the folder needs it."""
+    if source.is_adapter or source.record.cnn_folder is not None:
+        return None
+    backbone = plain_backbone(source.folder)
+    if backbone is None:
+        return None
+    own_pooler = detach_pooler(backbone)
+    return _Modules(backbone, plain_tokenizer(source.folder) or _load_tokenizer(source), own_pooler)
+
+
+def _load_whole(source: _Source, dropout: float | None) -> _Modules:
+    """Load a model with transformers and merge its adapter; only the own pooler's weights may be missing."""
+    backbone, missing = load_backbone(source.base, dropout=dropout)
+    random_weights = sorted(key for key in missing if not key.startswith("pooler."))
+    if random_weights:
+        raise CheckpointError(
+            f"{source.base} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
+            hint="give a checkpoint of the whole encoder",
+        )
+    own_pooler = detach_pooler(backbone)
+    if source.is_adapter:
+        backbone = merge_adapter(backbone, source.named)
+    return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
+
+
+def _load_tokenizer(source: _Source) -> Any:
+    has_own = (source.named / "tokenizer_config.json").is_file()
+    return load_tokenizer(source.named if has_own else source.base)
+
+
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
-    """Take the architecture's own pooler off the transformer, so that no forward pass computes it."""
+    """Remove the architecture's own pooler from the transformer, so that no forward pass computes it, and return it."""
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
         backbone.pooler = None  # type: ignore[assignment]
         return pooler
     return None
-
-
-def _load_head(
-    folder: Path, record: ModelRecord, own_pooler: nn.Module | None, missing: set[str], width: int
-) -> MlpHead | None:
-    """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
-    if record.head_folder is not None:
-        tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
-    else:
-        tensors, tanh = read_tensors(folder, "mlp.dense."), True
-        own_is_random = any(name.startswith("pooler.") for name in missing)
-        if not tensors and own_pooler is not None and not own_is_random:
-            tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
-    if "weight" not in tensors:
-        return None
-    with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
-        out_dim, in_dim = tensors["weight"].shape
-        if in_dim != width:
-            raise ValueError(f"its head takes vectors of width {in_dim}")
-        head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
-        head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
-    return head
-
-
-def _load_cnn(folder: Path, width: int) -> TokenCnn:
-    """Return the convolutions saved in a folder; their weights give their sizes."""
-    weights = read_tensors(folder, "convs.")
-    if not weights:
-        raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
-    with foreign_format(folder, f"convolutions over states of width {width}", error=CheckpointError):
-        shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
-        n_channels, dim, _ = shapes[0]
-        if dim != width:
-            raise ValueError(f"its convolutions are over states of width {dim}")
-        cnn = TokenCnn(dim, n_channels, tuple(size for _, _, size in shapes))
-        cnn.convolutions.load_state_dict(weights)
-    return cnn
-
-
-def _choose_pooler(
-    name: str, record: ModelRecord, asked: Pooler | None, force: bool, is_simcse: bool, progress: Progress
-) -> Pooler:
-    if asked is not None:
-        if record.pooler not in (None, asked) and not force:
-            raise CheckpointError(
-                f"{name} records --pooler {record.pooler} in {record.origin}, not {asked}",
-                hint=f"leave --pooler out, or use {asked} all the same with --force-pooler",
-            )
-        return asked
-    if record.pooler is not None:
-        return record.pooler
-    if is_simcse:
-        raise CheckpointError(
-            f"{name} is a SimCSE checkpoint that does not say how it was trained",
-            hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
-        )
-    progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
-    return Pooler.AVG
 
 
 def load_encoder(
@@ -110,96 +127,140 @@ def load_encoder(
 
     Args:
         name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter folder (merged into
-            its base model), Hub name (``NAME@REVISION`` for another than the newest) or alias.
+            its base model), Hub name (``NAME@REVISION`` for a revision other than the newest) or alias.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
-        encode_only: the encoder will do nothing but ``encode``; where a folder allows it, it is opened without
-            the modelling code of transformers, which takes seconds to import. Vectors are the same.
-        progress: gets remarks, such as which pooler was chosen.
+        encode_only: the encoder is for encoding only. If the folder allows it, it is opened without the modelling
+            code of transformers, which takes seconds to import. Vectors are the same.
+        progress: shows remarks, such as the pooler that was chosen.
 
     Raises:
         CheckpointError: not found, corrupt, incomplete, or the pooler is refused.
         ConfigError: device or precision is not available.
     """
+    # Where to compute, and how.
     progress = progress or SilentProgress()
     target = resolve_device(device)
     precision = resolve_precision(precision, target)
-    dtype = DTYPES[precision]
     set_float32_products(precision, target)
-    named = resolve_model(name, progress)
-    check_folder(named)
-    base = base_folder(named, progress)
-    is_adapter = base != named
-    if is_adapter:
-        check_folder(base)
-    record = read_record(named, str(name))
-    folder = named if has_record(named) else base
-    only_packed = (
-        encode_only
-        and not is_adapter
-        and target.type == "cpu"
-        and dropout is None
-        and record.cnn_folder is None
-    )
-    backbone: Any = plain_backbone(folder) if only_packed else None
-    tokenizer = plain_tokenizer(folder) if backbone is not None else None
-    missing: set[str] = set()
-    if backbone is None:
-        backbone, missing = load_backbone(base, dropout=dropout)
-    random_weights = sorted(key for key in missing if not key.startswith("pooler."))
-    if random_weights:
-        raise CheckpointError(
-            f"{base} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
-            hint="give a checkpoint of the whole encoder",
-        )
-    own_pooler = detach_pooler(backbone)
-    if is_adapter:
-        backbone = merge_adapter(backbone, named)
-    is_simcse = record.pooler is None and bool(read_tensors(folder, "mlp.dense."))
-    chosen = _choose_pooler(
-        str(name), record, Pooler(pooler) if pooler else None, force_pooler, is_simcse, progress
-    )
-    head, token_cnn, width = None, None, backbone.config.hidden_size
-    if record.cnn_folder is not None:
-        token_cnn = _load_cnn(folder / record.cnn_folder, width)
-        width = token_cnn.dim
-    if POOLERS[chosen].has_head or (record.pooler is chosen and record.head_use is HeadUse.KEPT):
-        head = _load_head(folder, record, own_pooler, missing, width)
-        if head is None:
-            if not force_pooler:
-                raise CheckpointError(
-                    f"{name} holds no weights for the head that --pooler {chosen} needs; they would be random",
-                    hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
-                )
-            progress.warn(f"the head of {name} is random: its weights are not in the checkpoint")
-            head = MlpHead(backbone.config.hidden_size)
+    # The parts of the model.
+    source = _find(name, progress)
+    light = encode_only and target.type == "cpu" and dropout is None
+    modules = (_load_light(source) if light else None) or _load_whole(source, dropout)
+    chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
+    token_cnn = _load_cnn(source, modules)
+    head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
+    # The whole.
     encoder = SentenceEncoder(
-        backbone,
-        tokenizer or load_tokenizer(named if (named / "tokenizer_config.json").is_file() else base),
-        pooler=chosen,
+        modules.backbone,
+        modules.tokenizer,
+        replace(
+            source.record,
+            pooler=chosen,
+            head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
+            max_length=_max_length(modules.backbone.config, source.record),
+        ),
         head=head,
-        head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
-        normalize=record.normalize,
-        max_length=_max_length(backbone.config, record),
-        name=str(name),
+        token_cnn=token_cnn,
+        name=source.name,
+        folder=source.folder,
     )
-    encoder.token_cnn = token_cnn
-    encoder.prompts, encoder.default_prompt = dict(record.prompts), record.default_prompt
-    encoder.include_prompt = record.include_prompt
-    encoder.similarity, encoder.folder = record.similarity, folder
-    _check_finite(encoder, named)
+    _check_finite(encoder, source.named)
     encoder.to(target).eval()
-    if dtype is not torch.float32:
-        encoder.compute_in(dtype)
+    if DTYPES[precision] is not torch.float32:
+        encoder.compute_in(DTYPES[precision])
     return encoder
+
+
+def _choose_pooler(source: _Source, asked: Pooler | None, force: bool, progress: Progress) -> Pooler:
+    name, record = source.name, source.record
+    if asked is not None:
+        if record.pooler not in (None, asked) and not force:
+            raise CheckpointError(
+                f"{name} records --pooler {record.pooler} in {record.origin}, not {asked}",
+                hint=f"leave --pooler out, or use {asked} all the same with --force-pooler",
+            )
+        return asked
+    if record.pooler is not None:
+        return record.pooler
+    if read_tensors(source.folder, "mlp.dense."):
+        raise CheckpointError(
+            f"{name} is a SimCSE checkpoint that does not say how it was trained",
+            hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
+        )
+    progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
+    return Pooler.AVG
+
+
+def _load_cnn(source: _Source, modules: _Modules) -> TokenCnn | None:
+    """Return the convolutions that the record names; their weights give their sizes."""
+    if source.record.cnn_folder is None:
+        return None
+    folder, width = source.folder / source.record.cnn_folder, modules.backbone.config.hidden_size
+    weights = read_tensors(folder, "convs.")
+    if not weights:
+        raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
+    with foreign_format(folder, f"convolutions over states of width {width}", error=CheckpointError):
+        shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
+        n_channels, dim, _ = shapes[0]
+        if dim != width:
+            raise ValueError(f"its convolutions are over states of width {dim}")
+        cnn = TokenCnn(dim, n_channels, tuple(size for _, _, size in shapes))
+        cnn.convolutions.load_state_dict(weights)
+    return cnn
+
+
+def _load_head(
+    source: _Source,
+    modules: _Modules,
+    pooler: Pooler,
+    token_cnn: TokenCnn | None,
+    force: bool,
+    progress: Progress,
+) -> MlpHead | None:
+    """Return the head that the pooler or the record needs; with ``force``, a random one if the files have none."""
+    is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
+    if not POOLERS[pooler].has_head and not is_recorded:
+        return None
+    hidden_size = modules.backbone.config.hidden_size
+    head = _read_head(source, modules.own_pooler, hidden_size if token_cnn is None else token_cnn.dim)
+    if head is None:
+        if not force:
+            raise CheckpointError(
+                f"{source.name} holds no weights for the head that --pooler {pooler} needs; they would be random",
+                hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
+            )
+        progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
+        head = MlpHead(hidden_size)
+    return head
+
+
+def _read_head(source: _Source, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
+    """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
+    record, folder = source.record, source.folder
+    if record.head_folder is not None:
+        tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
+    else:
+        tensors, tanh = read_tensors(folder, "mlp.dense."), True
+        if not tensors and own_pooler is not None:
+            tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
+    if "weight" not in tensors:
+        return None
+    with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
+        out_dim, in_dim = tensors["weight"].shape
+        if in_dim != width:
+            raise ValueError(f"its head takes vectors of width {in_dim}")
+        head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
+        head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
+    return head
 
 
 def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
     for name, weight in encoder.named_parameters():
-        # A sum is twice as fast; it may overflow where every value is finite.
+        # A sum is twice as fast, but may overflow although every value is finite.
         if not (weight.sum().isfinite() or weight.isfinite().all()):
             raise CheckpointError(
                 f"{folder}: the weights {name} are not finite",
@@ -207,10 +268,10 @@ def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
             )
 
 
-def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> SentenceEncoder:
-    """Return an encoder that will only encode, as the options say; hints where bfloat16 would be faster."""
+def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
+    """Return an encoder for encoding only, as the options ask; hints where bfloat16 would be faster."""
     name = pinned(name, options.revision)
-    encoder = load_encoder(
+    model = load_encoder(
         name,
         pooler=options.pooler,
         device=options.device,
@@ -219,7 +280,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Se
         encode_only=True,
         progress=progress,
     )
-    encoder.vary(prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
+    encoder = with_use(model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
     if options.precision is Precision.FP32 and has_fast_bf16(encoder.device):
         progress.hint("--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)")
     if (

@@ -1,4 +1,4 @@
-"""Save encoders so that transformers and sentence-transformers give the same vectors, and check that they do."""
+"""Save encoders, and check that transformers and sentence-transformers give the same vectors."""
 
 import contextlib
 import importlib.util
@@ -6,6 +6,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.adapters import base_folder, base_name, plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.heads import MlpHead, TokenCnn
@@ -45,7 +47,7 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target``; put it in the target's place on success."""
+    """Yield a temporary folder next to ``target`` that replaces it on success."""
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
@@ -70,7 +72,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
-    """Return the head in the shape of the architecture's own pooler, or None where it has no such place."""
+    """Return the head as the architecture's own pooler, or None if it does not fit there."""
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
         return None
@@ -121,7 +123,7 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     modules: list[tuple[str, str]] = [("", "Transformer")]
     n_layers = int(encoder.config.num_hidden_layers)
     write_json(
-        folder / "sentence_bert_config.json", {"max_seq_length": encoder.max_length, "do_lower_case": False}
+        folder / "sentence_bert_config.json", {"max_seq_length": record.max_length, "do_lower_case": False}
     )
     if spec.needs_all_layers:
         weights = torch.zeros(n_layers + 1)  # of every hidden state, embedding output first
@@ -141,14 +143,18 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     pooling.mkdir()
     modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
     flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
-    if not encoder.include_prompt:
+    if not record.include_prompt:
         flags["include_prompt"] = False
     width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
     write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
     modules.append((pooling.name, "Pooling"))
-    if record.head_folder is not None and encoder.head is not None and encoder.head_use is HeadUse.KEPT:
+    if (
+        record.head_folder is not None
+        and encoder.head is not None
+        and encoder.record.head_use is HeadUse.KEPT
+    ):
         modules.append((record.head_folder, "Dense"))
-    if encoder.normalize:
+    if record.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
     listing = [
@@ -156,9 +162,9 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
         for i, (path, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    settings = {"prompts": encoder.prompts, "similarity_fn_name": encoder.similarity}
-    if encoder.default_prompt is not None:
-        settings["default_prompt_name"] = encoder.default_prompt
+    settings = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
+    if record.default_prompt is not None:
+        settings["default_prompt_name"] = record.default_prompt
     write_json(folder / PROMPTS_FILE, settings)
 
 
@@ -186,16 +192,14 @@ def _write_files(
     if encoder.head is not None:
         head_folder = "Dense"
         _write_dense(encoder.head, folder / head_folder)
-    is_train_only = encoder.head_use is HeadUse.TRAIN_ONLY
-    record = ModelRecord(
+    is_train_only = encoder.record.head_use is HeadUse.TRAIN_ONLY
+    record = replace(
+        encoder.record,
         pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
-        head_use=encoder.head_use,
         head_folder=head_folder,
         head_tanh=encoder.head.tanh if encoder.head is not None else True,
-        normalize=encoder.normalize,
-        max_length=encoder.max_length,
+        max_length=encoder.tokens.max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
-        include_prompt=encoder.include_prompt,
     )
     _write_sentence_transformers_files(encoder, folder, record)
     write_json(folder / RECORD_FILE, record.to_json(**facts))
@@ -213,12 +217,19 @@ def save_encoder(
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
-    The transformer is saved in the precision it has. A train-only head is kept as the architecture's own
-    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by accident.
+    The transformer keeps its precision. A train-only head is saved as the architecture's own pooler, and the folder
+    records ``cls_before_pooler``, so that nobody evaluates with it by accident. LoRA is merged into the weights.
 
-    The folder appears complete or not at all; ``facts`` are further entries of ``simcse.json``, ``backends`` what
-    graphs are written for, ``card`` the text of its model card. LoRA is merged into the weights, or with
-    ``keep_adapter`` the folder holds the adapter in place of the transformer.
+    The folder appears complete or not at all.
+
+    Args:
+        encoder: the encoder.
+        folder: where to write.
+        force: replace an existing folder.
+        keep_adapter: save the LoRA adapter in place of the transformer.
+        backends: write graphs for these.
+        card: text of the model card.
+        facts: further entries of ``simcse.json``.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.
@@ -241,7 +252,7 @@ def export_model(
     force: bool,
     progress: Progress,
 ) -> None:
-    """Write a model again as a folder that ``save_encoder`` makes, with its card, and verify it."""
+    """Save a model again with ``save_encoder``, with its card, and verify it."""
     for backend in backends:
         require_backend(backend)
     encoder = load_encoder(
@@ -263,16 +274,18 @@ def export_model(
 
 
 def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
-    """Return probe vectors by plain padded passes: ``AutoModel``, whose own pooler gives the head, and graphs.
+    """Return probe vectors by plain padded passes of ``AutoModel``, with its own pooler as head, and of the graphs.
 
-    An adapter runs beside the weights of its base model, as PEFT has it.
+    An adapter is applied by PEFT, unmerged.
     """
     is_adapter = base_name(folder) is not None
     model, tokenizer = auto_model(base_folder(folder))
     if is_adapter:
         model = put_adapter(model, folder).eval()
-    rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.max_length)["input_ids"]
-    ids, mask = pad(rows, encoder.pad_id)
+    rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.tokens.max_length)[
+        "input_ids"
+    ]
+    ids, mask = pad(rows, encoder.tokens.pad_id)
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
@@ -282,18 +295,18 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
             vectors = pool(encoder.pooler, states, mask)
-            if encoder.head is not None and encoder.head_use is HeadUse.KEPT:
+            if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
                 is_own = name == "auto_model" and not is_adapter
                 own = getattr(output, "pooler_output", None) if is_own else None
                 vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
-            if encoder.normalize:
+            if encoder.record.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
             found[name] = vectors.float().numpy()
     return found
 
 
 def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
-    """Return probe vectors by ``SentenceTransformer``, or None where it is not installed or sees no base model."""
+    """Return probe vectors by ``SentenceTransformer``, or None if it is not installed or finds no base model."""
     if importlib.util.find_spec("sentence_transformers") is None or not is_here(base_name(folder)):
         return None
     with warnings.catch_warnings(), quiet_transformers():
@@ -307,7 +320,7 @@ def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArr
 
 
 def is_here(base: str | None) -> bool:
-    """Tell whether other libraries find the base model of an adapter without a network."""
+    """Tell whether other libraries can load the base model of an adapter offline."""
     if base is None or Path(base).is_dir():
         return True
     name, _, revision = base.partition("@")
@@ -315,17 +328,17 @@ def is_here(base: str | None) -> bool:
 
 
 def verify_export(folder: Path) -> dict[str, float | None]:
-    """Load a saved model in every supported way, its graphs too, and return the largest difference of probe vectors.
+    """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
-    Writes the result into ``simcse.json``. A loader that is not installed gives None.
+    The result is written to ``simcse.json``; it is None for a loader that is not installed.
 
     Raises:
-        CheckpointError: a difference above 1e-5 (relative to the largest component where that exceeds 1).
+        CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1.
     """
     encoder = load_encoder(folder, device="cpu")
-    ours = encoder.encode(PROBE_SENTENCES, prompt="")
+    ours = encode(encoder, PROBE_SENTENCES, Use(prompt=""))
     plain = _plain_vectors(folder, encoder)
-    # The CNN module of sentence-transformers convolves over padding too: one sentence at a time has none.
+    # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
     by_st = _vectors_by_sentence_transformers(folder, batch_size=batch_size)
     others = {**plain, "sentence_transformers": by_st}

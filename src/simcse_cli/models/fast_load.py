@@ -1,10 +1,9 @@
-"""Open a model folder for encoding alone, without the modelling code of transformers.
+"""Open a model folder for encoding only, without the modelling code of transformers.
 
-Importing that code takes longer than everything else that encoding a few sentences needs. Where a folder holds a
-plain encoder of the BERT family in one safetensors file, the packed forward pass needs no more than its tensors
-under the names that transformers gives them; where it holds a plain fast tokenizer, the library ``tokenizers``
-reads it alone. Anything else, and anything doubtful, is None here and left to transformers, which also reports
-what is wrong with a folder.
+Importing that code takes longer than all the rest of encoding a few sentences. For a plain encoder of the BERT family
+in one safetensors file, the packed forward pass needs only its tensors under the names of transformers; a plain fast
+tokenizer is read by the library ``tokenizers`` alone. For everything else, and in case of doubt, the functions here
+return None and transformers loads the folder, which also reports what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -25,9 +24,9 @@ from simcse_cli.files.streams import read_json
 from simcse_cli.models.packed.architectures import layer_names
 from simcse_cli.models.packed.backbone import packed_backbone
 
-# Architectures, each with what stands before the names of its tensors in a model with a further head.
+# Architectures, each with the prefix that its tensors have in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
-# What the forward pass takes from config.json; a file without one of them is left to transformers' defaults.
+# Entries of config.json that the forward pass needs; transformers knows the defaults of missing ones.
 _NEEDED = (
     "attention_probs_dropout_prob",
     "hidden_act",
@@ -55,7 +54,7 @@ _TOKENIZER_BEYOND = (
 _SPECIAL = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
-# A larger vocabulary may be one whose splitting rule transformers repairs.
+# transformers repairs the splitting rule of some tokenizers with larger vocabularies.
 _MOST_WORDS = 100_000
 
 
@@ -82,7 +81,7 @@ class EncodingBackbone(nn.Module):
 
 @dataclass(frozen=True)
 class PlainTokenizer:
-    """A Rust tokenizer with what encoding asks a Hugging Face tokenizer for."""
+    """A Rust tokenizer with the attributes of a Hugging Face tokenizer that encoding needs."""
 
     backend_tokenizer: Tokenizer
     pad_token_id: int | None
@@ -90,10 +89,10 @@ class PlainTokenizer:
 
 
 def plain_backbone(folder: Path) -> EncodingBackbone | None:
-    """Return a folder's encoder in float32, or None where transformers must load it.
+    """Return a folder's encoder in float32, or None if transformers must load it.
 
-    Weights, their names and so the digest are those of ``AutoModel``; the architecture's own pooler is there
-    if the file holds it.
+    Weights and their names, and therefore the digest, are those of ``AutoModel``. The architecture's own pooler is
+    included if the file holds it.
     """
     config = _json_object(folder / "config.json")
     if config.get("model_type") not in list(_PREFIXES) or not (folder / "model.safetensors").is_file():
@@ -109,7 +108,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         prefix = _PREFIXES[config["model_type"]]  # of models with a further head
         below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
         backbone = _assemble(SimpleNamespace(**config), below or tensors)
-    except Exception:  # corrupt, incomplete, or not the plain model: transformers says what it is
+    except Exception:  # corrupt, incomplete, or not the plain model: transformers reports which
         return None
     packed = packed_backbone(backbone)
     return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
@@ -135,7 +134,7 @@ def _weights(path: Path) -> AbstractContextManager[None]:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    """Return a JSON object, empty where there is none: whoever loads the folder instead will say so."""
+    """Return a JSON object, empty if it is missing or broken, which transformers will report."""
     try:
         values = read_json(path)
     except DataError:
@@ -151,6 +150,7 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         ValueError: a shape does not fit the configuration.
     """
     backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
+    shapes = {"up": (inner, width), "down": (width, inner)}  # other linear layers are square
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
@@ -164,16 +164,15 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     backbone.put("embeddings.LayerNorm", _norm(config, tensors, "embeddings.LayerNorm"))
     backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob))
     for index in range(config.num_hidden_layers):
-        names = layer_names(config.model_type, index)
-        for name in names.square:
-            backbone.put(name, _linear(tensors, name, width, width))
-        backbone.put(names.up, _linear(tensors, names.up, inner, width))
-        backbone.put(names.down, _linear(tensors, names.down, width, inner))
-        for name in names.norms:
-            backbone.put(name, _norm(config, tensors, name))
-        backbone.put(names.attention_dropout, nn.Dropout(config.attention_probs_dropout_prob))
-        for name in names.dropouts:
-            backbone.put(name, nn.Dropout(config.hidden_dropout_prob))
+        for part, name in layer_names(config.model_type, index)._asdict().items():
+            if part.endswith("norm"):
+                backbone.put(name, _norm(config, tensors, name))
+            elif part.endswith("dropout"):
+                is_attention = part == "attention_dropout"
+                p = config.attention_probs_dropout_prob if is_attention else config.hidden_dropout_prob
+                backbone.put(name, nn.Dropout(p))
+            else:
+                backbone.put(name, _linear(tensors, name, *shapes.get(part, (width, width))))
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", _linear(tensors, "pooler.dense", width, width))
     return backbone
@@ -202,10 +201,10 @@ def _norm(config: SimpleNamespace, tensors: Mapping[str, Tensor], name: str) -> 
 
 
 def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
-    """Return a folder's tokenizer, or None where transformers must load it.
+    """Return a folder's tokenizer, or None if transformers must load it.
 
-    ``tokenizer.json`` is taken as it is. transformers does so too for its general class; for BERT's it builds
-    the tokenizer anew from tokenizer_config.json, so there both files must say the same.
+    ``tokenizer.json`` is used unchanged. transformers does the same for its general class, but rebuilds BERT's
+    tokenizer from tokenizer_config.json, so for BERT both files must agree.
     """
     settings, content = (_json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
     kind = settings.get("tokenizer_class")
@@ -222,18 +221,18 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
             tokenizer.no_truncation()
             pad = _text(settings.get("pad_token"))
             return PlainTokenizer(tokenizer, None if pad is None else tokenizer.token_to_id(pad))
-    except DataError:  # damaged: transformers says how
+    except DataError:  # damaged: transformers reports how
         return None
 
 
 def _text(token: Any) -> str | None:
-    """Return a token that is written as a string or as an object."""
+    """Return the text of a token, which is written as a string or as an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
 
 def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Tell whether the special tokens of the settings are just those that tokenizer.json adds."""
+    """Tell whether the settings and tokenizer.json name the same special tokens."""
     names = [name for name in settings if name.endswith("_token") and not name.startswith("add_")]
     named = {_text(settings[name]) for name in names} - {None}
     listed = settings.get("added_tokens_decoder", {}).values()
@@ -256,7 +255,7 @@ def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any
 
 
 def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Tell whether tokenizer.json holds what transformers builds for BERT from these settings."""
+    """Tell whether tokenizer.json equals what transformers builds for BERT from these settings."""
     model = content.get("model", {})
     special = {name: _text(settings.get(name, f"[{name[:-6].upper()}]")) for name in _SPECIAL}
     normalizer = {
@@ -278,7 +277,7 @@ def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> b
 
 
 def _puts_around(processor: Mapping[str, Any], start: str | None, end: str | None) -> bool:
-    """Tell whether a post-processor puts one token before a sentence and one after it."""
+    """Tell whether a post-processor adds just these tokens before and after a sentence."""
     if processor.get("type") == "BertProcessing":
         found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
         return found == [start, end]

@@ -1,7 +1,7 @@
 """The transformer of a model as a graph for ONNX Runtime and OpenVINO (extras ``onnx`` and ``openvino``).
 
-The files stand where the backends of sentence-transformers look for them. A graph gives the states of the last layer;
-pooler and head stay the modules beside it.
+The files are where the backends of sentence-transformers look for them. A graph gives the states of the last layer;
+pooler and head are not part of it.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ GRAPH_FILES = {Backend.ONNX: "onnx/model.onnx", Backend.OPENVINO: "openvino/open
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
 _OPSET = 17  # has every operator of a transformer; ONNX Runtime since 1.12
-_LARGEST = 2_000_000_000  # bytes of one ONNX file
+_LARGEST = 2_000_000_000  # bytes in one ONNX file
 _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 
-States = Callable[[Tensor, Tensor], Tensor]
+GraphPass = Callable[[Tensor, Tensor], Tensor]
 
 
 def require_backend(backend: Backend) -> None:
-    """Raise MissingExtraError where the package of a backend or of the export is not installed."""
+    """Raise MissingExtraError if the package of a backend or of the export is not installed."""
     require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
     require_extra("onnx", f"--backend {backend}")
 
@@ -52,11 +52,11 @@ class _LastStates(nn.Module):
 
 
 def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Backend]) -> None:
-    """Write the graphs of an encoder, on the CPU in float32, into its model folder.
+    """Write the graphs of an encoder into its model folder, for the CPU and in float32.
 
     Raises:
-        CheckpointError: the pooler needs layers that a graph does not give, the weights do not go into one file, or
-            the architecture cannot be traced.
+        CheckpointError: the pooler needs other layers than the last, the weights do not fit into one file, or the
+            architecture cannot be traced.
         MissingExtraError: a package is not installed.
     """
     if not backends:
@@ -92,10 +92,10 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
     names = tuple(
         name for name in _INPUTS if name in accepted and name in encoder.tokenizer.model_input_names
     )
-    ids, mask = pad(_EXAMPLE, encoder.pad_id)
+    ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
     axes = {0: "batch_size", 1: "sequence_length"}
-    # The exporter over TorchScript needs no package beside PyTorch, and takes every architecture that can be traced.
+    # The TorchScript exporter needs no package but PyTorch and takes every architecture that can be traced.
     torch.onnx.export(
         _LastStates(encoder.backbone, names).eval(),
         tuple(example[name] for name in names),
@@ -110,7 +110,7 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the remarks of the exporter, which is deprecated and kept, off the screen."""
+    """Silence the exporter, which warns that it is deprecated."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -122,9 +122,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def open_graphs(folder: Path) -> dict[Backend, States]:
-    """Return the graphs of a model folder as functions from ids and mask to states, where their package is there."""
-    opened: dict[Backend, States] = {}
+def open_graphs(folder: Path) -> dict[Backend, GraphPass]:
+    """Return the graphs of a model folder whose package is installed, as functions from ids and mask to states."""
+    opened: dict[Backend, GraphPass] = {}
     for backend, name in GRAPH_FILES.items():
         if (folder / name).is_file():
             with contextlib.suppress(MissingExtraError):
@@ -133,7 +133,7 @@ def open_graphs(folder: Path) -> dict[Backend, States]:
     return opened
 
 
-def _open(path: Path, backend: Backend) -> States:
+def _open(path: Path, backend: Backend) -> GraphPass:
     if backend is Backend.ONNX:
         import onnxruntime
 

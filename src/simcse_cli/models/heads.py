@@ -10,11 +10,11 @@ INITIALIZER_RANGE = 0.02
 
 
 class MlpHead(nn.Module):
-    """One linear layer and tanh: the head of SimCSE, the shape of BERT's own pooler, and a Dense module.
+    """One linear layer and tanh: the head of SimCSE, BERT's own pooler, or a Dense module.
 
     Args:
-        std: of the initial weights, the encoder's ``initializer_range``; the bias starts at 0, as in BERT.
-        tanh: whether tanh follows; off for a plain linear Dense module of sentence-transformers.
+        std: of the initial weights, as the encoder's ``initializer_range``; the bias starts at 0, as in BERT.
+        tanh: whether tanh follows; False for a plain linear Dense module of sentence-transformers.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class MlpHead(nn.Module):
 class GlobalBatchNorm(nn.Module):
     """BatchNorm with affine parameters over the rows of all processes, on any device (SyncBatchNorm needs CUDA).
 
-    ``BatchNorm1d`` on one process, bit for bit. It keeps no running statistics: projectors are discarded
-    after training and never see a batch in evaluation mode.
+    On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors are discarded
+    after training and never run in evaluation mode.
 
     ``eps`` is added to the biased variance.
     """
@@ -87,10 +87,10 @@ class Projector(nn.Sequential):
 
 
 class TokenCnn(nn.Module):
-    """Convolutions over token states, side by side: the local features of IS-BERT.
+    """Parallel convolutions over token states: the local features of IS-BERT.
 
     One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the released code
-    none). Padded positions count as zeros, so a sentence's features do not depend on its batch.
+    none). Padded positions are zeros, so a sentence's features do not depend on its batch.
     ``kernel_sizes`` are odd.
     """
 

@@ -1,4 +1,4 @@
-"""The checkpoints that a run folder keeps, as encoders that can be judged: its states and its model."""
+"""The checkpoints in a run folder, its states and its model, as encoders that can be evaluated."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ class KeptCheckpoint:
 
 
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of a run in step order; the step of its model is there once, as the model."""
+    """Return the checkpoints of a run in step order; the step of its model appears once, as the model."""
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step
@@ -42,10 +42,10 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
 
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
-    """Give the encoder of a run's model the weights of one of its states; nothing may be encoded before.
+    """Give the encoder of a run's model the weights of one of its states.
 
     Raises:
-        CheckpointError: the state is corrupt, gone, or lacks weights of the encoder.
+        CheckpointError: the state is corrupt or missing, or lacks weights of the encoder.
     """
     hint = f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}"
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):

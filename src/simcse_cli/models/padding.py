@@ -10,14 +10,14 @@ from torch import Tensor
 from simcse_cli.machine.devices import to_device
 
 CPU = torch.device("cpu")
-Rows = Sequence[Sequence[int]]
+TokenRows = Sequence[Sequence[int]]
 """Token ids with special tokens, one sequence a sentence."""
 
 
 class PaddedRows(Sequence[Sequence[int]]):
-    """Rows that were padded ahead, and may be on another device by now; a slice has views of their tensors."""
+    """Rows padded ahead of time, possibly already on another device; a slice has views of their tensors."""
 
-    def __init__(self, rows: Rows, ids: Tensor, mask: Tensor) -> None:
+    def __init__(self, rows: TokenRows, ids: Tensor, mask: Tensor) -> None:
         self._rows, self._ids, self._mask = rows, ids, mask
 
     def __len__(self) -> int:
@@ -34,14 +34,14 @@ class PaddedRows(Sequence[Sequence[int]]):
         return self._ids[:, :length], self._mask[:, :length]
 
     def pin_memory(self) -> "PaddedRows":
-        """Return them where a GPU reads them by itself."""
+        """Return the rows in pinned memory."""
         return PaddedRows(self._rows, self._ids.pin_memory(), self._mask.pin_memory())
 
     def to(self, device: torch.device) -> "PaddedRows":
         return PaddedRows(self._rows, to_device(self._ids, device), to_device(self._mask, device))
 
 
-def pad(rows: Rows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
+def pad(rows: TokenRows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
@@ -52,8 +52,8 @@ def pad(rows: Rows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Te
     return to_device(torch.from_numpy(ids), device), to_device(torch.from_numpy(mask), device)
 
 
-def real_positions(rows: Rows) -> Tensor:
-    """Return where real tokens stand in the padded rows laid end to end, ``(T,)``: the mask without looking at it."""
+def real_positions(rows: TokenRows) -> Tensor:
+    """Return the positions of real tokens in the padded rows laid end to end, ``(T,)``, without reading the mask."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))
 
@@ -61,8 +61,8 @@ def real_positions(rows: Rows) -> Tensor:
 def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = True) -> Iterator[list[int]]:
     """Yield row positions in batches of similar length that stay within ``batch_tokens``.
 
-    Longest first, so that memory peaks at once; a row longer than the budget gets a batch of its own. With
-    ``padded`` every row of a batch counts as long as its longest.
+    The longest come first, so that memory peaks at once; a row longer than the budget gets its own batch. With
+    ``padded``, every row counts as long as the longest of its batch.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))

@@ -1,4 +1,4 @@
-"""How token states become one sentence vector; each pooler is one row of one table."""
+"""The poolers, which turn token states into one sentence vector, as one table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from simcse_cli.settings.choices import Pooler
 
 
 class Reduction(StrEnum):
-    """What is taken over tokens; the values are the pooling modes of sentence-transformers."""
+    """How tokens are reduced to one vector; the values are the pooling modes of sentence-transformers."""
 
     CLS = "cls_token"
     MEAN = "mean_tokens"
@@ -21,7 +21,7 @@ class PoolerSpec:
     """One pooler.
 
     Attributes:
-        layers: states that are averaged: 0 is the embedding output, -1 the last layer.
+        layers: states to average: 0 is the embedding output, -1 the last layer.
         reduction: the first token, or the mean over real tokens, special ones included.
         headless: for a pooler with a head behind it, the pooler that stops before the head; else None.
     """
@@ -56,7 +56,7 @@ def without_head(pooler: Pooler) -> Pooler:
 
 
 def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the mean of one tensor a layer; a single one as it is."""
+    """Return the mean of one tensor a layer; a single tensor is returned unchanged."""
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
 
 
@@ -68,9 +68,9 @@ def pool(
     Args:
         pooler: ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
         hidden_states: embedding output first, then one ``(B, L, D)`` tensor a layer; poolers of the last
-            layer need only that one.
+            layer only need that one.
         attention_mask: ``(B, L)``, 1 on real tokens.
-        n_skipped: so many first tokens of each row do not count (a prompt that pooling leaves out).
+        n_skipped: leading tokens of each row that do not count (a prompt that pooling ignores).
     """
     spec = POOLERS[pooler]
     states = mean_of_layers([hidden_states[layer] for layer in spec.layers])

@@ -1,4 +1,4 @@
-"""Vectors computed elsewhere as a sentence encoder: any model, also one behind an API, can take a row."""
+"""Vectors computed elsewhere as a sentence encoder, so that any model, even one behind an API, can be evaluated."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -50,10 +50,10 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 class PrecomputedVectors:
-    """Looks sentences up in a list that was encoded elsewhere.
+    """An encoder that looks sentences up in a list of vectors.
 
-    Sentences match when their white-space tokens are the same. Of a sentence that stands twice the first row
-    counts. Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
+    Sentences match when their white-space tokens are the same. If a sentence appears twice, its first row counts.
+    Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
 
     Raises:
         DataError: unreadable files, or another number of rows than of lines.

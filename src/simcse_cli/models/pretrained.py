@@ -1,7 +1,7 @@
-"""Backbones, tokenizers and masked-LM heads as transformers loads them.
+"""Backbones, tokenizers and masked-LM heads, loaded by transformers.
 
-Importing transformers takes seconds that a folder which ``fast_load`` opens need not cost, so it is imported
-on first use, here and nowhere else in the package of models.
+Importing transformers takes seconds, which folders that ``fast_load`` can open save. So it is imported on first use,
+and nowhere else in this package.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _DROPOUT_KEYS = (
     "activation_dropout",
 )
 
-# How files are read: no code of theirs is run, nothing is fetched, and the attention is one that transformers brings
+# How files are read: none of their code is run, nothing is fetched, and attention is one of transformers' own
 # (a name in config.json would be looked up on the Hub).
 FROM_FOLDER: dict[str, Any] = {
     "trust_remote_code": False,
@@ -54,7 +54,7 @@ def _transformers() -> ModuleType:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from drawing bars and from reporting what we check and report ourselves."""
+    """Silence the progress bars of transformers, and its reports of what we check ourselves."""
     logging = _transformers().utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -68,9 +68,9 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Module, set[str]]:
-    """Return the transformer in float32 and the names of weights that its files lack.
+    """Return the transformer in float32, and the names of the weights that its files lack.
 
-    ``dropout`` is the probability for every dropout; default is the checkpoint's.
+    ``dropout`` is the probability for every dropout; the default is the checkpoint's.
     """
     with _model_files(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(
@@ -109,7 +109,7 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a model folder that reaches outside itself, or asks for sizes that its weights cannot have.
+    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have.
 
     Raises:
         CheckpointError: a pipe or device in place of a file, a shard outside the folder, a configuration that is no
@@ -149,7 +149,7 @@ def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
 
 
 def _reads_only_backwards(model_type: str) -> bool:
-    """Return whether transformers knows an architecture as a causal language model and not as a masked one."""
+    """Tell whether transformers has an architecture as a causal language model but not as a masked one."""
     auto = _transformers().models.auto.modeling_auto
     causal, masked = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return model_type in causal and model_type not in masked and model_type != "xlnet"
@@ -164,7 +164,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
-    """Return model and tokenizer as anybody gets them from ``AutoModel``, the model in evaluation mode."""
+    """Return the model, in evaluation mode, and the tokenizer that ``AutoModel`` and ``AutoTokenizer`` load."""
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
         return model.eval(), _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -1,11 +1,12 @@
-"""What a model folder says of its pooler: our own record, sentence-transformers modules, SimCSE checkpoints."""
+"""How vectors leave a model, as its folder records it: our own file, sentence-transformers modules, or its name."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import checked, inside
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.adapters import base_folder, base_name
@@ -21,16 +22,16 @@ class ModelRecord:
     """How vectors leave a model.
 
     Attributes:
-        pooler: None if the folder does not say.
-        head_use: what becomes of the head's weights, if the folder has some.
+        pooler: None if the folder does not record one.
+        head_use: when the head applies, if the folder has one.
         head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
         head_tanh: whether tanh follows the head.
         max_length: most sub-words a sentence; None for the transformer's limit.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         include_prompt: whether pooling counts the tokens of a prompt.
-        prompts: what models trained with prompts want before a text, by name.
-        default_prompt: name of the one to take by default, or None.
-        similarity: what vectors are compared by, as sentence-transformers calls it.
+        prompts: texts that the model expects before others, by name.
+        default_prompt: name of the prompt to use by default, or None.
+        similarity: how vectors are compared, in the words of sentence-transformers.
         origin: where the record was found, for messages.
     """
 
@@ -48,20 +49,34 @@ class ModelRecord:
     origin: str = "nothing"
 
     def to_json(self, **extra: Any) -> dict[str, Any]:
-        """Return the content of ``simcse.json``, with further facts about the model beside the record.
+        """Return the content of ``simcse.json``: the record and further facts about the model.
 
-        Prompts and similarity stand where sentence-transformers reads them.
+        Prompts and similarity go into the file that sentence-transformers reads.
         """
         elsewhere = {"origin", "prompts", "default_prompt", "similarity"} | (
             {"include_prompt"} if self.include_prompt else set()
         )
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
 
+    def find_prompt(self, prompt: str, name: str) -> str:
+        """Return the prompt of this name, else the text itself; ``name`` is that of the model.
+
+        Raises:
+            ConfigError: a single word that names no prompt; a prompt given as text ends in something else.
+        """
+        if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
+            names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
+            raise ConfigError(
+                f"--prompt {prompt}: {name} has no prompt of this name, {names}",
+                hint=f"if it is meant as text, end it as the model wants it, as in --prompt '{prompt}: '",
+            )
+        return self.prompts.get(prompt, prompt)
+
 
 def read_record(folder: Path, name: str) -> ModelRecord:
-    """Return what the folder (or, for the authors' published checkpoints, the name) says of the pooler.
+    """Return the record of a folder, or of the authors' published checkpoints by their name.
 
-    For an adapter folder that says nothing, it is what its base model says.
+    An adapter folder without a record has that of its base model.
     """
     try:
         if (folder / RECORD_FILE).is_file():
@@ -74,7 +89,7 @@ def read_record(folder: Path, name: str) -> ModelRecord:
             hint="the files may be incomplete or corrupt: copy or download them again",
         ) from error
     base = base_name(folder)
-    if base is not None:  # an adapter that says nothing leaves the pooler as it is
+    if base is not None:  # an adapter without a record leaves the pooler unchanged
         return read_record(base_folder(folder), base)
     lowered = f"{name}/{folder}".lower()
     if "unsup-simcse" in lowered:
@@ -85,12 +100,12 @@ def read_record(folder: Path, name: str) -> ModelRecord:
 
 
 def has_record(folder: Path) -> bool:
-    """Tell whether the folder itself says how vectors leave the model."""
+    """Tell whether the folder itself has a record."""
     return (folder / RECORD_FILE).is_file() or (folder / "modules.json").is_file()
 
 
 def _use(folder: Path) -> dict[str, Any]:
-    """Return what sentence-transformers records of the use of a model: prompts, similarity."""
+    """Return prompts and similarity as sentence-transformers records them."""
     path = folder / PROMPTS_FILE
     values = _object(path) if path.is_file() else {}
     found = checked(values.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
@@ -118,7 +133,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _length(value: Any, path: Path) -> int | None:
-    """Return the most sub-words a sentence may have: two special ones and one at least."""
+    """Return the most sub-words a sentence may have, at least three: two special ones and one more."""
     length: int | None = checked(value, int | None, f"{path}: the length of a sentence")
     if length is not None and length < 3:
         raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
@@ -166,7 +181,7 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
 
 
 def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
-    """Return the pooler of the last layer; a head over averages is no pooler of its own."""
+    """Return the pooler of the last layer with this reduction; there is none for a head over averages."""
     found = {
         spec.has_head: pooler
         for pooler, spec in POOLERS.items()

@@ -1,4 +1,4 @@
-"""From what the user calls a model to a local folder with its files."""
+"""Find the local folder of a model by its name."""
 
 import importlib.util
 from functools import partial
@@ -31,7 +31,7 @@ ALIASES = {
     "sup-simcse-roberta-large": "princeton-nlp/sup-simcse-roberta-large",
 }
 ADAPTER_FILE = "adapter_config.json"
-"""In the folder of an adapter: its settings and the name of the model that it changes."""
+"""Holds the settings of an adapter and the name of its base model."""
 _HUB_FILES = [
     "README.md",
     "*.json",
@@ -47,9 +47,9 @@ _LOCAL_CHOICES = (
 
 
 def bundled_minilm() -> Path | None:
-    """Return the folder of the packaged MiniLM weights, or None where the package is not installed.
+    """Return the folder of the packaged MiniLM weights, or None if the package is not installed.
 
-    Nothing of the package is executed; the weights must have the digest that the Hub publishes.
+    No code of the package is run, and the weights must have the digest that the Hub publishes.
     """
     spec = importlib.util.find_spec(_MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -70,8 +70,8 @@ def bundled_minilm() -> Path | None:
 def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
     """Return the folder that holds a model's files.
 
-    ``name`` is a run folder (its ``model/`` is taken), a model folder, a Hub name or an alias, the last two
-    perhaps with ``@REVISION``: a branch, a tag or a commit.
+    ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last two may end in
+    ``@REVISION``: a branch, a tag or a commit.
     """
     path = Path(name)
     if path.is_dir():
@@ -95,7 +95,7 @@ def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
 
 
 def hub_name_of(name: str) -> str | None:
-    """Return what a model is called on the Hub, without its revision; None for a folder."""
+    """Return the name of a model on the Hub, without its revision; None for a folder."""
     plain = name.partition("@")[0]
     return None if Path(name).exists() else ALIASES.get(plain, plain)
 
@@ -106,7 +106,7 @@ def commit_of(folder: Path) -> str | None:
 
 
 def is_local(name: str) -> bool:
-    """Tell whether a model is opened without the Hub: a folder, or MiniLM where its package is installed."""
+    """Tell whether a model opens without the Hub: a folder, or MiniLM if its package is installed."""
     return Path(name).exists() or (ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None)
 
 
@@ -129,7 +129,7 @@ def _model_folder(path: Path) -> Path:
 
 
 def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
-    # Imported here because it takes half a second, which a local folder need not cost.
+    # Imported here because it takes half a second, which local folders save.
     from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

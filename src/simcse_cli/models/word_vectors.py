@@ -1,25 +1,24 @@
 """Averages of GloVe, word2vec or fastText vectors as sentence vectors, plain or weighted by SIF.
 
-A vectors file of several gigabytes is scanned once for the place of each word; numbers are parsed only for
-the words that the sentences use.
+A vectors file of several gigabytes is scanned once for the position of each word; numbers are parsed only for words
+that occur in the sentences.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import iter_lines, require_file, sha256_file
+from simcse_cli.files.streams import digest, iter_lines, require_file, sha256_file
 from simcse_cli.progress import Progress, SilentProgress
 
 Float32Array = NDArray[np.float32]
 
-SMOOTHING = 1e-3
+SIF_SMOOTHING = 1e-3
 """The constant a of SIF."""
 
 _PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
@@ -30,14 +29,13 @@ _TEXT_HINT = (
 
 
 class WordVectors:
-    """The vectors of a text file, looked up by word; a word that stands twice has its last vector.
+    """The vectors of a text file, looked up by word; a word listed twice has its last vector.
 
     A first line of two integers is the header of word2vec and fastText; the other lines are a word, spaces
-    and ``D`` numbers. Words with spaces in them, of which GloVe has a few, are passed over by white-space
-    look-up.
+    and ``D`` numbers. Words that contain spaces, of which GloVe has a few, are never looked up.
 
     Raises:
-        DataError: missing, packed, binary or empty file, or a line with another number of values.
+        DataError: missing, packed, binary or empty file, or a line with a wrong number of values.
     """
 
     def __init__(self, path: Path | str, *, progress: Progress | None = None) -> None:
@@ -69,7 +67,7 @@ class WordVectors:
         return self._vectors[word]
 
     def load(self, words: Sequence[str]) -> None:
-        """Read the vectors of ``words`` in the order of the file, which is faster than one by one."""
+        """Read the vectors of ``words`` in file order, which is faster than one by one."""
         new = sorted((self._places[word], word) for word in set(words) - self._vectors.keys())
         with self.path.open("rb") as stream:
             for place, word in new:
@@ -117,7 +115,7 @@ class WordVectors:
         return dim, places
 
     def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
-        """Accept a line whose word has spaces: DataError if values are missing or all before them are numbers."""
+        """Accept a line whose word has spaces; raise DataError if values are missing or the word is numbers too."""
         fields = line.split(b" ")
         extra = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
@@ -140,7 +138,7 @@ def _is_header(line: bytes) -> bool:
 
 
 def read_word_frequencies(path: Path | str) -> dict[str, float]:
-    """Return the share of each word in a corpus from a file of ``word count`` lines; shares add up to 1."""
+    """Return the share of each word in a corpus from a file of ``word count`` lines; the shares add up to 1."""
     counts: dict[str, float] = {}
     for number, line in enumerate(iter_lines(path), start=1):
         fields = line.split()
@@ -162,10 +160,10 @@ class WordAverage:
     ``v_s = (1 / |s|) sum_w a / (a + p(w)) v_w``; a word without a frequency weighs 1. SIF's second step is
     ``postprocess.directions.CommonComponentRemoval``.
 
-    Tokens without a vector are passed over and not counted in ``|s|`` (the SIF paper does not say). A
-    sentence without any known token is the zero vector; its cosine with anything counts as 0.
+    Tokens without a vector are skipped and not counted in ``|s|`` (the SIF paper leaves this open). A sentence
+    without any known token has the zero vector, whose cosine with anything counts as 0.
 
-    ``frequencies`` are the share of each word in a corpus, None for the plain mean.
+    ``frequencies`` are the shares of words in a corpus; None gives the plain mean.
     """
 
     def __init__(self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None) -> None:
@@ -178,9 +176,9 @@ class WordAverage:
     def digest(self) -> str:
         """SHA-256 over the vectors file and the frequencies."""
         weights = (
-            "" if self.frequencies is None else json.dumps([SMOOTHING, *sorted(self.frequencies.items())])
+            "" if self.frequencies is None else json.dumps([SIF_SMOOTHING, *sorted(self.frequencies.items())])
         )
-        return sha256((sha256_file(self.vectors.path) + weights).encode()).hexdigest()
+        return digest(sha256_file(self.vectors.path), weights)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> Float32Array:
         """Return one vector per sentence; warns when sentences have no known word."""
@@ -204,4 +202,4 @@ class WordAverage:
     def _weight(self, token: str) -> np.float32:
         if self.frequencies is None:
             return np.float32(1)
-        return np.float32(SMOOTHING / (SMOOTHING + self.frequencies.get(token, 0.0)))
+        return np.float32(SIF_SMOOTHING / (SIF_SMOOTHING + self.frequencies.get(token, 0.0)))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.padding import PaddedRows, Rows
+from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.settings.choices import ObjectiveName
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
@@ -42,7 +42,7 @@ class Batch:
         counts: examples on each process, in rank order, where they are known.
     """
 
-    rows: Rows
+    rows: TokenRows
     n_examples: int
     texts: Sequence[tuple[str, ...]] = ()
     extra: dict[str, Any] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Batch:
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
 
-    def laid_out(self, encoder: SentenceEncoder) -> "Batch":
+    def prepacked(self, encoder: SentenceEncoder) -> "Batch":
         """Return the batch with its rows as ``encoder`` takes them, and tensors where a GPU fetches them by itself."""
-        batch = replace(self, rows=encoder.laid_out(self.rows))
+        batch = replace(self, rows=encoder.prepacked(self.rows))
         return batch._with_tensors(lambda t: t.pin_memory()) if encoder.device.type == "cuda" else batch
 
     def to(self, device: torch.device) -> "Batch":

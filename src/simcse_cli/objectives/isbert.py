@@ -46,7 +46,7 @@ class IsBert(Objective):
                 hint="leave --pooler and --head out",
             )
         self.max_length = max_length
-        encoder.token_cnn = TokenCnn(encoder.hidden_size, n_channels)
+        encoder.add_cnn(TokenCnn(encoder.hidden_size, n_channels))
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
         return list(dict.fromkeys(text for row in data.rows for text in row))

@@ -1,6 +1,6 @@
 """Masked language modelling as an auxiliary term, row by row so that cached gradients apply."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -12,10 +12,9 @@ from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.models.adapters import base_folder
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
 from simcse_cli.models.resolve import resolve_model
-
-Rows = Sequence[Sequence[int]]
 
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
@@ -56,7 +55,9 @@ class MlmTerm(nn.Module):
         with quiet_transformers():
             self.is_pretrained = self.head.load_pretrained(str(base_folder(resolve_model(encoder.name))))
 
-    def mask(self, rows: Rows, generator: np.random.Generator) -> tuple[list[list[int]], list[list[int]]]:
+    def mask(
+        self, rows: TokenRows, generator: np.random.Generator
+    ) -> tuple[list[list[int]], list[list[int]]]:
         return mask_tokens(
             rows,
             probability=self.probability,
@@ -66,7 +67,7 @@ class MlmTerm(nn.Module):
             generator=generator,
         )
 
-    def row_losses(self, states: Tensor, labels: Rows) -> Tensor:
+    def row_losses(self, states: Tensor, labels: TokenRows) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens.
 
         Args:
@@ -86,7 +87,7 @@ class MlmTerm(nn.Module):
         losses = functional.cross_entropy(scores.float(), wanted, reduction="none")
         return losses.new_zeros(len(states)).index_add(0, owners, losses)
 
-    def loss(self, row_losses: Tensor, labels: Rows) -> Tensor:
+    def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
         """Return weight times this process's share of the mean over all masked tokens; 0 if there are none."""
         n_masked = sum(label != NOT_MASKED for row in labels for label in row)
         return self.weight * share_of_mean(row_losses.sum(), n_masked)
@@ -108,7 +109,7 @@ def mlm_term(
 
 
 def mask_tokens(
-    rows: Rows,
+    rows: TokenRows,
     *,
     probability: float,
     mask_id: int,

@@ -158,7 +158,7 @@ class SimcseSup(SimcseUnsup):
 
 def training_width(encoder: SentenceEncoder) -> int:
     """Return the width of the vectors that the loss sees."""
-    head = None if encoder.head_use is HeadUse.NONE else encoder.head
+    head = None if encoder.record.head_use is HeadUse.NONE else encoder.head
     return encoder.hidden_size if head is None else head.dense.out_features
 
 

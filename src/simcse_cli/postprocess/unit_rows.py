@@ -11,8 +11,12 @@ _BLOCK_ROWS = 16_384
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 
-def unit_rows(vectors: NDArray[np.floating[Any]], dtype: type[_Float]) -> NDArray[_Float]:
+def unit_rows(
+    vectors: NDArray[np.floating[Any]], dtype: type[_Float], *, check_finite: bool = True
+) -> NDArray[_Float]:
     """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
+
+    Without ``check_finite``, a row that is not finite comes out as such.
 
     Raises:
         ValueError: the array is not two-dimensional.
@@ -25,9 +29,9 @@ def unit_rows(vectors: NDArray[np.floating[Any]], dtype: type[_Float]) -> NDArra
         with np.errstate(over="ignore", invalid="ignore"):
             block = vectors[start : start + _BLOCK_ROWS].astype(dtype)
             norms = np.linalg.norm(block, axis=1, keepdims=True)
-        if not np.isfinite(norms).all():
-            row = start + int(np.isfinite(norms[:, 0]).argmin())
-            raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
-        norms[norms == 0] = 1
-        np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
+            if check_finite and not np.isfinite(norms).all():
+                row = start + int(np.isfinite(norms[:, 0]).argmin())
+                raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
+            norms[norms == 0] = 1
+            np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
     return units

@@ -28,7 +28,7 @@ from simcse_cli.files.atomic import atomic_path, check_output
 from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
 from simcse_cli.prepare.pairs import pair_rows
@@ -67,7 +67,7 @@ def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, 
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
 
-    def mine(encoder: SentenceEncoder, work: Path) -> Mined:
+    def mine(encoder: ReadyEncoder, work: Path) -> Mined:
         return _negative_rows(inputs, columns, options, limits, encoder, work, writer.progress)
 
     _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
@@ -86,7 +86,7 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
         "max_score": options.max_score,
     }
 
-    def mine(encoder: SentenceEncoder, work: Path) -> Mined:
+    def mine(encoder: ReadyEncoder, work: Path) -> Mined:
         return _paraphrase_rows(inputs, options, encoder, work, writer.progress)
 
     _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer, measure_overlap=options.overlap)
@@ -171,7 +171,7 @@ def _mine(
     columns: Sequence[str],
     options: MiningOptions,
     settings: dict[str, Any],
-    mine: Callable[[SentenceEncoder, Path], Mined],
+    mine: Callable[[ReadyEncoder, Path], Mined],
     writer: RowWriter,
     *,
     measure_overlap: bool = False,
@@ -249,7 +249,7 @@ class _Texts:
         return self
 
     def encode(
-        self, encoder: SentenceEncoder, prompt: str, batch_tokens: int | None, progress: Progress
+        self, encoder: ReadyEncoder, prompt: str, batch_tokens: int | None, progress: Progress
     ) -> "_Texts":
         """Encode the texts, or what an interrupted run has left of them."""
         output = self.path.with_suffix(".npy")
@@ -311,7 +311,7 @@ def _negative_rows(
     columns: Mapping[str, str],
     options: HardNegativeOptions,
     limits: _Limits,
-    encoder: SentenceEncoder,
+    encoder: ReadyEncoder,
     work: Path,
     progress: Progress,
 ) -> Mined:
@@ -348,7 +348,7 @@ def _negative_rows(
     read.require_unchanged()
     texts.encode(encoder, prompt, options.batch_tokens, progress)
     anchors.encode(encoder, encoder.query_prompt, options.batch_tokens, progress)
-    encoder.tell_cut(progress)
+    encoder.warn_truncated(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
         index = _load_index(options.index, encoder)
@@ -422,7 +422,7 @@ class _Known:
         return np.unique(np.append(self._right[start:end], key))
 
 
-def _load_index(path: Path, encoder: SentenceEncoder) -> SearchIndex:
+def _load_index(path: Path, encoder: ReadyEncoder) -> SearchIndex:
     index = SearchIndex.load(path)
     if not index.is_made_by(encoder):
         raise DataError(
@@ -438,7 +438,7 @@ _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 def _paraphrase_rows(
     inputs: Sequence[str],
     options: PairOptions,
-    encoder: SentenceEncoder,
+    encoder: ReadyEncoder,
     work: Path,
     progress: Progress,
 ) -> Mined:
@@ -453,8 +453,8 @@ def _paraphrase_rows(
     texts = _Texts(work / "texts.txt").write(compress(every(), is_new))
     if not len(texts):
         raise DataError(f"{', '.join(inputs)}: no text")
-    texts.encode(encoder, encoder.prompt_in_use, options.batch_tokens, progress)
-    encoder.tell_cut(progress)
+    texts.encode(encoder, encoder.prompt, options.batch_tokens, progress)
+    encoder.warn_truncated(progress)
     searcher = ExactSearcher(texts.units)
     best = np.empty(0, _FOUND_PAIR)
 

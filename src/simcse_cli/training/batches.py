@@ -45,7 +45,7 @@ class BatchMaker:
         made = self._objective.collate([examples[int(i)] for i in own], generator)
         # How many examples a batch makes of one does not depend on the process.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
-        return made.laid_out(self._objective.encoder)
+        return made.prepacked(self._objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
         """Return an epoch's examples and their order, the same on every process."""

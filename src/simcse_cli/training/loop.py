@@ -27,6 +27,7 @@ from simcse_cli.machine.devices import (
     set_float32_products,
 )
 from simcse_cli.machine.processes import average_gradients, average_tensor
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.progress import Progress
@@ -330,7 +331,7 @@ class Trainer:
             return None
         started = time.perf_counter()
         self.require_finite()
-        encode = partial(self.objective.eval_encoder().encode, check_finite=False, shared=True)
+        encode = partial(ReadyEncoder(self.objective.eval_encoder()).encode, check_finite=False, shared=True)
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
         if self.rank != 0:

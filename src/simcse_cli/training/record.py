@@ -11,6 +11,7 @@ from typing import Any
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.columns import columns
@@ -128,7 +129,7 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
     """
     differences = verify_export(run_dir / "model")
     best = load_encoder(run_dir / "model", device="cpu")
-    record.pooler, record.model_digest = best.pooler.value, best.digest
+    record.pooler, record.model_digest = best.pooler.value, ReadyEncoder(best).digest
     record.scores = {"probe_max_abs_difference": differences}
     record.base = base_facts(record.model, start)
     record.finished = _now()

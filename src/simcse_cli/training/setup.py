@@ -101,17 +101,20 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
         progress=progress,
     )
-    encoder.normalize &= record.pooler is pooler and config.similarity is Similarity.COSINE
-    encoder.similarity = config.similarity
-    if not has_own_head:
-        encoder.head, encoder.head_use = None, HeadUse.NONE
-    elif encoder.head is not None:
-        encoder.head_use = head_use
+    is_normalized = record.pooler is pooler and config.similarity is Similarity.COSINE
+    as_recorded = {
+        "normalize": encoder.record.normalize and is_normalized,
+        "similarity": config.similarity,
+    }
     torch.manual_seed(config.seed)
-    if not has_own_head and POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
+    if has_own_head:
+        encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
+    elif POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
         std = float(getattr(encoder.config, "initializer_range", 0.02))
-        encoder.pooler, encoder.head_use = pooler, head_use
-        encoder.head = MlpHead(encoder.hidden_size, std)
+        head = MlpHead(encoder.hidden_size, std)
+        encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
+    else:
+        encoder.change(head=None, **as_recorded)
     progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
     if config.lora is not None:
         put_lora(encoder, config, config.lora, progress)
@@ -145,7 +148,7 @@ def put_lora(encoder: SentenceEncoder, config: TrainConfig, rank: int, progress:
 def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
     text = f"training {encoder.pooler} of {encoder.name}"
     if encoder.head is not None:
-        after = "kept" if encoder.head_use is HeadUse.KEPT else "dropped after training"
+        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
         text += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
     if recorded is encoder.pooler:
         return f"{text}, as it records"

@@ -1,9 +1,9 @@
-"""Where each supported architecture keeps the parts of its layers; the parameters stay the model's own."""
+"""The supported architectures: where each keeps the parts of its layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from simcse_cli.models.packed.kernels import GELU, GELU_TANH, RELU
 Activation = Callable[[Tensor], Tensor]
 
 KINDS = {"gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU}
-"""Activations by configuration name, as the compiled kernels tell them apart."""
+"""Activations by configuration name, as numbers for the compiled kernels."""
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": functional.gelu,
     "gelu_new": partial(functional.gelu, approximate="tanh"),
@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 @dataclass(frozen=True)
 class LoraLinear:
-    """A linear layer with a low-rank adapter beside it: ``x W^T + bias + scale (x A^T) B^T``.
+    """A linear layer with a low-rank adapter: ``x W^T + bias + scale (x A^T) B^T``.
 
     Source: Hu et al. 2022, section 4.1; the scale is alpha / r.
 
@@ -51,38 +51,40 @@ class LoraLinear:
         return self.base.bias
 
 
-@dataclass(frozen=True)
-class LayerParts:
-    """The modules of one post-norm transformer layer; a dropout is None where the architecture has none."""
+class LayerParts(NamedTuple):
+    """The parts of one post-norm transformer layer: its modules, or their dotted names in an architecture.
 
-    query: nn.Linear | LoraLinear
-    key: nn.Linear | LoraLinear
-    value: nn.Linear | LoraLinear
-    out_proj: nn.Linear | LoraLinear
-    attention_norm: nn.LayerNorm
-    up: nn.Linear | LoraLinear
-    down: nn.Linear | LoraLinear
-    output_norm: nn.LayerNorm
-    attention_dropout: nn.Dropout
-    out_dropout: nn.Dropout | None
-    output_dropout: nn.Dropout
+    A linear layer is a ``Linear`` or a ``LoraLinear``; a dropout is None where the architecture has none.
+    """
+
+    query: Any
+    key: Any
+    value: Any
+    out_proj: Any
+    attention_norm: Any
+    up: Any
+    down: Any
+    output_norm: Any
+    attention_dropout: Any
+    out_dropout: Any
+    output_dropout: Any
 
 
 @dataclass(frozen=True)
 class BackboneParts:
-    """What the packed forward pass needs to know about a model.
+    """The parts and settings of a model that the packed forward pass uses.
 
     Attributes:
         words, position_table: embedding tables.
-        segment_table: token types, of which every token has type 0; None where the architecture has none.
-        embedding_norm, embedding_dropout: what follows the sum of the embeddings.
+        segment_table: token types (every token has type 0), or None.
+        embedding_norm, embedding_dropout: applied to the sum of the embeddings.
         projection: linear layer from embedding to hidden width, or None.
         layers: from the first to the last.
         n_heads: attention heads.
         activation: name in the configuration, see ``activation_function``.
         first_position: position of a sentence's first token.
-        pad_id: id that is not counted as a position, or None.
-        relative_bias: maps a length L to what is added to the scores, ``(n_heads, L, L)``; None without.
+        pad_id: id that gets no position of its own, or None.
+        relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
 
     words: nn.Embedding
@@ -99,26 +101,7 @@ class BackboneParts:
     relative_bias: Callable[[int], Tensor] | None
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Dotted names of the parts below one layer, and of the list of layers."""
-
-    layers: str
-    query: str
-    key: str
-    value: str
-    out_proj: str
-    attention_norm: str
-    up: str
-    down: str
-    output_norm: str
-    attention_dropout: str
-    out_dropout: str | None
-    output_dropout: str
-
-
-_BERT = _Layout(
-    layers="encoder.layer",
+_BERT = LayerParts(
     query="attention.self.query",
     key="attention.self.key",
     value="attention.self.value",
@@ -131,8 +114,7 @@ _BERT = _Layout(
     out_dropout="attention.output.dropout",
     output_dropout="output.dropout",
 )
-_MPNET = _Layout(
-    layers="encoder.layer",
+_MPNET = LayerParts(
     query="attention.attn.q",
     key="attention.attn.k",
     value="attention.attn.v",
@@ -145,8 +127,7 @@ _MPNET = _Layout(
     out_dropout="attention.dropout",
     output_dropout="output.dropout",
 )
-_DISTILBERT = _Layout(
-    layers="transformer.layer",
+_DISTILBERT = LayerParts(
     query="attention.q_lin",
     key="attention.k_lin",
     value="attention.v_lin",
@@ -159,7 +140,7 @@ _DISTILBERT = _Layout(
     out_dropout=None,
     output_dropout="ffn.dropout",
 )
-_LAYOUTS = {
+_NAMES = {
     "bert": _BERT,
     "electra": _BERT,
     "roberta": _BERT,
@@ -168,45 +149,14 @@ _LAYOUTS = {
     "mpnet": _MPNET,
     "distilbert": _DISTILBERT,
 }
+_LISTS_OF_LAYERS = dict.fromkeys(_NAMES, "encoder.layer") | {"distilbert": "transformer.layer"}
 _COUNTS_REAL_TOKENS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
-@dataclass(frozen=True)
-class LayerNames:
-    """Full dotted names of one layer's modules, by kind.
-
-    Attributes:
-        square: linear layers from the hidden width to itself.
-        up, down: linear layers to the inner width and back.
-        norms: layer norms.
-        attention_dropout: dropout on attention weights.
-        dropouts: the other dropouts.
-    """
-
-    square: tuple[str, ...]
-    up: str
-    down: str
-    norms: tuple[str, ...]
-    attention_dropout: str
-    dropouts: tuple[str, ...]
-
-
-def layer_names(model_type: str, index: int) -> LayerNames:
-    """Return the names of the modules of layer ``index`` in a supported architecture."""
-    layout = _LAYOUTS[model_type]
-
-    def full(name: str) -> str:
-        return f"{layout.layers}.{index}.{name}"
-
-    other_dropouts = [name for name in (layout.out_dropout, layout.output_dropout) if name is not None]
-    return LayerNames(
-        square=tuple(map(full, (layout.query, layout.key, layout.value, layout.out_proj))),
-        up=full(layout.up),
-        down=full(layout.down),
-        norms=tuple(map(full, (layout.attention_norm, layout.output_norm))),
-        attention_dropout=full(layout.attention_dropout),
-        dropouts=tuple(map(full, other_dropouts)),
-    )
+def layer_names(model_type: str, index: int) -> LayerParts:
+    """Return the full dotted names of the parts of layer ``index`` in a supported architecture."""
+    start = f"{_LISTS_OF_LAYERS[model_type]}.{index}."
+    return LayerParts(*(None if name is None else start + name for name in _NAMES[model_type]))
 
 
 def activation_function(name: str) -> Activation:
@@ -215,21 +165,21 @@ def activation_function(name: str) -> Activation:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None where its packed form would not compute the same.
+    """Return the parts of a model, or None if its packed form would compute something else.
 
-    Supported: BERT (so MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet, DistilBERT, as encoders, with
-    plain ``Linear`` and ``LayerNorm`` modules, or PEFT's plain LoRA around a ``Linear`` (a model with another
-    adapter has no packed form).
+    Supported are BERT (including MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet and DistilBERT as encoders, with
+    plain ``Linear`` and ``LayerNorm`` modules or PEFT's plain LoRA around a ``Linear``. A model with another adapter
+    has no packed form.
     """
     config: Any = getattr(backbone, "config", None)
-    layout = _LAYOUTS.get(getattr(config, "model_type", ""))
-    if layout is None or not _config_is_plain(config):
+    model_type = getattr(config, "model_type", "")
+    if model_type not in _NAMES or not _config_is_plain(config):
         return None
     try:
-        layers = tuple(
-            _layer_parts(layer, layout) for layer in backbone.get_submodule(layout.layers).children()
+        layers = backbone.get_submodule(_LISTS_OF_LAYERS[model_type]).children()
+        return _backbone_parts(
+            backbone, config, tuple(_layer_parts(layer, _NAMES[model_type]) for layer in layers)
         )
-        return _backbone_parts(backbone, config, layers)
     except (
         AttributeError,
         TypeError,
@@ -239,7 +189,7 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
 
 
 def _config_is_plain(config: Any) -> bool:
-    """Tell whether nothing in the configuration asks for another computation than the packed one."""
+    """Tell whether the configuration asks for nothing that the packed pass does not compute."""
     return (
         _activation_name(config) in _ACTIVATIONS
         and not getattr(config, "is_decoder", False)
@@ -252,14 +202,14 @@ def _activation_name(config: Any) -> Any:
 
 
 def _plain(module: nn.Module, kind: type[Any]) -> Any:
-    """Return the module if it is exactly of a kind, not a subclass."""
+    """Return the module if its type is exactly this one, not a subclass."""
     if type(module) is not kind:
         raise TypeError(f"{type(module).__name__} in place of a plain {kind.__name__}")
     return module
 
 
 def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or one with PEFT's plain LoRA as such; PEFT itself need not be there."""
+    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA; PEFT need not be installed."""
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
     (name,) = module.active_adapters
@@ -276,29 +226,19 @@ def _linear(module: Any) -> Any:
     )
 
 
-def _layer_parts(layer: nn.Module, layout: _Layout) -> LayerParts:
-    def part(name: str, kind: type[nn.Module]) -> Any:
-        return _plain(layer.get_submodule(name), kind)
+def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
+    def module(part: str, name: str | None) -> Any:
+        if name is None:
+            return None
+        found = layer.get_submodule(name)
+        if part.endswith("norm"):
+            return _plain(found, nn.LayerNorm)
+        return _plain(found, nn.Dropout) if part.endswith("dropout") else _linear(found)
 
-    def linear(name: str) -> Any:
-        return _linear(layer.get_submodule(name))
-
-    query, key, value = (linear(name) for name in (layout.query, layout.key, layout.value))
-    if len({linear.bias is None for linear in (query, key, value)}) > 1:
+    parts = LayerParts(*(module(part, name) for part, name in names._asdict().items()))
+    if len({linear.bias is None for linear in (parts.query, parts.key, parts.value)}) > 1:
         raise TypeError("query, key and value differ in having a bias")
-    return LayerParts(
-        query=query,
-        key=key,
-        value=value,
-        out_proj=linear(layout.out_proj),
-        attention_norm=part(layout.attention_norm, nn.LayerNorm),
-        up=linear(layout.up),
-        down=linear(layout.down),
-        output_norm=part(layout.output_norm, nn.LayerNorm),
-        attention_dropout=part(layout.attention_dropout, nn.Dropout),
-        out_dropout=None if layout.out_dropout is None else part(layout.out_dropout, nn.Dropout),
-        output_dropout=part(layout.output_dropout, nn.Dropout),
-    )
+    return parts
 
 
 def _backbone_parts(backbone: nn.Module, config: Any, layers: tuple[LayerParts, ...]) -> BackboneParts:

@@ -1,4 +1,4 @@
-"""Attention within sentences of packed tokens, one batch of matrix products for each sentence length."""
+"""Attention within sentences of packed tokens, one batch of matrix products a sentence length."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from simcse_cli.models.packed.tokens import PackedTokens
 
 RelativeBias = Callable[[int], Tensor]
 
-# From this length on the fused kernel, which never holds all scores, beats plain batched products.
+# From this length on, the fused kernel, which never holds all scores, is faster than batched products.
 FUSED_FROM_LENGTH = 192
-# PyTorch's CPU softmax is vectorised only for rows of at least one AVX-512 register.
+# PyTorch vectorises its CPU softmax only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16
-# Tokens of one bfloat16 product: queries, keys and scores stay in the processor's cache.
+# Tokens in one bfloat16 product, so that queries, keys and scores fit into the processor's cache.
 _CACHED_TOKENS = 1024
 
 
@@ -36,7 +36,7 @@ def attend(
         tokens: which tokens form a sentence; tokens of no sentence get zeros.
         n_heads: divides D.
         dropout: probability on attention weights.
-        masks: where the masks come from; None for no dropout.
+        masks: source of the masks; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     context = []
@@ -67,7 +67,7 @@ def mix_states(
         queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
         offsets: ``(R, n_heads)``, added to the products.
         dropout: probability to drop a weight.
-        masks: where the masks come from; None for no dropout.
+        masks: source of the masks; None for no dropout.
         relative_bias: length to ``(n_heads, L, L)``, added to the scores.
     """
     blocks = list(tokens.rows(states))
@@ -90,27 +90,23 @@ def mix_states(
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Yield a block ``(n_rows, L, 3D)`` in parts along its rows, each with the arithmetic of its products.
 
-    On a CPU, oneDNN multiplies bfloat16, and it keeps memory for every new number of rows. So for inference
-    parts have one of two sizes, which depend on L alone, and the rows that are left are computed in float32;
-    memory does not grow with the input. With a gradient, where parts would cost copies, all are float32.
+    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For inference, parts therefore
+    have one of two sizes, which depend on L alone, and remaining rows are computed in float32, so that memory does not
+    grow with the input. With a gradient, where parts would cost copies, everything is float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype
         return
     start = 0
     if not block.requires_grad:
-        size = _power_of_two_up_to(_CACHED_TOKENS // block.shape[1])
+        n_cached = _CACHED_TOKENS // block.shape[1]
+        size = 1 << max(n_cached.bit_length() - 1, 0)  # a power of two, at most n_cached or 1
         for n_rows in (size, size // 4):
             while 0 < n_rows <= len(block) - start:
                 yield block[start : start + n_rows], block.dtype
                 start += n_rows
     if start < len(block):
         yield block[start:], torch.float32
-
-
-def _power_of_two_up_to(limit: int) -> int:
-    """Return the largest power of two that is at most ``limit``, or 1."""
-    return 1 << max(limit.bit_length() - 1, 0)
 
 
 def _attend_block(
@@ -143,14 +139,14 @@ def _attend_block(
 
 
 def _copied(states: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return states in another type and side by side in memory, in one pass over them."""
+    """Return states in another type and contiguous, in one pass over them."""
     if states.dtype is dtype:
         return states.contiguous()
     return states.to(dtype, memory_format=torch.contiguous_format)
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Return the softmax over the last axis, computed in float32 at least."""
+    """Return the softmax over the last axis, computed at least in float32."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:
         return torch.softmax(scores, -1, dtype=dtype).to(scores.dtype)

@@ -1,31 +1,26 @@
 """The forward pass of a BERT-family encoder over packed tokens, on the parameters of the model itself."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import cast
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.errors import how_to_install
-from simcse_cli.machine.buffers import BufferPool, pool_of
+from simcse_cli.machine.buffers import pool_of
 from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.cls_attention import QueryKeyValue, query_key_value
+from simcse_cli.models.packed.cls_attention import attend_from_first
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.embeddings import look_up
-from simcse_cli.models.packed.kernels import PutFactors
-from simcse_cli.models.packed.layers import run_layers
-from simcse_cli.models.packed.operators import (
-    Affine,
-    LayerWeights,
-    NestedOperators,
-    Operators,
-    layer_weights,
-)
-from simcse_cli.models.packed.prepared import prepared
+from simcse_cli.models.packed.kernels import QueueWeightGradient
+from simcse_cli.models.packed.layers import Layer, QueryKeyValue, query_key_value, read_layers
+from simcse_cli.models.packed.operators import NestedOperators, Operators
+from simcse_cli.models.packed.prepared import forget_prepared, prepared
 from simcse_cli.models.packed.split_batch import run_shares
 from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
@@ -35,13 +30,31 @@ KERNELS_NOT_KEPT = (
     "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
 KERNELS_COMPILE = "compiling kernels for this processor, once: the first step takes longer"
-# A compiled kernel uses one thread a share. With more threads than these, PyTorch's many small steps on all of them
-# are faster: an estimate, from 54 ms of kernels in steps of 500 ms on two threads.
+# A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps on all of them are
+# faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
 _MOST_THREADS = 8
 
 
+MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
+"""Makes operators from dropout masks and from the function that queues weight gradients."""
+
+
+class PackedPath(NamedTuple):
+    """How one forward pass is computed.
+
+    Attributes:
+        layers: weights and settings, from the first layer to the last.
+        make_operators: makes the operators of the layers.
+        halves: the two shares of the sentences that are computed side by side; None for one pass over all.
+    """
+
+    layers: list[Layer]
+    make_operators: MakeOperators
+    halves: tuple[PackedTokens, PackedTokens] | None = None
+
+
 class PackedBackbone:
-    """A model seen as a function of packed tokens; holds no parameters of its own.
+    """A model as a function of packed tokens; it holds no parameters of its own.
 
     Args:
         backbone: the Hugging Face model.
@@ -77,7 +90,7 @@ class PackedBackbone:
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> None:
-        """Prepare the weights for inference, before several threads ask for them."""
+        """Prepare the weights for inference before several threads share them."""
         if not self.nested:
             prepared(self._backbone, self._parts, dtype or self._default_dtype())
 
@@ -86,14 +99,14 @@ class PackedBackbone:
     ) -> list[Tensor]:
         """Return states ``(T, H)`` after the embeddings (0) and after each layer (1 to ``n_layers``).
 
-        In training mode dropout applies with the probabilities of the model's own modules. Equal to the
-        model's padded forward pass up to rounding.
+        In training mode, dropout applies with the probabilities of the model's own modules. The states equal those of
+        the padded forward pass up to rounding.
 
         Args:
             tokens: from ``pack``.
             layers: which states to return, negative numbers from the end.
-            dtype: arithmetic of the matrix products; default is autocast's where that is on, else the
-                parameters'. States between the products keep the type of the parameters.
+            dtype: arithmetic of the matrix products; the default is autocast's if that is on, else the parameters'.
+                States between the products keep the type of the parameters.
 
         Returns:
             One tensor for each of ``layers``.
@@ -105,8 +118,8 @@ class PackedBackbone:
     def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
         """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
 
-        The last layer multiplies nothing but first tokens by its weights (``attend_from_first``), which saves
-        nearly all of that layer.
+        The last layer multiplies only first tokens by its weights (``attend_from_first``), which saves nearly all of
+        its work.
         """
         return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
@@ -118,90 +131,75 @@ class PackedBackbone:
         wanted: Collection[int],
         first_only: bool = False,
     ) -> dict[int, Tensor]:
-        """Return the states after the wanted layers, the last of first tokens if asked."""
-        if self.nested:
-            return self._run_nested(tokens, dtype, wanted=wanted, first_only=first_only)
-        parts, dtype = self._parts, dtype or self._default_dtype()
-        masks = DropoutMasks() if self._drops() else None
-        first = query_key_value(parts.layers[-1]) if first_only else None
+        """Return the states after the wanted layers; with ``first_only``, those of first tokens after the last."""
+        dtype = dtype or self._default_dtype()  # autocast's, so before it is switched off
         with torch.autocast(tokens.ids.device.type, enabled=False):
+            masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
-            if not self._is_live():
-                operators, weights = prepared(self._backbone, parts, dtype)
-                return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
-            weights = layer_weights(parts.layers, dtype, pool_of(self._backbone))
-            halves = tokens.halves() if can_split(parts, tokens) and max(wanted) > 0 else None
-            if halves is None:
-                operators = Operators(dtype, parts.activation, masks)
-                return run_layers(parts, operators, weights, embedded, tokens, wanted=wanted, first=first)
-            return self._run_halves(embedded, halves, weights, first, dtype, sorted(set(wanted)))
-
-    def _run_nested(
-        self, tokens: PackedTokens, dtype: torch.dtype | None, *, wanted: Collection[int], first_only: bool
-    ) -> dict[int, Tensor]:
-        """Return what ``_run`` does.
-
-        Weights are cast in every pass, since checking whether they have changed would wait for the GPU.
-        """
-        parts, dtype = self._parts, dtype or self._default_dtype()
-        masks = DeviceMasks() if self._drops() else None
-        with torch.autocast(tokens.ids.device.type, enabled=False):
-            embedded = self._embed(tokens, masks)
-            weights = layer_weights(parts.layers, dtype, merged=not self._is_live())
-            operators = NestedOperators(dtype, parts.activation, masks)
-            kept = run_layers(parts, operators, weights, embedded, tokens, wanted=wanted)
-        if first_only:
+            path = self.choose_path(tokens, dtype)
+            first = query_key_value(self._parts) if first_only and not self.nested else None
+            if path.halves is not None and max(wanted) > 0:
+                return self._run_halves(embedded, path, first, sorted(set(wanted)))
+            operators = path.make_operators(masks, None)
+            kept = run_layers(operators, path.layers, embedded, tokens, wanted=wanted, first=first)
+        if first_only and self.nested:
             kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
         return kept
 
+    def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
+        """Return how to compute these tokens with products in ``dtype``, in the present mode of the model."""
+        parts, activation = self._parts, self._parts.activation
+        is_live = torch.is_grad_enabled() or self._backbone.training
+        if is_live:
+            forget_prepared(self._backbone)
+        if self.nested:
+            # Weights are cast in every pass: checking whether they have changed would wait for the GPU.
+            layers = read_layers(parts, dtype, merged=not is_live)
+            return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
+        if not is_live:
+            operators, layers = prepared(self._backbone, parts, dtype)
+            return PackedPath(layers, lambda *_: operators)
+        pool = pool_of(self._backbone)
+        layers = read_layers(parts, dtype, pool)
+        halves = tokens.halves() if can_split(parts, tokens) else None
+        if halves is None or not self.compiles(dtype):
+            return PackedPath(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
+        return PackedPath(layers, partial(CompiledOperators, dtype, activation, pool), halves)
+
     def _run_halves(
-        self,
-        embedded: Tensor,
-        halves: Sequence[PackedTokens],
-        weights: Sequence[LayerWeights],
-        first: QueryKeyValue | None,
-        dtype: torch.dtype,
-        wanted: Sequence[int],
+        self, embedded: Tensor, path: PackedPath, first: QueryKeyValue | None, wanted: Sequence[int]
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, computed side by side for both halves of the sentences."""
-        parts, pool = self._parts, pool_of(self._backbone)
-        make_operators = self._make_operators(dtype, pool)
-        masks = [DropoutMasks() if self._drops() else None for _ in halves]
+        halves = path.halves or ()
+        masks = [self._draw_masks() for _ in halves]
         numbers = [number for number in wanted if number > 0]
-        modules = [affine for layer in weights for affine in layer] + list(first or ())
 
         def run(
-            share: int, start: Tensor, parameters: Sequence[Tensor | None], put_factors: PutFactors
+            share: int,
+            start: Tensor,
+            parameters: tuple[Sequence[Layer], QueryKeyValue | None],
+            queue_weight_gradient: QueueWeightGradient,
         ) -> list[Tensor]:
-            operators = make_operators(masks[share], put_factors)
-            own = _unflattened(parameters, len(weights))
+            operators = path.make_operators(masks[share], queue_weight_gradient)
+            layers, own_first = parameters
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
-            kept = run_layers(parts, operators, own[0], rounded, halves[share], wanted=numbers, first=own[1])
+            kept = run_layers(operators, layers, rounded, halves[share], wanted=numbers, first=own_first)
             return [kept[number][: len(start)] for number in numbers]
 
-        flat = [parameter for affine in modules for parameter in affine]
-        outputs = run_shares(run, embedded, [len(half.ids) for half in halves], flat, pool)
+        sizes = [len(half.ids) for half in halves]
+        outputs = run_shares(run, embedded, sizes, (path.layers, first), pool_of(self._backbone))
         kept = dict(zip(numbers, outputs, strict=True))
         return {0: embedded} | kept if 0 in wanted else kept
-
-    def _make_operators(
-        self, dtype: torch.dtype, pool: BufferPool
-    ) -> Callable[[DropoutMasks | None, PutFactors], Operators]:
-        """Return what makes the operators of a share: compiled kernels where they can and pay, else PyTorch."""
-        activation = self._parts.activation
-        if not self.compiles(dtype):
-            return lambda masks, _: Operators(dtype, activation, masks)
-        return lambda masks, put_factors: CompiledOperators(dtype, activation, masks, pool, put_factors)
 
     def compiles(self, dtype: torch.dtype) -> bool:
         """Tell whether a split training pass uses compiled kernels."""
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
-        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # not measured on others
+        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # other processors were not measured
         return self._use_kernels or (pays and kernels.is_installed() and kernels.can_load())
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return what to tell the user before a training pass over so many tokens, if anything."""
+        """Return a note for the user before a training pass over this many tokens, or None."""
         dtype = self._parts.words.weight.dtype
         if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
             return None
@@ -217,16 +215,14 @@ class PackedBackbone:
             return torch.get_autocast_dtype(weight.device.type)
         return weight.dtype
 
-    def _drops(self) -> bool:
-        """Tell whether any dropout is active."""
-        dropouts: list[nn.Dropout | None] = [self._parts.embedding_dropout]
+    def _draw_masks(self) -> Masks | None:
+        """Return new dropout masks, or None if no dropout is active."""
+        dropouts = [self._parts.embedding_dropout]
         for layer in self._parts.layers:
             dropouts += (layer.attention_dropout, layer.out_dropout, layer.output_dropout)
-        return any(active_probability(dropout) > 0 for dropout in dropouts)
-
-    def _is_live(self) -> bool:
-        """Tell whether to compute on the parameters themselves."""
-        return torch.is_grad_enabled() or self._backbone.training
+        if not any(active_probability(dropout) > 0 for dropout in dropouts):
+            return None
+        return DeviceMasks() if self.nested else DropoutMasks()
 
     def _embed(self, tokens: PackedTokens, masks: Masks | None) -> Tensor:
         parts, p = self._parts, active_probability(self._parts.embedding_dropout)
@@ -246,34 +242,55 @@ class PackedBackbone:
 def packed_backbone(
     backbone: nn.Module, *, use_kernels: bool | None = None, nested: bool = False
 ) -> PackedBackbone | None:
-    """Return the packed form of a model, or None for an architecture or a setting that has none.
+    """Return the packed form of a model, or None if its architecture or configuration has none.
 
-    Cheap enough to ask for at every forward pass: nothing is copied, and weights prepared for inference are
-    kept between calls until they change.
+    This is cheap enough for every forward pass: nothing is copied, and weights prepared for inference are kept between
+    calls.
 
     Args:
         backbone: the Hugging Face model.
-        use_kernels: train by compiled kernels; None for where they are installed and pay.
-        nested: attention is over all sentences in one call, on any device; else one a sentence length, on a CPU.
+        use_kernels: train with compiled kernels; None uses them if they are installed and pay.
+        nested: attend over all sentences in one call, on any device; else in one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     return None if parts is None else PackedBackbone(backbone, parts, use_kernels, nested=nested)
 
 
 def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:
-    """Tell whether a training pass is worth splitting and can be: on a CPU, with all parameters inside the layers."""
+    """Tell whether to split a training pass: on a CPU, with many tokens and all parameters inside the layers."""
     return tokens.is_large and parts.relative_bias is None
 
 
-def _unflattened(
-    parameters: Sequence[Tensor | None], n_layers: int
-) -> tuple[list[LayerWeights], QueryKeyValue | None]:
-    """Return parameters, given in turn, as those of the layers and of attention from first tokens."""
-    width, n = len(Affine._fields), len(LayerWeights._fields)
-    modules = [
-        Affine(cast(Tensor, weight), *rest)
-        for weight, *rest in (parameters[i : i + width] for i in range(0, len(parameters), width))
-    ]
-    layers = [LayerWeights(*modules[i * n : (i + 1) * n]) for i in range(n_layers)]
-    rest = modules[n_layers * n :]
-    return layers, QueryKeyValue(*rest) if rest else None
+def run_layers(
+    operators: Operators,
+    layers: Sequence[Layer],
+    states: Tensor,
+    tokens: PackedTokens,
+    *,
+    wanted: Collection[int],
+    first: QueryKeyValue | None = None,
+) -> dict[int, Tensor]:
+    """Return the states after the wanted layers, ``(T, H)`` each.
+
+    Args:
+        operators: compute the parts of each layer.
+        layers: from the first to the last.
+        states: embeddings, ``(T, H)``.
+        tokens: which tokens form a sentence.
+        wanted: numbers of layers, 0 for the embeddings.
+        first: if given, the last layer attends from first tokens only, by these linear layers, and gives ``(R, H)``.
+    """
+    kept = {0: states} if 0 in wanted else {}
+    x = states
+    for number, layer in enumerate(layers, 1):
+        if first is not None and number == len(layers):
+            states, context = attend_from_first(states, tokens, first, layer, operators.mix_states)
+        else:
+            context = operators.attend(x, tokens, layer)
+        states, x = operators.dropout_add_norm(states, context, layer.after_attention)
+        states, x = operators.dropout_add_norm(
+            states, operators.activate(x, layer.up), layer.after_activation
+        )
+        if number in wanted:
+            kept[number] = states
+    return kept

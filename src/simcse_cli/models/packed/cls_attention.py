@@ -1,70 +1,49 @@
-"""Attention of first tokens only, for poolers that read no other token of the last layer."""
+"""Attention from first tokens only, for poolers that read no other token of the last layer."""
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import LayerParts
-from simcse_cli.models.packed.attention import RelativeBias
-from simcse_cli.models.packed.operators import Affine, affine
+from simcse_cli.models.packed.layers import Layer, QueryKeyValue
 from simcse_cli.models.packed.tokens import PackedTokens
 
 MixStates = Callable[..., tuple[Tensor, Tensor]]
-
-
-class QueryKeyValue(NamedTuple):
-    """The three linear layers before attention."""
-
-    query: Affine
-    key: Affine
-    value: Affine
-
-
-def query_key_value(layer: LayerParts) -> QueryKeyValue:
-    """Return the parameters of a layer's query, key and value."""
-    return QueryKeyValue(affine(layer.query), affine(layer.key), affine(layer.value))
 
 
 def attend_from_first(
     states: Tensor,
     tokens: PackedTokens,
     linears: QueryKeyValue,
-    n_heads: int,
-    *,
-    dropout: float = 0.0,
+    layer: Layer,
     mix: MixStates,
-    relative_bias: RelativeBias | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    No token but the first is multiplied by a weight matrix. With x_j the states of a sentence and q the
+    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
     query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
     sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
     to rounding, at about D / n_heads times fewer operations.
 
     Args:
-        states: ``(T, H)``, before the linear layers; products are in their type.
+        states: ``(T, H)``, before the linear layers; their type is that of the products.
         tokens: which tokens form a sentence.
-        linears: of the layer.
-        n_heads: divides D.
-        dropout: probability on attention weights.
+        linears: query, key and value of the layer.
+        layer: its heads, dropout and bias on the scores.
         mix: see ``Operators.mix_states``.
-        relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    first = states.index_select(0, tokens.first_tokens())
+    n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, linears.query.weight, linears.query.bias)
     head_width = query.shape[1] // n_heads
-    key, value = (affine.weight.view(n_heads, head_width, -1) for affine in linears[1:])
+    key, value = (linear.weight.view(n_heads, head_width, -1) for linear in linears[1:])
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
     offset = by_head.new_zeros(len(first), n_heads)
-    if linears.key.bias is not None:  # the softmax ignores it, but distributed training wants every gradient
+    if linears.key.bias is not None:  # the softmax ignores it, but distributed training needs every gradient
         offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
-    mixed, sums = mix(states, tokens, folded, offset, dropout=dropout, relative_bias=relative_bias)
+    mixed, sums = mix(states, tokens, folded, offset, layer)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if linears.value.bias is not None:
         bias = linears.value.bias.view(n_heads, 1, head_width)

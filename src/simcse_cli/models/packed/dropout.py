@@ -1,4 +1,4 @@
-"""Dropout masks at a small share of the price of ``torch.nn.functional.dropout`` on a CPU."""
+"""Dropout masks at a fraction of the cost of ``torch.nn.functional.dropout`` on a CPU."""
 
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
 def drop_threshold(p: float) -> int:
-    """Return how many of the 2^16 values of a draw mean that an element is dropped."""
+    """Return how many of the 2^16 values of a draw drop an element."""
     return min(round(p * _RESOLUTION), _RESOLUTION - 1)
 
 
@@ -28,7 +28,7 @@ class Masks(Protocol):
 
 
 class DeviceMasks:
-    """Masks drawn where the states are, by PyTorch's generator of that device."""
+    """Masks drawn by PyTorch's generator on the device of the states."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         """See ``Masks``."""
@@ -39,8 +39,8 @@ class DropoutMasks:
     """The masks of one forward pass, all from one number drawn from PyTorch's generator.
 
     One ``torch.randint`` seeds an SFC64 generator whose 16-bit words are compared with a threshold, about
-    eight times faster than ``F.dropout``. Whoever restores ``torch.get_rng_state()`` (a resumed run, cached
-    gradients, activation checkpointing) therefore gets the same masks again, with nothing else to save.
+    eight times faster than ``F.dropout``. Restoring ``torch.get_rng_state()`` (as a resumed run, cached gradients and
+    activation checkpointing do) therefore restores the masks, with nothing else to save.
 
     A probability p counts as the nearest multiple q of 2^-16 (0.1 as 0.100006). Kept values are scaled by
     1 / (1 - q) in the arithmetic of the addition or product that follows, so the expectation is exact: in
@@ -73,7 +73,7 @@ class DropoutMasks:
 
 
 def active_probability(dropout: nn.Dropout | None) -> float:
-    """Return the probability with which a dropout module drops in its present mode."""
+    """Return the probability of a dropout module in its present mode."""
     return dropout.p if dropout is not None and dropout.training else 0.0
 
 

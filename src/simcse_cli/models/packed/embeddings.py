@@ -1,4 +1,4 @@
-"""Rows of a large embedding table, with the gradient of the table in memory that is used again."""
+"""Rows of a large embedding table; the gradient of the table goes into reused memory."""
 
 from typing import Any
 

@@ -1,70 +1,214 @@
-"""The transformer layers over packed tokens, one after the other."""
+"""The parameters of transformer layers as the operators take them."""
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from simcse_cli.models.packed.architectures import BackboneParts
-from simcse_cli.models.packed.cls_attention import QueryKeyValue, attend_from_first
+from simcse_cli.machine.buffers import BufferPool
+from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.models.packed.architectures import BackboneParts, LoraLinear
+from simcse_cli.models.packed.attention import RelativeBias
 from simcse_cli.models.packed.dropout import active_probability
-from simcse_cli.models.packed.operators import LayerWeights, Operators
-from simcse_cli.models.packed.tokens import PackedTokens
 
 
-def run_layers(
-    parts: BackboneParts,
-    operators: Operators,
-    weights: Sequence[LayerWeights],
-    states: Tensor,
-    tokens: PackedTokens,
-    *,
-    wanted: Collection[int],
-    first: QueryKeyValue | None = None,
-) -> dict[int, Tensor]:
-    """Return the states after the wanted layers, ``(T, H)`` each.
+class LowRank(NamedTuple):
+    """What LoRA adds to a product: ``(x down^T) up^T``, the scale included in ``up``."""
+
+    down: Tensor
+    up: Tensor
+
+
+class LinearWeights(NamedTuple):
+    """Weight and bias of a linear layer, and its LoRA factors while it is trained by LoRA."""
+
+    weight: Tensor
+    bias: Tensor | None
+    lora: LowRank | None = None
+
+
+class NormWeights(NamedTuple):
+    """Weight and bias of a layer norm."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Residual(NamedTuple):
+    """The second part of half a layer: a linear layer, dropout, the sum with the states, a norm."""
+
+    linear: LinearWeights
+    norm: NormWeights
+    epsilon: float
+    dropout: float
+
+
+class Layer(NamedTuple):
+    """One layer in one pass: its parameters and settings.
+
+    Attributes:
+        qkv: gives query, key and value side by side.
+        after_attention: closes the first half.
+        up: linear layer before the activation.
+        after_activation: closes the second half.
+        n_heads: attention heads.
+        dropout: probability on attention weights.
+        relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
+    """
+
+    qkv: LinearWeights
+    after_attention: Residual
+    up: LinearWeights
+    after_activation: Residual
+    n_heads: int
+    dropout: float
+    relative_bias: RelativeBias | None = None
+
+
+class QueryKeyValue(NamedTuple):
+    """The three linear layers before attention."""
+
+    query: LinearWeights
+    key: LinearWeights
+    value: LinearWeights
+
+
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Return a tree of tuples and lists with the function applied to each tensor; other leaves stay as they are."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if not isinstance(tree, tuple | list):
+        return tree
+    branches = [map_tensors(function, branch) for branch in tree]
+    return type(tree)(*branches) if hasattr(tree, "_fields") else branches
+
+
+def query_key_value(parts: BackboneParts) -> QueryKeyValue:
+    """Return query, key and value of the last layer, with LoRA merged into the weights."""
+    last = parts.layers[-1]
+    return QueryKeyValue(*(LinearWeights(m.weight, m.bias) for m in (last.query, last.key, last.value)))
+
+
+def read_layers(
+    parts: BackboneParts, dtype: torch.dtype, pool: BufferPool | None = None, *, merged: bool = False
+) -> list[Layer]:
+    """Return the layers of a model, weights of products in ``dtype``; gradients flow to the parameters.
 
     Args:
-        parts: the model, for what is no parameter: heads, dropout, epsilons.
-        operators: what the layers are made of.
-        weights: parameters, layer by layer.
-        states: embeddings, ``(T, H)``.
-        tokens: which tokens form a sentence.
-        wanted: numbers of layers, 0 for the embeddings.
-        first: given, the last layer attends from first tokens only, by these linear layers, and gives ``(R, H)``.
+        parts: the modules.
+        dtype: of the products.
+        pool: memory for copies of weights and for their gradients, on a CPU; None for new memory.
+        merged: merge LoRA into the weights, instead of keeping its factors.
     """
-    kept = {0: states} if 0 in wanted else {}
-    x = states
-    for number, (layer, own) in enumerate(zip(parts.layers, weights, strict=True), 1):
-        dropout = active_probability(layer.attention_dropout)
-        bias = parts.relative_bias
-        if first is not None and number == len(weights):
-            states, context = attend_from_first(
-                states,
-                tokens,
-                first,
-                parts.n_heads,
-                dropout=dropout,
-                mix=operators.mix_states,
-                relative_bias=bias,
+    products = [
+        [_parameters(linear, dtype, merged=merged) for linear in linears]
+        for layer in parts.layers
+        for linears in ((layer.query, layer.key, layer.value), (layer.out_proj,), (layer.up,), (layer.down,))
+    ]
+    copied = _copied([[part.weight for part in parts] for parts in products], dtype, pool)
+    joined = iter([_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)])
+
+    def residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | None) -> Residual:
+        return Residual(linear, NormWeights(norm.weight, norm.bias), norm.eps, active_probability(dropout))
+
+    return [
+        Layer(
+            qkv=next(joined),
+            after_attention=residual(next(joined), layer.attention_norm, layer.out_dropout),
+            up=next(joined),
+            after_activation=residual(next(joined), layer.output_norm, layer.output_dropout),
+            n_heads=parts.n_heads,
+            dropout=active_probability(layer.attention_dropout),
+            relative_bias=parts.relative_bias,
+        )
+        for layer in parts.layers
+    ]
+
+
+def _parameters(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool) -> LinearWeights:
+    """Return the parameters of a linear layer, those of LoRA in ``dtype``."""
+    if merged or isinstance(linear, nn.Linear):
+        return LinearWeights(linear.weight, linear.bias)
+    lora = LowRank(linear.down.to(dtype), (linear.scale * linear.up).to(dtype))
+    return LinearWeights(linear.base.weight, linear.bias, lora)
+
+
+def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
+    """Return one linear layer that gives the outputs of all side by side; ``weight`` is their stacked weight."""
+    if len(linears) == 1:
+        return linears[0]._replace(weight=weight)
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    bias = torch.cat(biases) if biases else None
+    if all(linear.lora is None for linear in linears):
+        return LinearWeights(weight, bias)
+    nothing = [LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0)) for linear in linears]
+    factors = [linear.lora or none for linear, none in zip(linears, nothing, strict=True)]
+    up = torch.block_diag(*(each.up for each in factors))  # type: ignore[no-untyped-call]
+    return LinearWeights(weight, bias, LowRank(torch.cat([each.down for each in factors]), up))
+
+
+def _copied(
+    groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
+) -> Sequence[Tensor]:
+    """Return the matrices of each group stacked in ``dtype``; a single matrix of this type is not copied."""
+    weights = [group[0] for group in groups]
+    needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
+    if pool is None or weights[0].device.type != "cpu":
+        copies = [torch.cat([matrix.to(dtype) for matrix in groups[i]]) for i in needed]
+    else:
+        n_matrices = [len(groups[i]) for i in needed]
+        flat = [matrix for i in needed for matrix in groups[i]]
+        copies = _Cast.apply(dtype, pool, n_matrices, *flat) if flat else []  # type: ignore[no-untyped-call]
+    for i, copy in zip(needed, copies, strict=True):
+        weights[i] = copy
+    return weights
+
+
+class _Cast(torch.autograd.Function):
+    """Groups of matrices, each stacked and in another type, copied on all cores."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, dtype: torch.dtype, pool: BufferPool, n_matrices: Sequence[int], *matrices: Tensor
+    ) -> tuple[Tensor, ...]:
+        @torch.no_grad()
+        def copy(group: Sequence[Tensor]) -> Tensor:
+            n_rows = [len(matrix) for matrix in group]
+            out = pool.tensor((sum(n_rows), group[0].shape[1]), dtype)
+            for part, matrix in zip(torch.split(out, n_rows), group, strict=True):
+                part.copy_(matrix)
+            return out
+
+        ctx.pool, ctx.dtype = pool, matrices[0].dtype
+        rest = iter(matrices)
+        groups = [list(itertools.islice(rest, n)) for n in n_matrices]
+        ctx.n_rows = [[len(matrix) for matrix in group] for group in groups]
+        copies = list(map_on_cores(copy, groups))
+        ctx.mark_non_differentiable(
+            *(
+                out
+                for out, group in zip(copies, groups, strict=True)
+                if not any(m.requires_grad for m in group)
             )
-        else:
-            context = operators.attend(x, own.qkv, tokens, parts.n_heads, dropout=dropout, relative_bias=bias)
-        states, x = operators.dropout_add_norm(
-            states,
-            context,
-            own.out_proj,
-            own.attention_norm,
-            epsilon=layer.attention_norm.eps,
-            dropout=active_probability(layer.out_dropout),
         )
-        states, x = operators.dropout_add_norm(
-            states,
-            operators.activate(x, own.up),
-            own.down,
-            own.output_norm,
-            epsilon=layer.output_norm.eps,
-            dropout=active_probability(layer.output_dropout),
-        )
-        if number in wanted:
-            kept[number] = states
-    return kept
+        ctx.set_materialize_grads(False)
+        return tuple(copies)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_outs: Tensor | None) -> tuple[Tensor | None, ...]:
+        @torch.no_grad()
+        def copy(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
+            d_out, n_rows = group
+            if d_out is None:
+                return [None] * len(n_rows)
+            return [
+                ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part)
+                for part in torch.split(d_out, n_rows)
+            ]
+
+        groups = list(zip(d_outs, ctx.n_rows, strict=True))
+        return None, None, None, *itertools.chain.from_iterable(map_on_cores(copy, groups))

@@ -1,4 +1,4 @@
-"""Sentence vectors from packed states, by the poolers that serve the padded path."""
+"""Sentence vectors from packed states, with the poolers of the padded pass."""
 
 from collections.abc import Sequence
 
@@ -29,9 +29,9 @@ def packed_vectors(
     Args:
         packed: the transformer.
         rows: token ids with special tokens, of any lengths.
-        pooler: which states count.
+        pooler: how states become a vector.
         dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
-        n_skipped: so many first tokens of each row do not count, as in ``pool``; fewer than a row has.
+        n_skipped: leading tokens of each row that do not count, as in ``pool``; fewer than any row has.
     """
     tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
     spec = POOLERS[pooler]
@@ -52,11 +52,11 @@ def packed_vectors(
 
 
 def _wide(states: Tensor) -> Tensor:
-    """Return states in float32 at least."""
+    """Return states at least in float32."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
 def _means(states: Tensor, tokens: PackedTokens) -> Tensor:
     """Return the mean state of each sentence, ``(R, H)``, in one call for all lengths."""
-    # "unsafe" leaves out a look at the offsets, for which a GPU would have to finish its work.
+    # "unsafe" skips a check of the offsets that would wait for the GPU.
     return torch.segment_reduce(states, "mean", offsets=tokens.offsets, axis=0, unsafe=True)

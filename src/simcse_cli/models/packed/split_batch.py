@@ -1,7 +1,7 @@
-"""A training pass in two shares of the sentences, side by side on the cores, each with a graph of its own.
+"""A training pass in two shares of the sentences, each on half of the cores and with its own graph.
 
-Two threads with half of the cores each wait less than one with all of them, whose every step ends in waiting. The
-sentences are split on any number of cores, so masks and sums are the same everywhere.
+Two half-size thread teams synchronise less often than one full-size team. The sentences are split on any number of
+cores, so masks and sums are the same everywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,33 +16,34 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
-from simcse_cli.models.packed.kernels import PutFactors
+from simcse_cli.models.packed.kernels import QueueWeightGradient
+from simcse_cli.models.packed.layers import map_tensors
 
-ShareRun = Callable[[int, Tensor, Sequence[Tensor | None], PutFactors], Sequence[Tensor]]
-"""Computes one share, from its number, its rows of the input, the parameters and what multiplies their gradients."""
+ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
+"""Computes one share from its number, its rows of the input, the parameters, and what queues weight gradients."""
 
 
 def run_shares(
     run: ShareRun,
     inputs: Tensor,
     sizes: Sequence[int],
-    parameters: Sequence[Tensor | None],
+    parameters: Any,
     pool: BufferPool,
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
 
     Args:
-        run: called on several threads at once; uses no other tensor that needs a gradient.
-        inputs: rows of all shares, then rows that belong to none.
+        run: called on several threads at once; must use no other tensor that needs a gradient.
+        inputs: rows of all shares, followed by rows of none.
         sizes: rows of each share.
-        parameters: what the shares have in common.
-        pool: where results and gradients stand.
+        parameters: what the shares have in common, a tree of tensors as ``map_tensors`` takes it.
+        pool: memory for results and gradients.
     """
+    flat: list[Tensor] = []
+    map_tensors(flat.append, parameters)
     # Asked here: inside an autograd function gradients are always off.
-    needs_graph = torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (inputs, *parameters)
-    )
-    outputs: tuple[Tensor, ...] = _Shares.apply(run, sizes, pool, needs_graph, inputs, *parameters)  # type: ignore[no-untyped-call]
+    needs_graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (inputs, *flat))
+    outputs: tuple[Tensor, ...] = _Shares.apply(run, sizes, pool, needs_graph, parameters, inputs, *flat)  # type: ignore[no-untyped-call]
     return outputs
 
 
@@ -56,13 +57,16 @@ class _Shares(torch.autograd.Function):
         sizes: Sequence[int],
         pool: BufferPool,
         needs_graph: bool,
+        parameters: Any,
         inputs: Tensor,
-        *parameters: Tensor | None,
+        *flat: Tensor,
     ) -> tuple[Tensor, ...]:
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().requires_grad_(needs_graph and tensor.requires_grad)
 
-        leaves = [None if tensor is None else leaf(tensor) for tensor in parameters]
+        leaves = [leaf(tensor) for tensor in flat]
+        own = iter(leaves)
+        tree = map_tensors(lambda _: next(own), parameters)
         starts = [
             start.detach().requires_grad_(needs_graph)
             for start in torch.split(inputs[: sum(sizes)], list(sizes))
@@ -72,7 +76,7 @@ class _Shares(torch.autograd.Function):
 
         def forward(share: int) -> Sequence[Tensor]:
             with torch.set_grad_enabled(needs_graph):
-                return run(share, starts[share], leaves, partial(products.put, share))
+                return run(share, starts[share], tree, partial(products.put, share))
 
         outputs = list(map_on_cores(forward, range(len(sizes))))
         if needs_graph:
@@ -87,7 +91,7 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        learning = [leaf for leaf in ctx.leaves if leaf is not None and leaf.requires_grad]
+        learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         d_outputs = [
             None if d is None else torch.split(d, [len(part) for part in parts])
             for d, parts in zip(gradients, zip(*ctx.outputs, strict=True), strict=True)
@@ -107,7 +111,7 @@ class _Shares(torch.autograd.Function):
 
         products, n_shares = ctx.products, len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
-        jobs += [products.multiply] * n_shares  # taken by a core whose share is done
+        jobs += [products.multiply] * n_shares  # run by a core whose share is done
         by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
         d_starts = [
             torch.zeros_like(start) if own[0] is None else own[0]
@@ -119,14 +123,12 @@ class _Shares(torch.autograd.Function):
             for leaf, parts in zip(learning, zip(*(own[1:] for own in by_share), strict=True), strict=True)
         ]
         sums = iter(summed)
-        d_parameters = [
-            next(sums) if leaf is not None and leaf.requires_grad else None for leaf in ctx.leaves
-        ]
-        return None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_parameters
+        d_flat = [next(sums) if leaf.requires_grad else None for leaf in ctx.leaves]
+        return None, None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_flat
 
 
 class _WeightProducts:
-    """Gradients of weights, multiplied and summed over shares by whichever core is free.
+    """Gradients of weights, multiplied and summed over shares by any core that is free.
 
     Attributes:
         gradients: by the ``id`` of the weight.
@@ -140,7 +142,7 @@ class _WeightProducts:
         self.gradients: dict[int, Tensor] = {}
 
     def put(self, share: int, weight: Tensor, d_out: Tensor, x: Tensor) -> None:
-        """Take what one share adds to the gradient of a weight, the product ``d_out^T x``."""
+        """Queue the product ``d_out^T x``, which one share adds to the gradient of a weight."""
         with self._lock:
             own = self._factors.setdefault(id(weight), {})
             own[share] = (d_out, x)
@@ -148,32 +150,31 @@ class _WeightProducts:
             self._complete.put(id(weight))
 
     def end_share(self) -> None:
-        """Say that one share has put all it has."""
+        """Record that a share has queued all its products."""
         with self._lock:
             self._n_running -= 1
-        if self._n_running <= 0:  # less than 0 where a pass goes backward again, which autograd refuses
+        if self._n_running <= 0:  # below 0 in a second backward pass, which autograd refuses
             for _ in range(self._n_shares):
                 self._complete.put(None)
 
     @torch.no_grad()
     def multiply(self) -> None:
-        """Compute gradients until all are there; the sum is over shares in their order."""
+        """Compute gradients until none is left; shares are summed in their order."""
         while (weight := self._complete.get()) is not None:
-            own = self._factors.pop(weight)
-            parts = [_transposed_product(*own[share], self._pool) for share in range(self._n_shares)]
+            by_share = self._factors.pop(weight)
+            parts = []
+            for d_out, x in (by_share[share] for share in range(self._n_shares)):
+                out = self._pool.tensor((d_out.shape[1], x.shape[1]), x.dtype)
+                parts.append(torch.mm(d_out.t(), x, out=out))
             self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))
 
 
-def _transposed_product(d_out: Tensor, x: Tensor, pool: BufferPool) -> Tensor:
-    return torch.mm(d_out.t(), x, out=pool.tensor((d_out.shape[1], x.shape[1]), x.dtype))
-
-
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:
-    """Return the sum of those that are there."""
-    there = [gradient for gradient in gradients if gradient is not None]
-    if len(there) < 2:
-        return there[0] if there else None
-    total = torch.add(there[0], there[1], out=pool.tensor(tuple(there[0].shape), there[0].dtype))
-    for gradient in there[2:]:
+    """Return the sum of those that are not None."""
+    known = [gradient for gradient in gradients if gradient is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    total = torch.add(known[0], known[1], out=pool.tensor(tuple(known[0].shape), known[0].dtype))
+    for gradient in known[2:]:
         total += gradient
     return total

@@ -1,4 +1,4 @@
-"""Sentences laid end to end: the token layout that the packed transformer computes on."""
+"""Sentences laid end to end, the token layout of the packed transformer."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,14 +13,14 @@ from torch import Tensor
 from simcse_cli.machine.devices import to_device
 
 ROUNDED_TO = 64
-"""Packed sizes are rounded up to this, so that the kernels made for one batch serve most of the others."""
+"""Packed sizes are rounded up to a multiple of this, so that most batches share the same oneDNN kernels."""
 
 LARGE = 1024
-"""With fewer tokens, starting threads and adding gradients costs more than threads and compiled kernels save."""
+"""With fewer tokens, threads and compiled kernels save less than starting threads and adding gradients costs."""
 
 
 class Group(NamedTuple):
-    """Sentences of one length, side by side: a view makes them ``(n_rows, length, ...)``."""
+    """Consecutive sentences of one length, which a view turns into ``(n_rows, length, ...)``."""
 
     start: int
     n_rows: int
@@ -50,19 +50,19 @@ class PackedTokens:
 
     @property
     def is_large(self) -> bool:
-        """Tell whether there are so many tokens on the CPU that threads and compiled kernels pay."""
+        """Tell whether these are enough tokens on a CPU for threads and compiled kernels to pay."""
         return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
     @cached_property
     def offsets(self) -> Tensor:
-        """Where each sentence starts and, at the end, where the last one ends, ``(R + 1,)``."""
+        """The start of each sentence, and the end of the last one, ``(R + 1,)``."""
         starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
         return to_device(
             torch.from_numpy(np.append(np.concatenate(starts), self.groups[-1].end)), self.ids.device
         )
 
     def first_tokens(self) -> Tensor:
-        """Return where each sentence starts, ``(R,)``."""
+        """Return the position of each sentence's first token, ``(R,)``."""
         return self.offsets[:-1]
 
     def to(self, device: torch.device) -> "PackedTokens":
@@ -72,7 +72,7 @@ class PackedTokens:
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
         sizes = [group.n_rows * group.length for group in self.groups]
-        # One split, not a slice a group: its backward pass is one concatenation.
+        # One split instead of a slice a group: its backward pass is a single concatenation.
         parts = torch.split(states, [*sizes, len(states) - sum(sizes)])
         for group, part in zip(self.groups, parts, strict=False):
             yield part.view(group.n_rows, group.length, states.shape[-1])
@@ -80,7 +80,7 @@ class PackedTokens:
     def halves(self) -> tuple["PackedTokens", "PackedTokens"] | None:
         """Return the sentences in two parts of nearly equal size, or None for a single sentence.
 
-        Which sentences form a part depends on their lengths alone.
+        The split depends on the lengths alone.
         """
         lengths = [group.length for group in self.groups for _ in range(group.n_rows)]
         if len(lengths) < 2:
@@ -149,7 +149,7 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
 
 
 class PackedRows(list[Sequence[int]]):
-    """Rows that were packed ahead; a slice has to be packed again."""
+    """Rows packed ahead of time; a slice must be packed again."""
 
     def __init__(self, rows: Sequence[Sequence[int]], tokens: PackedTokens) -> None:
         super().__init__(rows)

@@ -1,7 +1,7 @@
 """Fused operators of a transformer layer for training on a CPU, compiled by numba (extra ``cpu-kernels``).
 
-This module says what the kernels can do without importing numba, which takes most of a second; ``operators``
-holds the operators as autograd functions, ``compiled`` the code that numba compiles.
+This module describes the kernels without importing numba, which takes most of a second. ``operators`` holds the
+operators as autograd functions, ``compiled`` the code that numba compiles.
 """
 
 from collections.abc import Callable
@@ -13,37 +13,37 @@ from typing import Any
 from torch import Tensor
 
 LANES = 16
-"""Floats of one vector: widths of heads and layers are multiples of it."""
+"""Floats in one vector; widths of heads and layers are multiples of it."""
 DRAWS_A_WORD = 4
 """Dropout draws, of 16 bits, in one word of the random stream."""
 NO_DROPOUT = -1
-"""In place of a threshold: nothing is dropped and nothing drawn."""
+"""A threshold with which nothing is dropped and nothing drawn."""
 GELU, GELU_TANH, RELU = range(3)
 """Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
-PutFactors = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient, ``d_out^T x``, to be multiplied elsewhere."""
+QueueWeightGradient = Callable[[Tensor, Tensor, Tensor], None]
+"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient ``d_out^T x``, which another thread multiplies."""
 
 
 def is_installed() -> bool:
-    """Tell whether numba is there."""
+    """Tell whether numba is installed."""
     return find_spec("numba") is not None
 
 
-def load() -> Any:
+def load_operators() -> Any:
     """Return the module ``operators``."""
     return import_module("simcse_cli.models.packed.kernels.operators")
 
 
 @cache
 def can_load() -> bool:
-    """Tell whether numba finds a folder to keep what it compiles."""
+    """Tell whether numba finds a folder for compiled code."""
     try:
-        load()
+        load_operators()
     except RuntimeError:
         return False
     return True
 
 
 def is_compiled() -> bool:
-    """Tell whether the kernels were compiled before, by this process or another, and kept on disk."""
-    return bool(load().compiled.is_compiled())
+    """Tell whether the compiled kernels are on disk already."""
+    return bool(load_operators().compiled.was_compiled())

@@ -1,8 +1,8 @@
-"""The compiled kernels and the products between them as autograd functions; results are in pooled memory.
+"""The compiled kernels, and the products between them, as autograd functions with results in pooled memory.
 
 Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and norms float32.
-A mask is drawn from ``stream``, four numbers of SFC64 that advance; see ``models.packed.dropout``. ``threshold`` is
-the probability to drop, in 2^-16, or ``NO_DROPOUT``.
+A mask is drawn from ``stream``, the four numbers of SFC64, which advance; see ``models.packed.dropout``. ``threshold``
+is the probability to drop in units of 2^-16, or ``NO_DROPOUT``.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.kernels import LANES, PutFactors, compiled
+from simcse_cli.models.packed.kernels import LANES, QueueWeightGradient, compiled
 
 Gradients = tuple[Tensor | None, ...]
 
 
-def linear(x: Tensor, weight: Tensor, pool: BufferPool, put_factors: PutFactors | None = None) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, pool: BufferPool, queue_weight_gradient: QueueWeightGradient | None = None
+) -> Tensor:
     """Return ``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
 
-    With ``put_factors``, the backward pass hands it the factors of the weight's gradient, and gives None for that.
+    With ``queue_weight_gradient``, the backward pass hands it the factors of the weight's gradient and returns None
+    in its place.
     """
-    product: Tensor = _Linear.apply(x, weight, pool, put_factors)  # type: ignore[no-untyped-call]
+    product: Tensor = _Linear.apply(x, weight, pool, queue_weight_gradient)  # type: ignore[no-untyped-call]
     return product
 
 
@@ -120,10 +123,14 @@ def mix_packed_states(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, pool: BufferPool, put_factors: PutFactors | None
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        pool: BufferPool,
+        queue_weight_gradient: QueueWeightGradient | None,
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.pool, ctx.put_factors = pool, put_factors
+        ctx.pool, ctx.queue_weight_gradient = pool, queue_weight_gradient
         return torch.mm(x, weight.t(), out=pool.tensor((len(x), len(weight)), x.dtype))
 
     @staticmethod
@@ -134,10 +141,10 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             d_x = torch.mm(d_out, weight, out=pool.tensor(tuple(x.shape), x.dtype))
         if ctx.needs_input_grad[1]:
-            if ctx.put_factors is None:
+            if ctx.queue_weight_gradient is None:
                 d_weight = torch.mm(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
             else:
-                ctx.put_factors(weight, d_out, x)
+                ctx.queue_weight_gradient(weight, d_out, x)
         return d_x, d_weight, None, None
 
 
@@ -294,7 +301,7 @@ class _MixStates(torch.autograd.Function):
 
 
 def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield where the sentences of each group and their tokens stand, and their weights."""
+    """Yield the rows and the tokens of each group of sentences, and their weights."""
     row = 0
     for (start, n_rows, length), own in zip(groups.tolist(), weights, strict=True):
         yield slice(row, row + n_rows), slice(start, start + n_rows * length), own
@@ -302,6 +309,6 @@ def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice
 
 
 def _arrays(*tensors: Tensor) -> Any:
-    """Return a list of the memory of tensors as the kernels take it: bfloat16 as int16 with its bits."""
+    """Return the memory of tensors as arrays for the kernels; bfloat16 becomes int16 with the same bits."""
     rows = [tensor.detach().contiguous() for tensor in tensors]
     return [(row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy() for row in rows]

@@ -1,0 +1,344 @@
+"""Sentences to vectors: prompts, windows of long texts, batches and devices."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files.streams import digest
+from simcse_cli.machine.devices import HostCopy
+from simcse_cli.machine.processes import add_up, process_count, process_rank
+from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.padding import TokenRows, token_batches
+from simcse_cli.models.tokens import Tokens, in_windows
+from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.settings.choices import LongTexts, Pooler
+
+DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+"""Usual names for the prompt of texts to be searched; earlier ones win."""
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Use:
+    """How an encoder is used.
+
+    Attributes:
+        prompt: text before every text; None for the model's default.
+        truncate_dim: how many components to keep; None for all.
+        long: how to treat texts beyond the model's length.
+    """
+
+    prompt: str | None = None
+    truncate_dim: int | None = None
+    long: LongTexts = LongTexts.CUT
+
+
+PLAIN = Use()
+
+
+@dataclass(frozen=True)
+class ReadyEncoder:
+    """An encoder together with its use, as commands and the Python interface take it."""
+
+    model: SentenceEncoder
+    use: Use = PLAIN
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def pooler(self) -> Pooler:
+        return self.model.pooler
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def folder(self) -> Path | None:
+        return self.model.folder
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by name."""
+        return self.model.record.prompts
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return _dim(self.model, self.use)
+
+    @property
+    def prompt(self) -> str:
+        """The prompt in use: the chosen one, else the model's default, else none."""
+        return _prompt(self.model, self.use)
+
+    @property
+    def query_prompt(self) -> str:
+        """The prompt of a search's queries: the chosen one, else the model's for queries."""
+        return _prompt(self.model, self.use, "query")
+
+    @property
+    def document_prompt(self) -> str:
+        """The prompt of the texts to be searched: the model's for documents."""
+        return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+
+    def find_prompt(self, prompt: str) -> str:
+        """Return the model's prompt of this name, else the text itself; see ``ModelRecord.find_prompt``."""
+        return self.model.record.find_prompt(prompt, self.name)
+
+    @property
+    def variations(self) -> dict[str, Any]:
+        """How vectors differ from those of the plain model: the prompt, fewer components, windows of long texts."""
+        return self._variations(self.prompt)
+
+    def _variations(self, prompt: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if prompt:
+            found["prompt"] = prompt
+        if prompt and not self.model.record.include_prompt:
+            found["include_prompt"] = False
+        if self.dim < self.model.dim:
+            found["truncate_dim"] = self.dim
+        if self.use.long is not LongTexts.CUT:
+            found["long"] = self.use.long.value
+        return found
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over weights, pooler, head use and variations: equal digests give equal vectors."""
+        return self.digest_with(self.prompt)
+
+    def digest_with(self, prompt: str) -> str:
+        """Return the digest of vectors made with another prompt."""
+        model, variations = self.model, self._variations(prompt)
+        parts: list[str | memoryview] = [
+            f"{model.pooler}/{model.record.head_use}/{model.record.normalize}/{model.tokens.max_length}",
+            json.dumps(variations, sort_keys=True) if variations else "",
+        ]
+        for name, weight in sorted(model.state_dict().items()):
+            tensor = weight.detach().cpu().contiguous()
+            parts.append(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}")
+            parts.append(tensor.view(-1).view(torch.uint8).numpy().data)
+        return digest(*parts)
+
+    def facts(self, prompt: str) -> dict[str, str]:
+        """Return what a search index keeps of the encoder that made its vectors with this prompt."""
+        found = {"model": self.name, "digest": self.digest_with(prompt), "pooler": self.pooler.value}
+        return found | {name: str(value) for name, value in self._variations(prompt).items()}
+
+    def warn_truncated(self, progress: Progress) -> None:
+        """Warn of the texts that were cut since the last call of this, if any."""
+        self.model.tokens.warn_truncated(progress)
+
+    def encode(
+        self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
+    ) -> NDArray[np.float32]:
+        """Return one vector a sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
+        use = self.use if prompt is None else replace(self.use, prompt=prompt)
+        return encode(self.model, sentences, use, **how)
+
+
+def with_use(
+    model: SentenceEncoder, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str
+) -> ReadyEncoder:
+    """Return the encoder with a prompt (a text or a name), fewer components, or windows for long texts.
+
+    Raises:
+        ConfigError: no prompt of this name, or more components than there are.
+    """
+    if truncate_dim is not None and truncate_dim > model.dim:
+        raise ConfigError(
+            f"--truncate-dim {truncate_dim}: vectors of {model.name} have {model.dim} components"
+        )
+    text = None if prompt is None else model.record.find_prompt(prompt, model.name)
+    return ReadyEncoder(model, Use(text, truncate_dim, LongTexts(long)))
+
+
+def _dim(model: SentenceEncoder, use: Use) -> int:
+    return min(use.truncate_dim or model.dim, model.dim)
+
+
+def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
+    """Return the chosen prompt, else the model's prompt of the first name that it has, else its default."""
+    record = model.record
+    if use.prompt is not None:
+        return use.prompt
+    return next((record.prompts[n] for n in (*names, record.default_prompt) if n in record.prompts), "")
+
+
+def encode(
+    model: SentenceEncoder,
+    sentences: Sequence[str],
+    use: Use = PLAIN,
+    *,
+    batch_tokens: int | None = None,
+    max_length: int | None = None,
+    normalize: bool = False,
+    check_finite: bool = True,
+    shared: bool = False,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """Return one vector a sentence, in evaluation mode and without gradient.
+
+    Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded. A sentence
+    beyond ``max_length`` is cut, or, under ``LongTexts.MEAN``, its sub-words are taken in consecutive windows, each
+    with prompt and special tokens. The vector is then the mean of theirs weighted by their sub-words of text, scaled
+    to norm 1 where the model scales its vectors.
+
+    Args:
+        model: the encoder.
+        sentences: any number of sentences; an empty one is encoded as its special tokens.
+        use: prompt, number of components, treatment of long texts.
+        batch_tokens: tokens in one forward pass, padding included.
+        max_length: most sub-words, at most the model's own limit.
+        normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
+        check_finite: turn it off for a model in training, whose vectors the caller checks.
+        shared: every process of the group calls this with the same sentences, encodes a share of the batches that
+            one process would make, and gets all vectors.
+        progress: shown per sentence.
+
+    Returns:
+        ``(N, D)`` float32; row i belongs to ``sentences[i]``.
+
+    Raises:
+        CheckpointError: a vector is not finite; names the first sentence that has one.
+    """
+    # The distinct texts as sub-words.
+    progress = progress or SilentProgress()
+    positions: dict[str, int] = {}
+    inverse = np.fromiter(
+        (positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences)
+    )
+    texts = _Texts.read(model.tokens, list(positions), _prompt(model, use), use.long, max_length)
+    if texts.cut:
+        n_cut = int(np.isin(inverse, texts.cut).sum())
+        model.tokens.n_cut += n_cut
+        progress.warn(model.tokens.cut_note(n_cut))
+    # The forward passes, in evaluation mode.
+    rows = [piece for own in texts.pieces for piece in own]
+    vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
+    n_skipped = texts.frame[0] if texts.prompt and not model.record.include_prompt else 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
+            default = GPU_BATCH_TOKENS if model.device.type == "cuda" else DEFAULT_BATCH_TOKENS
+            for batch, made in _batch_vectors(model, rows, batch_tokens or default, n_skipped, shared):
+                vectors[batch] = made
+                task.advance(len(batch) * len(positions) / len(rows))
+    finally:
+        model.train(was_training)
+    if shared:
+        add_up(vectors)
+    if check_finite:
+        owners = [sentence for sentence, own in zip(positions, texts.pieces, strict=True) for _ in own]
+        check_vectors(vectors, owners, model.name)
+    # From windows to texts, to fewer components, to length 1.
+    if model.record.normalize:
+        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+    if len(rows) > len(positions):
+        vectors = texts.means(vectors)
+        if model.record.normalize:
+            vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+    dim = _dim(model, use)
+    vectors = vectors[:, :dim]
+    if normalize and (dim < model.dim or not model.record.normalize):
+        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+    return vectors[inverse]
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Sub-words of texts, each in one piece or in windows.
+
+    Attributes:
+        prompt: the text before every text.
+        frame: how many tokens of each piece come before and after those of its text; zeros if not needed.
+        pieces: one list of rows a text.
+        cut: positions of the texts that were cut at the model's own length.
+    """
+
+    prompt: str
+    frame: tuple[int, int]
+    pieces: list[list[list[int]]]
+    cut: list[int]
+
+    @classmethod
+    def read(
+        cls, tokens: Tokens, sentences: Sequence[str], prompt: str, long: LongTexts, max_length: int | None
+    ) -> "_Texts":
+        limit = min(max_length or tokens.max_length, tokens.max_length)
+        has_windows = long is LongTexts.MEAN
+        frame = tokens.frame(prompt, limit) if prompt or has_windows else (0, 0)
+        texts = [prompt + sentence for sentence in sentences]
+        rows = tokens.ids(texts, limit)
+        beyond = tokens.longer_than(limit, texts, rows) if has_windows or limit == tokens.max_length else {}
+        pieces = [[row] for row in rows]
+        if has_windows:
+            for position, ids in beyond.items():
+                pieces[position] = in_windows(ids, frame, limit)
+        return cls(prompt, frame, pieces, [] if has_windows else list(beyond))
+
+    def means(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the mean over the pieces of each text, weighted by their sub-words; one piece stays as it is."""
+        means = np.empty((len(self.pieces), vectors.shape[1]), dtype=np.float32)
+        start = 0
+        for position, own in enumerate(self.pieces):
+            rows = vectors[start : start + len(own)]
+            weights = [len(piece) - sum(self.frame) for piece in own]
+            means[position] = rows[0] if len(own) == 1 else np.average(rows, axis=0, weights=weights)
+            start += len(own)
+        return means
+
+
+def _batch_vectors(
+    model: SentenceEncoder, rows: TokenRows, batch_tokens: int, n_skipped: int, shared: bool
+) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
+
+    @torch.inference_mode()
+    def vectors(batch: list[int]) -> HostCopy:
+        return HostCopy(model.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float())
+
+    is_packed = model.prepare()
+    batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=not is_packed))
+    if shared:
+        batches = batches[process_rank() :: process_count()]
+    on_cores = is_packed and model.device.type == "cpu"
+    copies = map_on_cores(vectors, batches) if on_cores else one_behind(map(vectors, batches))
+    for batch, copy in zip(batches, copies, strict=True):
+        yield batch, copy.arrived().numpy()
+
+
+def one_behind(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield each item once the next one exists: a GPU computes that one while this one is read."""
+    before, after = tee(items)
+    next(after, None)
+    for item in before:
+        next(after, None)
+        yield item
+
+
+def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], name: str) -> None:
+    """Raise CheckpointError where a vector ``(N, D)`` is not finite; names the first sentence that has one."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        first = int(finite.argmin())
+        raise CheckpointError(
+            f"{name}: the vectors of {int((~finite).sum()):,} of {len(finite):,} sentences are not finite, "
+            f"first that of {sentences[first][:80]!r}",
+            hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
+        )

@@ -1,0 +1,130 @@
+"""Texts to sub-word ids: whole, cut at a length, or in windows."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.progress import Progress
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Tokens:
+    """The tokenizer of a model.
+
+    Attributes:
+        tokenizer: the Hugging Face tokenizer.
+        max_length: most sub-words the model reads of a text, special ones included.
+        n_known: size of the vocabulary that the weights have.
+        name: what the user called the model, for messages.
+        n_cut: texts cut since the last warning.
+    """
+
+    def __init__(self, tokenizer: Any, *, max_length: int, n_known: int, name: str) -> None:
+        self.tokenizer, self.max_length, self.n_known, self.name = tokenizer, max_length, n_known, name
+        self.n_cut = 0
+        self._rust_tokenizers: dict[int | None, Tokenizer] = {}
+
+    @property
+    def pad_id(self) -> int:
+        """Id of the padding token (0 for a tokenizer without one; padding is masked anyway).
+
+        An empty text becomes this token if the tokenizer adds no special ones.
+        """
+        return int(self.tokenizer.pad_token_id or 0)
+
+    def ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
+        """Return sub-word ids with special tokens, cut at ``limit``, or whole without one.
+
+        Raises:
+            DataError: a text holds a lone surrogate.
+            CheckpointError: the tokenizer fails, or knows more sub-words than the weights.
+        """
+        rust = self._rust_tokenizer(limit)
+        for text in texts:
+            if not text.isascii() and _SURROGATE.search(text):
+                raise DataError(
+                    f"{text[:80]!r} holds half of a character (a lone surrogate), need text",
+                    hint="clean the file with `simcse prepare sentences FILE -o CLEAN.txt`",
+                )
+        with foreign_format(self.name, "a tokenizer that can cut every sentence", error=CheckpointError):
+            if rust is None:
+                cut = {"truncation": True, "max_length": limit} if limit else {"verbose": False}
+                rows = self.tokenizer(list(texts), **cut)["input_ids"]
+            else:
+                rows = [encoding.ids for encoding in rust.encode_batch_fast(list(texts))]
+        rows = [row or [self.pad_id] for row in rows]
+        largest = max(map(max, rows), default=0)
+        if largest >= self.n_known:
+            raise CheckpointError(
+                f"{self.name}: its tokenizer gives the sub-word {largest:,}, its weights know {self.n_known:,}",
+                hint="tokenizer and weights are of different models: copy or download it again",
+            )
+        return rows
+
+    def _rust_tokenizer(self, limit: int | None) -> Tokenizer | None:
+        """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
+        if not getattr(self.tokenizer, "is_fast", False):
+            return None
+        if limit not in self._rust_tokenizers:
+            copy = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+            copy.no_padding()
+            if limit is None:
+                copy.no_truncation()
+            else:
+                copy.enable_truncation(max_length=limit)
+            self._rust_tokenizers[limit] = copy
+        return self._rust_tokenizers[limit]
+
+    def frame(self, prompt: str, limit: int) -> tuple[int, int]:
+        """Return how many tokens come before a text, the prompt included, and how many after it.
+
+        Raises:
+            ConfigError: they leave no room for a text.
+        """
+        rust = self._rust_tokenizer(None)
+        mask = (
+            self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+            if rust is None
+            else rust.encode("a").special_tokens_mask
+        )
+        n_after = len(mask) - len("".join(map(str, mask)).rstrip("1"))
+        n_before = len(self.ids([prompt], None)[0]) - n_after
+        if n_before + n_after >= limit:
+            raise ConfigError(
+                f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones leave no room for "
+                f"a text, {self.name} reads {limit}"
+            )
+        return n_before, n_after
+
+    def longer_than(
+        self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
+    ) -> dict[int, list[int]]:
+        """Return all sub-words of the texts with more than ``limit``, by position; ``rows`` are cut there."""
+        candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
+        whole = self.ids([texts[position] for position in candidates], None) if candidates else []
+        return {position: ids for position, ids in zip(candidates, whole, strict=True) if len(ids) > limit}
+
+    def cut_note(self, n_texts: int) -> str:
+        """Return the warning that this many texts were cut."""
+        return (
+            f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} sub-words, the most that "
+            f"{self.name} reads; --long mean takes the mean of their windows"
+        )
+
+    def warn_truncated(self, progress: Progress) -> None:
+        """Warn of the texts cut since the last call of this, if any."""
+        if self.n_cut:
+            progress.warn(self.cut_note(self.n_cut))
+        self.n_cut = 0
+
+
+def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:
+    """Return the sub-words of a text in pieces of at most ``limit``, each with the frame of the whole."""
+    before, after = ids[: frame[0]], ids[len(ids) - frame[1] :]
+    inner, room = ids[frame[0] : len(ids) - frame[1]], limit - sum(frame)
+    return [before + inner[start : start + room] + after for start in range(0, len(inner), room)]
