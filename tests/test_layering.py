@@ -16,7 +16,7 @@ from simcse_cli import errors
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"errors", "progress"},
+    {"errors", "progress", "version"},
     {"files"},
     {"settings"},
     {"machine", "results"},

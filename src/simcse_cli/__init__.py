@@ -5,13 +5,14 @@ In Python, ``load`` opens a model; what is public stands in ``docs/python.md``.
 
 from typing import TYPE_CHECKING, Any
 
+from simcse_cli.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from simcse_cli.api import Embedder
 
     load = Embedder.load
 
 __all__ = ["Embedder", "load"]
-__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,9 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
+INTERRUPTED = 130
+"""Exit code of a command that was stopped and kept what it could."""
+
 
 @contextmanager
 def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:

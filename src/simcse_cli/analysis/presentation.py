@@ -8,7 +8,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from simcse_cli import __version__
 from simcse_cli.analysis.options import ViewOptions
 from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.atomic import atomic_text, check_output
@@ -17,6 +16,7 @@ from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save
 from simcse_cli.results.report import Report, mean_rows
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.version import __version__
 
 
 @dataclass(frozen=True)

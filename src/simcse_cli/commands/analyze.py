@@ -26,7 +26,7 @@ from simcse_cli.settings.declare import refuse_unused
 if TYPE_CHECKING:
     from simcse_cli.analysis.presentation import Analysis
 
-app = typer.Typer(
+analyze_app = typer.Typer(
     no_args_is_help=True,
     help="""See why: the shape of embedding spaces, neighbours, training paths.
 
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 
 def register(root: typer.Typer) -> None:
-    root.add_typer(app, name="analyze")
+    root.add_typer(analyze_app, name="analyze")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     write_pictures(analysis, shown, console, force=shown.force)
 
 
-@app.command("geometry")
+@analyze_app.command("geometry")
 @takes("options", GeometryOptions)
 @takes("shown", ShowOptions)
 def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
@@ -76,7 +76,7 @@ def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
     show_analysis(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
 
 
-@app.command("spectrum")
+@analyze_app.command("spectrum")
 @takes("options", SpectrumOptions)
 @takes("shown", ShowOptions)
 def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
@@ -89,7 +89,7 @@ def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
     show_analysis(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
 
 
-@app.command("density")
+@analyze_app.command("density")
 @takes("options", SpaceOptions)
 @takes("shown", ShowOptions)
 def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
@@ -102,8 +102,8 @@ def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
     show_analysis(lambda console: analyze_spaces("density", options, shown.label, console), shown)
 
 
-@app.command("search", hidden=True)
-@app.command("retrieval")
+@analyze_app.command("search", hidden=True)
+@analyze_app.command("retrieval")
 @takes("options", RetrievalOptions)
 @takes("shown", ShowOptions)
 def retrieval_command(
@@ -145,7 +145,7 @@ def retrieval_command(
             console.emit(Outcome(neighbour_tables([line], search.neighbours([line])), {}))
 
 
-@app.command("overlap")
+@analyze_app.command("overlap")
 @takes("options", OverlapOptions)
 @takes("shown", ShowOptions)
 def overlap_command(
@@ -162,7 +162,7 @@ def overlap_command(
     show_analysis(lambda console: overlap_analysis(files, options, shown.label, console), shown)
 
 
-@app.command("trace")
+@analyze_app.command("trace")
 @takes("options", TraceOptions)
 @takes("shown", ShowOptions)
 def trace_command(
@@ -182,7 +182,7 @@ def trace_command(
     show_analysis(lambda _: trace_runs(runs or [], options, shown.label), shown)
 
 
-@app.command("report")
+@analyze_app.command("report")
 @takes("options", ReportOptions)
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],

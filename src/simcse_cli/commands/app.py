@@ -12,15 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from simcse_cli import __version__
 from simcse_cli.commands.console import configure_console, get_console, printable
 from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
-from simcse_cli.errors import SimcseError, UsageError
+from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError
 from simcse_cli.files.streams import open_standard_streams
+from simcse_cli.version import __version__
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
-INTERRUPTED = 130
 
 
 def _show_version(value: bool) -> None:

@@ -12,7 +12,7 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOption
 from simcse_cli.results.runs import is_run
 from simcse_cli.settings.choices import OutputFormat
 
-app = typer.Typer(
+eval_app = typer.Typer(
     no_args_is_help=True,
     help="""Judge an encoder by the protocols of the papers.
 
@@ -23,10 +23,10 @@ app = typer.Typer(
 
 
 def register(root: typer.Typer) -> None:
-    root.add_typer(app, name="eval")
+    root.add_typer(eval_app, name="eval")
 
 
-@app.command("sts")
+@eval_app.command("sts")
 @takes("encoder", EncoderOptions)
 @takes("options", StsOptions)
 @takes("out", OutputOptions)
@@ -48,7 +48,7 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
     _show(out, evaluate, encoder, options)
 
 
-@app.command("transfer")
+@eval_app.command("transfer")
 @takes("encoder", EncoderOptions)
 @takes("options", TransferOptions)
 @takes("out", OutputOptions)
@@ -63,7 +63,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     _show(out, partial(eval_transfer, force=out.force), encoder, options)
 
 
-@app.command("mteb")
+@eval_app.command("mteb")
 @takes("encoder", EncoderOptions)
 @takes("options", MtebOptions)
 @takes("out", OutputOptions)

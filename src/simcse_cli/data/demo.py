@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from simcse_cli import __version__
 from simcse_cli.data.demo_grammar import (
     COMPANY,
     PARTS,
@@ -21,6 +20,7 @@ from simcse_cli.data.demo_grammar import (
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.progress import Progress
+from simcse_cli.version import __version__
 
 STSB_FOLDER = "downstream/STS/STSBenchmark"
 _STSB_SHARES = {"train": 0.5, "dev": 0.25, "test": 0.25}

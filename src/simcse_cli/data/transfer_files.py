@@ -24,10 +24,10 @@ from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.settings.choices import TRANSFER_TASKS
 
-Part = Literal["all", "train", "dev", "test"]
+SplitName = Literal["all", "train", "dev", "test"]
 
 # Task -> part -> rows of the published set.
-TRANSFER_ROWS: dict[str, dict[Part, int]] = {
+TRANSFER_ROWS: dict[str, dict[SplitName, int]] = {
     "MR": {"all": 10662},
     "CR": {"all": 3775},
     "SUBJ": {"all": 10000},
@@ -44,7 +44,7 @@ _POLARITY_FILES = {
     "SUBJ": ("subj.objective", "subj.subjective"),
     "MPQA": ("mpqa.pos", "mpqa.neg"),
 }
-_SPLIT_FILES: dict[str, dict[Part, str]] = {
+_SPLIT_FILES: dict[str, dict[SplitName, str]] = {
     "SST2": {"train": "sentiment-train", "dev": "sentiment-dev", "test": "sentiment-test"},
     "TREC": {"train": "train_5500.label", "test": "TREC_10.label"},
     "MRPC": {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"},
@@ -68,7 +68,7 @@ class TransferTask:
     left: list[str]
     right: list[str]
     labels: NDArray[np.int64]
-    parts: dict[Part, range]
+    parts: dict[SplitName, range]
     n_classes: int
     classes: tuple[str, ...] = ()
 
@@ -87,7 +87,7 @@ class TransferTask:
     def sentences(self) -> list[str]:
         return self.left + self.right
 
-    def rows(self, part: Part) -> NDArray[np.int64]:
+    def rows(self, part: SplitName) -> NDArray[np.int64]:
         return np.asarray(self.parts[part], dtype=np.int64)
 
     def size_remarks(self) -> list[str]:
@@ -194,9 +194,9 @@ def _class_order(label: str) -> tuple[bool, int, str]:
     return (not label.isdecimal(), int(label) if label.isdecimal() else 0, label)
 
 
-def _assemble(task: str, parts: dict[Part, list[_Row]], n_classes: int) -> TransferTask:
+def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> TransferTask:
     ordered: list[_Row] = []
-    ranges: dict[Part, range] = {}
+    ranges: dict[SplitName, range] = {}
     for part, rows in parts.items():
         start = len(ordered)
         ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from simcse_cli import __version__
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
 from simcse_cli.files.output import Output
 from simcse_cli.files.streams import STDIO, sha256_file
+from simcse_cli.version import __version__
 
 Row = tuple[str, ...]
 """One to three texts: a sentence, a pair, or a pair with a hard negative."""

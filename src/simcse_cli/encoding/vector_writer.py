@@ -6,7 +6,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simcse_cli import __version__
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
 from simcse_cli.encoding.options import EncodeOptions
@@ -20,6 +19,7 @@ from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import Progress
+from simcse_cli.version import __version__
 
 
 def side_file(output: Path) -> Path:

@@ -21,7 +21,7 @@ from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
 from simcse_cli.files.locks import lock_text
 from simcse_cli.progress import Progress
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 LONGEST_START = timedelta(minutes=30)
 """Between the start of the first process and that of the last."""
 LONGEST_WAIT = timedelta(days=30)
@@ -120,7 +120,7 @@ def tell_if_alone(progress: Progress) -> None:
         )
 
 
-def exchange(value: T) -> list[T]:
+def exchange(value: _T) -> list[_T]:
     """Return what each process of the group gives, in their order; all of them have to call this."""
     if process_count() == 1:
         return [value]

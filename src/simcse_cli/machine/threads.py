@@ -11,16 +11,16 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 # More threads than these would wait for Python's lock; beyond, each computes with several threads.
 _MOST_WORKERS = 16
 _SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 
 
 def map_on_cores(
-    function: Callable[[Item], Result], items: Sequence[Item], *, at_once: int = _MOST_WORKERS
-) -> Iterator[Result]:
+    function: Callable[[_Item], _Result], items: Sequence[_Item], *, at_once: int = _MOST_WORKERS
+) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
     An item on one thread costs less than its products on all threads, which would synchronise after every step. How
@@ -50,16 +50,16 @@ def map_on_cores(
             wait(helping)
 
 
-class _Work(Generic[Item, Result]):
+class _Work(Generic[_Item, _Result]):
     """Items that several threads take in turn."""
 
-    def __init__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> None:
+    def __init__(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._function = function
-        self._left: Iterator[tuple[int, Item]] = iter(enumerate(items))
+        self._left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
         self._lock = Lock()
-        self._results: dict[int, Future[Result]] = {number: Future() for number in range(len(items))}
+        self._results: dict[int, Future[_Result]] = {number: Future() for number in range(len(items))}
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[_Result]:
         """Yield the results in order, each only once, and compute items while a result is not ready."""
         can_take = True
         for number in range(len(self._results)):
@@ -86,7 +86,7 @@ class _Work(Generic[Item, Result]):
             return False
         result = self._results[number]  # looked up first: whoever waits for it removes it
         try:
-            result.set_result(self._function(cast(Item, item)))
+            result.set_result(self._function(cast(_Item, item)))
         except Exception as error:
             result.set_exception(error)
         return True

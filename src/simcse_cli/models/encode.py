@@ -26,7 +26,7 @@ from simcse_cli.settings.choices import LongTexts, Pooler
 DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def _batch_vectors(
         yield batch, copy.arrived().numpy()
 
 
-def one_behind(items: Iterable[Item]) -> Iterator[Item]:
+def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
     """Yield each item once the next one exists: a GPU computes that one while this one is read."""
     before, after = tee(items)
     next(after, None)

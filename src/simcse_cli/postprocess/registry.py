@@ -10,7 +10,6 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from simcse_cli import __version__
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.atomic import atomic_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
@@ -21,6 +20,7 @@ from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.settings.choices import Postprocess
+from simcse_cli.version import __version__
 
 CLASSES: dict[Postprocess, type[PostProcessor]] = {
     kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)

@@ -17,7 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simcse_cli import __version__
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_text, output_error, remove_leftovers, write_json
 from simcse_cli.files.locks import is_locked, sole_writer
@@ -26,6 +25,7 @@ from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import DEV_SUFFIX, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
+from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
 STATE_PREFIX = "step-"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simcse_cli.objectives.base import Batch, Objective
 from simcse_cli.settings.config import TrainConfig
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Indices = NDArray[np.int64]
 
 
@@ -126,15 +126,15 @@ def bucket_by_length(
     return np.concatenate([*shuffled, *rest])
 
 
-def prefetch(make: Callable[[int], T], steps: range, depth: int = 2) -> Generator[T, None, None]:
+def prefetch(make: Callable[[int], _T], steps: range, depth: int = 2) -> Generator[_T, None, None]:
     """Yield ``make(step)`` for each step, computed up to ``depth`` steps ahead in one thread.
 
     An error in the thread is raised where the batch was due; closing the iterator ends the thread.
     """
-    ready: queue.Queue[T | BaseException] = queue.Queue(maxsize=depth)
+    ready: queue.Queue[_T | BaseException] = queue.Queue(maxsize=depth)
     stopped = threading.Event()
 
-    def put(item: T | BaseException) -> None:
+    def put(item: _T | BaseException) -> None:
         while not stopped.is_set():
             try:
                 ready.put(item, timeout=0.1)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import ConfigError, TrainingError
+from simcse_cli.errors import INTERRUPTED, ConfigError, TrainingError
 from simcse_cli.files.locks import held_locks
 from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import Progress
@@ -26,7 +26,6 @@ GRACE_S = (
     10.0  # for the first process to report by itself what another has failed with, and for the one behind it
 )
 USAGE_ERROR = 2  # exit code of what is wrong with the flags, which all processes see alike
-INTERRUPTED = 130  # exit code of a run that saved its state and stopped
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 

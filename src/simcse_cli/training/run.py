@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.errors import ConfigError, ContactError, DataError, UsageError
+from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, DataError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.streams import STDIO
 from simcse_cli.machine.processes import (
@@ -52,7 +52,6 @@ from simcse_cli.settings.recipes import (
 )
 from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.launch import (
-    INTERRUPTED,
     LOST_CONTACT,
     Stopped,
     check_accelerate,
