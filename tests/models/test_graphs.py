@@ -105,3 +105,27 @@ def test_prepared_model_records_what_the_source_did_not(invoke, tiny_model_dir, 
     assert load_encoder(tmp_path / "out", device="cpu").pooler == "cls_before_pooler"
     refused = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "out")
     assert (refused.exit_code, "--force" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "1_Pooling/mine.csv", "data", "runs/model.safetensors"])
+def test_prepare_model_never_deletes_what_is_not_part_of_a_model(invoke, tiny_model_dir, tmp_path, name):
+    command = ("prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "--force", "-o")
+    assert invoke(*command, tmp_path / "out").exit_code == 0
+    assert invoke(*command, tmp_path / "out").exit_code == 0  # its own files are replaced
+    path = tmp_path / "out" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("precious")
+    before = {each: each.read_bytes() for each in (tmp_path / "out").rglob("*") if each.is_file()}
+    refused = invoke(*command, tmp_path / "out")
+    assert (refused.exit_code, "is not part of a model" in refused.stderr) == (1, True)
+    assert {each: each.read_bytes() for each in (tmp_path / "out").rglob("*") if each.is_file()} == before
+
+
+def test_prepare_model_does_not_replace_a_link(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    command = ("prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "--force", "-o")
+    refused = invoke(*command, tmp_path / "link")
+    assert refused.exit_code == 1
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "own", tiny_model_dir.name]

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -47,7 +48,11 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder next to ``target`` that replaces it on success."""
+    """Yield a temporary folder next to ``target`` that replaces it on success.
+
+    Raises:
+        OutputError: the target exists without ``force``, or cannot be written.
+    """
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
@@ -69,6 +74,32 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
         raise output_error(target, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+_MODEL_FILES = re.compile(
+    r"(adapter_)?(config|model|modules|simcse|generation_config|sentence_bert_config|config_sentence_transformers)"
+    r"[\w.-]*\.(json|safetensors)|(pytorch_model|tf_model|flax_model|adapter_model|rust_model)[\w.-]*"
+    r"|(tokenizer|vocab|merges|special_tokens_map|added_tokens|bpe\.codes|sentencepiece|spiece|spm|dict|chat_template)[\w.-]*"
+    r"|README\.md|LICENSE[\w.]*|\.gitattributes|openvino_[\w.-]+|\.lock"
+)
+_MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
+
+
+def _require_model_files_only(target: Path) -> None:
+    """Raise OutputError for a folder that holds more than a model, which replacing it would delete."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise OutputError(
+            f"{target} is not a folder itself", hint="give a folder, not a link or file, with -o"
+        )
+    for path in target.rglob("*") if target.is_dir() else ():
+        parts = path.relative_to(target).parts
+        is_own = all(_MODEL_FOLDERS.fullmatch(part) for part in parts[:-1]) and len(parts) < 3
+        known = _MODEL_FOLDERS if path.is_dir() and not path.is_symlink() else _MODEL_FILES
+        if not (is_own and known.fullmatch(parts[-1])):
+            raise OutputError(
+                f"{target} holds {'/'.join(parts)}, which is not part of a model: it would be deleted",
+                hint="move it away, or choose another folder with -o",
+            )
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
@@ -255,6 +286,7 @@ def export_model(
     """Save a model again with ``save_encoder``, with its card, and verify it."""
     for backend in backends:
         require_backend(backend)
+    _require_model_files_only(target)
     encoder = load_encoder(
         name, pooler=pooler, force_pooler=force_pooler, device="cpu", precision="fp32", progress=progress
     )
