@@ -63,3 +63,11 @@ class SilentProgress:
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+
+class _Nothing(SilentProgress):
+    def warn(self, message: str) -> None: ...
+
+
+SILENT: Progress = _Nothing()
+"""The default of functions that report progress: shows nothing and keeps nothing."""

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.upkeep
 
 zstandard = pytest.importorskip("zstandard")
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+pytestmark = [pytest.mark.upkeep, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 SOURCES = Path(__file__).resolve().parents[2] / "tools" / "binary"
 # Stands for the interpreter: unpacks with this one, and is the program.
 INTERPRETER = f"""#!/bin/sh

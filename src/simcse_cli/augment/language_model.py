@@ -33,7 +33,7 @@ from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.padding import pad
 from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Augmentation
 
 # Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
@@ -45,12 +45,12 @@ _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
 
-def model_augmenter(options: AugmentOptions, progress: Progress | None = None) -> TextAugmenter:
+def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> TextAugmenter:
     """Return what changes texts, where one of its steps may need a language model or its tokenizer."""
     return build_augmenter(options, partial(_model_step, progress=progress))
 
 
-def _model_step(step: AugmentOptions, *, progress: Progress | None) -> TextAugmenter:
+def _model_step(step: AugmentOptions, *, progress: Progress) -> TextAugmenter:
     if step.method == Augmentation.MLM:
         folder = resolve_model(step.model or DEFAULT_MLM, progress)
         return load_mlm_filler(folder, rate=step.rate or 0.0, device=resolve_device(step.device))

@@ -32,7 +32,7 @@ from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder, sync
 from simcse_cli.files.output import left_unfinished
-from simcse_cli.progress import Progress, ProgressTask, SilentProgress
+from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")
 WINDOW = 8192
@@ -113,7 +113,7 @@ def encode_stream(
     keep_texts: bool = False,
     ids: Iterable[Any] | None = None,
     companions: Companions | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> int:
     """Write one vector a sentence; row i of the file is sentence i.
 
@@ -129,7 +129,7 @@ def encode_stream(
         OutputError: the output exists, an unfinished one exists, or the disk is full.
         DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
-    progress, window = progress or SilentProgress(), window or WINDOW
+    window = window or WINDOW
     keep_texts = keep_texts or vector_file(output) in WITH_TEXT
     facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": group.n_processes}
     partial = PartialFile(output, group.rank, group.n_processes)

@@ -18,7 +18,7 @@ from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_fil
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.version import __version__
 
 
@@ -66,7 +66,7 @@ def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[Enco
         fitted = load(options.postprocess)
         check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
 
-    def encode(sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[Any]:
+    def encode(sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
         vectors = encoder.encode(
             sentences,
             batch_tokens=options.batch_tokens,
@@ -152,7 +152,7 @@ class VectorWriter:
             keep_texts=options.index is not None,
             ids=self._ids(path, part),
             companions=write_companions,
-            progress=progress if group.rank == 0 else None,
+            progress=progress if group.rank == 0 else SILENT,
         )
         if group.rank == 0:
             progress.info(f"wrote {path}: {n_rows:,} x {self.dim} {self.kind}")

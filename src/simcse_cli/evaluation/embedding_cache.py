@@ -20,7 +20,7 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, write_json
 from simcse_cli.files.schema import checked, foreign_format
 from simcse_cli.files.streams import default_cache_dir, read_json
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
@@ -82,11 +82,11 @@ class EvaluationCache:
         encoder_key: str,
         *,
         keep_vectors: bool = True,
-        progress: Progress | None = None,
+        progress: Progress = SILENT,
     ) -> None:
         self._folder = None if folder is None else folder / digest_of(encoder_key)
         self._keep_vectors = keep_vectors
-        self._progress = progress or SilentProgress()
+        self._progress = progress
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
         """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once."""

@@ -34,7 +34,7 @@ from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 
@@ -93,7 +93,7 @@ def run_mteb(
     results_dir: Path,
     data_dir: Path | None = None,
     rerun: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> SuiteResult:
     """Score an encoder on mteb tasks; finished tasks are read from ``results_dir``.
 
@@ -105,7 +105,6 @@ def run_mteb(
     0.7758.
     """
     mteb = _import_mteb()
-    progress = progress or SilentProgress()
     runner = _Runner(opened, results_dir, rerun=rerun)
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}

@@ -26,7 +26,7 @@ from simcse_cli.evaluation.linear import (
     require_finite_weights,
     with_constant,
 )
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 
 REGRESSED_TASKS = ("STSBenchmark", "SICKRelatedness")
 
@@ -74,7 +74,7 @@ def fit_regressor(
     dev: PairVectors,
     test: PairVectors,
     *,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
     name: str = "regressor",
 ) -> Floats:
     """Return the predicted similarity of the pairs of ``test``: train on ``train``, stop on ``dev``.
@@ -94,7 +94,6 @@ def fit_regressor(
     optimizer = Adam(weights)
     orders = epoch_orders((len(design), 0), seed=REGRESSOR_SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
-    progress = progress or SilentProgress()
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
         while failures <= TENACITY and epoch <= MAX_EPOCH:
             for _ in range(EPOCHS_PER_ROUND):
@@ -126,9 +125,7 @@ def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
     return np.asarray(grades @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
 
 
-def regress_task(
-    name: str, encode: Encode, data_dir: Path | str, *, progress: Progress | None = None
-) -> Floats:
+def regress_task(name: str, encode: Encode, data_dir: Path | str, *, progress: Progress = SILENT) -> Floats:
     """Return the similarity ``(n,)`` that a regressor predicts for the test pairs of STS-B or SICK-R, in 1 .. 5.
 
     As in the protocol, each split is sorted by number of words of both sentences and by gold score, which

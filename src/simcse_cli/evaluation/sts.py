@@ -21,7 +21,7 @@ from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
 from simcse_cli.evaluation.sts_tasks import read_available_tasks
 from simcse_cli.files.streams import sha256_file
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
@@ -127,7 +127,7 @@ def evaluate_sts(
     regressor: bool = False,
     split: Split = "test",
     pair_tasks: Mapping[str, StsTask] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> SuiteResult:
     """Score an encoder on the STS tasks.
 
@@ -142,7 +142,6 @@ def evaluate_sts(
     """
     if regressor and split != "test":
         raise ValueError(f"the regressor trains on train and dev and predicts test, not {split!r}")
-    progress = progress or SilentProgress()
     found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})
     sentences = [sentence for task in found.values() for sentence in task.sentences]
     started = time.perf_counter()

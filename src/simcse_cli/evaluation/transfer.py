@@ -27,7 +27,7 @@ from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.sts_tasks import check_task_name
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.examples import TaskPredictions
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
@@ -44,7 +44,7 @@ def evaluate_transfer(
     probe: Probe = Probe.SENTEVAL,
     file_tasks: Mapping[str, TransferTask] | None = None,
     cache: EvaluationCache | None = None,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> SuiteResult:
     """Score an encoder on transfer tasks.
 
@@ -66,7 +66,6 @@ def evaluate_transfer(
         DataError: files are missing (all are named, before anything is computed), or vectors are not finite.
         TrainingError: a probe diverged or did not converge; tasks finished before it are kept in the cache.
     """
-    progress = progress or SilentProgress()
     cache = cache or EvaluationCache(None, "")
     own = file_tasks or {}
     if data_dir is not None:

@@ -18,7 +18,7 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.files.schema import checked, foreign_format
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -85,7 +85,7 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
-def base_folder(folder: Path, progress: Progress | None = None) -> Path:
+def base_folder(folder: Path, progress: Progress = SILENT) -> Path:
     """Return the folder of an adapter's base model, or the folder itself if it holds no adapter.
 
     A base named by a Hub name or an alias is fetched like any other model.

@@ -16,7 +16,7 @@ from simcse_cli.errors import CheckpointError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import digest, require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 
 Version = Literal[1, 2]
 
@@ -74,14 +74,14 @@ class BiLstmMax:
         """SHA-256 over checkpoint, word vectors and version."""
         return digest(sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         begin, end = MARKERS[self.version]
         tokens = [[t for t in (begin, *sentence.split(), end) if t in self.vectors] for sentence in sentences]
         self.vectors.load([token for row in tokens for token in row])
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         rows = np.empty((len(tokens), self.dim), dtype=np.float32)
         with (
-            (progress or SilentProgress()).task("encoding", total=len(tokens)) as task,
+            progress.task("encoding", total=len(tokens)) as task,
             torch.inference_mode(),
         ):
             for start in range(0, len(order), _BATCH_SENTENCES):

@@ -25,7 +25,7 @@ from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import check_folder, load_backbone, load_tokenizer
 from simcse_cli.models.record import ModelRecord, has_record, read_record
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
@@ -121,7 +121,7 @@ def load_encoder(
     force_pooler: bool = False,
     dropout: float | None = None,
     encode_only: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> SentenceEncoder:
     """Return an encoder in evaluation mode.
 
@@ -142,7 +142,6 @@ def load_encoder(
         ConfigError: device or precision is not available.
     """
     # Where to compute, and how.
-    progress = progress or SilentProgress()
     target = resolve_device(device)
     precision = resolve_precision(precision, target)
     set_float32_products(precision, target)

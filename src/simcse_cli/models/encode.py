@@ -20,7 +20,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import TokenRows, token_batches
 from simcse_cli.models.tokens import Tokens, in_windows
 from simcse_cli.postprocess.unit_rows import unit_rows
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import LongTexts, Pooler
 
 DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
@@ -189,7 +189,7 @@ def encode(
     normalize: bool = False,
     check_finite: bool = True,
     shared: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> NDArray[np.float32]:
     """Return one vector a sentence, in evaluation mode and without gradient.
 
@@ -217,7 +217,6 @@ def encode(
         CheckpointError: a vector is not finite; names the first sentence that has one.
     """
     # The distinct texts as sub-words.
-    progress = progress or SilentProgress()
     positions: dict[str, int] = {}
     inverse = np.fromiter(
         (positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import iter_lines, require_file, sha256_file
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 
 _FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
 _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
@@ -79,7 +79,7 @@ class PrecomputedVectors:
         """SHA-256 of the embeddings file."""
         return sha256_file(self._files[0])
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
         """Return the vectors of the sentences, ``(len(sentences), D)``."""
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:

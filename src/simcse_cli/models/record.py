@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import checked, inside
@@ -13,8 +13,12 @@ from simcse_cli.models.adapters import base_folder, base_name
 from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 RECORD_FILE = "simcse.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
+_K = TypeVar("_K", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -104,37 +108,76 @@ def has_record(folder: Path) -> bool:
     return (folder / RECORD_FILE).is_file() or (folder / "modules.json").is_file()
 
 
+@dataclass(frozen=True)
+class _UseFile:
+    """What ``config_sentence_transformers.json`` holds of the use of a model."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+
+
+@dataclass(frozen=True)
+class _TransformerFile:
+    """What ``sentence_bert_config.json`` holds of the transformer."""
+
+    max_seq_length: int | None = None
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A row of ``modules.json``."""
+
+    type: str
+    path: str
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """The config of a Dense module; its activation is a class by its full name."""
+
+    activation_function: str = "Tanh"
+    use_residual: bool | None = None
+
+
+def _fields(values: Any, kind: type[_K], path: Path) -> _K:
+    """Return the fields of a dataclass from an object that may hold more."""
+    known = checked(values, dict[str, Any], str(path))
+    found: _K = checked(
+        {each.name: known[each.name] for each in fields(kind) if each.name in known},
+        kind,
+        str(path),
+    )
+    return found
+
+
+def _read(path: Path, kind: type[_K]) -> _K:
+    return _fields(read_json(path) if path.is_file() else {}, kind, path)
+
+
 def _use(folder: Path) -> dict[str, Any]:
     """Return prompts and similarity as sentence-transformers records them."""
     path = folder / PROMPTS_FILE
-    values = _object(path) if path.is_file() else {}
-    found = checked(values.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
-    prompts = {name: text for name, text in found.items() if text is not None}
-    default = values.get("default_prompt_name")
-    if default not in (None, *prompts):
-        raise DataError(f"{path}: default_prompt_name {default!r}, need the name of a prompt")
-    similarity = checked(values.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name")
-    return {"prompts": prompts, "default_prompt": default, "similarity": similarity or Similarity.COSINE}
+    found = _read(path, _UseFile)
+    prompts = {name: text for name, text in (found.prompts or {}).items() if text is not None}
+    if found.default_prompt_name not in (None, *prompts):
+        raise DataError(
+            f"{path}: default_prompt_name {found.default_prompt_name!r}, need the name of a prompt"
+        )
+    similarity = found.similarity_fn_name or Similarity.COSINE
+    return {"prompts": prompts, "default_prompt": found.default_prompt_name, "similarity": similarity}
 
 
 def _own_record(folder: Path) -> ModelRecord:
     path = folder / RECORD_FILE
-    known = {each.name for each in fields(ModelRecord)} - {"origin"}
-    values = {key: value for key, value in _object(path).items() if key in known}
-    record: ModelRecord = checked(values, ModelRecord, str(path))
+    record = replace(_read(path, ModelRecord), origin=str(path))
     for part in (record.head_folder, record.cnn_folder):
         inside(str(path), part or "")
-    return replace(record, max_length=_length(record.max_length, path), origin=str(path))
+    return replace(record, max_length=_length(record.max_length, path))
 
 
-def _object(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = checked(read_json(path), dict[str, Any], str(path))
-    return values
-
-
-def _length(value: Any, path: Path) -> int | None:
+def _length(length: int | None, path: Path) -> int | None:
     """Return the most sub-words a sentence may have, at least three: two special ones and one more."""
-    length: int | None = checked(value, int | None, f"{path}: the length of a sentence")
     if length is not None and length < 3:
         raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
     return length
@@ -144,22 +187,21 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
     reduction: Reduction | None = None
     found: dict[str, Any] = {}
     listed = folder / "modules.json"
-    for module in checked(read_json(listed), list[dict[str, Any]], str(listed)):
-        kind = checked(module.get("type"), str, f"{listed}: type").rsplit(".", 1)[-1]
-        part = inside(str(listed), checked(module.get("path"), str, f"{listed}: path"))
+    rows = read_json(listed)
+    if not isinstance(rows, list):
+        raise DataError(f"{listed}: need a list of modules")
+    for row in rows:
+        module = _fields(row, _Module, listed)
+        kind, part = module.type.rsplit(".", 1)[-1], inside(str(listed), module.path)
         path = folder / part
         match kind:
             case "Transformer":
                 settings = path / "sentence_bert_config.json"
-                found["max_length"] = (
-                    _length(_object(settings).get("max_seq_length"), settings) if settings.is_file() else None
-                )
+                found["max_length"] = _length(_read(settings, _TransformerFile).max_seq_length, settings)
             case "Pooling":
-                config = _object(path / "config.json")
+                config = read_json(path / "config.json")
                 reduction = _reduction_of(config, path)
-                found["include_prompt"] = checked(
-                    config.get("include_prompt", True), bool, f"{path}: include_prompt"
-                )
+                found["include_prompt"] = bool(config.get("include_prompt", True))
             case "CNN":
                 found["cnn_folder"] = part
             case "Dense":
@@ -190,8 +232,10 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
     return found.get(has_head, found[False])
 
 
-def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
+def _reduction_of(config: Any, path: Path) -> Reduction:
     """Return the pooling mode; sentence-transformers writes it as a name or as one flag a mode."""
+    if not isinstance(config, dict):
+        raise DataError(f"{path / 'config.json'}: need an object")
     mode = config.get("pooling_mode")
     active = (
         [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
@@ -203,8 +247,8 @@ def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
 
 
 def _dense_has_tanh(path: Path) -> bool:
-    config = _object(path / "config.json")
-    activation = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
-    if activation not in ("Tanh", "Identity") or config.get("use_residual"):
+    config = _fields(read_json(path / "config.json"), _Dense, path / "config.json")
+    activation = config.activation_function.rsplit(".", 1)[-1]
+    if activation not in ("Tanh", "Identity") or config.use_residual:
         raise CheckpointError(f"{path}: Dense with {activation} is not supported; need Tanh or Identity")
     return activation == "Tanh"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simcse_cli.errors import CheckpointError, did_you_mean, reason_of
 from simcse_cli.files.streams import sha256_file
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.config import pinned
 
@@ -67,7 +67,7 @@ def bundled_minilm() -> Path | None:
     return folder
 
 
-def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
+def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     """Return the folder that holds a model's files.
 
     ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last two may end in
@@ -91,7 +91,7 @@ def resolve_model(name: str | Path, progress: Progress | None = None) -> Path:
         return folder
     if plain.startswith((".", "/", "~")) or plain.count("/") > 1:
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
-    return _download(hub_name, revision or None, progress or SilentProgress())
+    return _download(hub_name, revision or None, progress)
 
 
 def hub_name_of(name: str) -> str | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import digest, iter_lines, require_file, sha256_file
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 
 Float32Array = NDArray[np.float32]
 
@@ -38,14 +38,14 @@ class WordVectors:
         DataError: missing, packed, binary or empty file, or a line with a wrong number of values.
     """
 
-    def __init__(self, path: Path | str, *, progress: Progress | None = None) -> None:
+    def __init__(self, path: Path | str, *, progress: Progress = SILENT) -> None:
         self.path = require_file(path)
         if self.path.suffix in _PACKED:
             raise DataError(
                 f"{self.path} is packed, need the text file", hint=f"{_PACKED[self.path.suffix]} {self.path}"
             )
         self._vectors: dict[str, Float32Array] = {}
-        with (progress or SilentProgress()).task(f"scanning {self.path.name}") as task:
+        with progress.task(f"scanning {self.path.name}") as task:
             self.dim, self._places = self._scan()
             task.update(words=f"{len(self._places):,}")
 
@@ -180,7 +180,7 @@ class WordAverage:
         )
         return digest(sha256_file(self.vectors.path), weights)
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress | None = None) -> Float32Array:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Float32Array:
         """Return one vector per sentence; warns when sentences have no known word."""
         known = [self._known_tokens(sentence) for sentence in sentences]
         self.vectors.load([token for tokens in known for token in tokens])
@@ -189,7 +189,7 @@ class WordAverage:
             if tokens:
                 row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(tokens)
         n_empty = sum(not tokens for tokens in known)
-        if n_empty and progress is not None:
+        if n_empty:
             progress.warn(
                 f"{n_empty:,} of {len(sentences):,} sentences have no word in {self.name}: zero vectors"
             )

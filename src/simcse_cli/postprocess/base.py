@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 FloatArray = NDArray[np.floating[Any]]
@@ -30,7 +30,7 @@ class PostProcessor(ABC):
         return self.n_features_in_
 
     @abstractmethod
-    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn from vectors ``(N, D)``, or ``(N, 2, D)`` where row i holds both sides of pair i.
 
         Raises:

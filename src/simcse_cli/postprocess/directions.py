@@ -15,7 +15,7 @@ from simcse_cli.postprocess.base import (
     principal_directions,
     second_moment,
 )
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
@@ -36,7 +36,7 @@ class _DirectionRemoval(PostProcessor):
     def _centre_of(self, matrix: FloatArray) -> Float64Array:
         """Return what is subtracted before the directions are looked for."""
 
-    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; ``ValueError`` also if as many directions as dimensions would go."""
         matrix = fit_matrix(vectors)
         dim = matrix.shape[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.postprocess.base import FloatArray, PostProcessor, fit_matrix
 from simcse_cli.postprocess.flow_layers import MultiLevelFlow
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 WEIGHT_DECAY = 0.01
@@ -66,7 +66,7 @@ class BertFlow(PostProcessor):
         self.batch_size = batch_size
         self.seed = seed
 
-    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Train the flow; ``ValueError`` also if D is not divisible by ``2 ** levels`` or the loss diverges."""
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
@@ -76,7 +76,7 @@ class BertFlow(PostProcessor):
             self.flow_.parameters(), lr=self.learning_rate, eps=ADAM_EPSILON, weight_decay=WEIGHT_DECAY
         )
         n_steps = self.epochs * math.ceil(len(examples) / self.batch_size)
-        with (progress or SilentProgress()).task("training the flow", total=n_steps) as task:
+        with progress.task("training the flow", total=n_steps) as task:
             for batch in self._batches(examples):
                 if not self.losses_:
                     with torch.no_grad():  # actnorm starts from the first sides of the first batch

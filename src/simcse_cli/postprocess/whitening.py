@@ -14,7 +14,7 @@ from simcse_cli.postprocess.base import (
     principal_directions,
     second_moment,
 )
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
@@ -54,7 +54,7 @@ class Whitening(PostProcessor):
         """``K``, the number of directions kept."""
         return int(self.projection_.shape[1])
 
-    def fit(self, vectors: FloatArray, *, progress: Progress | None = None) -> Self:
+    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn mean and projection; ``ValueError`` also if k exceeds D or the vectors are all the same."""
         matrix = fit_matrix(vectors)
         dim = matrix.shape[1]
@@ -67,7 +67,7 @@ class Whitening(PostProcessor):
         )
         if n_kept == 0:
             raise ValueError("the fit vectors are all the same; nothing to whiten")
-        if progress is not None and n_kept < (self.k or dim):
+        if n_kept < (self.k or dim):
             progress.warn(
                 f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
                 "not vary in the others; fit on more sentences"
