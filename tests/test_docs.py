@@ -173,7 +173,7 @@ def test_tests_that_pages_name_exist():
 
 def test_index_and_site_name_every_page():
     """The site finds all pages of docs/, and the index links to them."""
-    pages = {page.name for page in PAGES if page.parent.name == "docs"}
+    pages = {page.name for page in PAGES if page.parent == REPOSITORY / "docs"}
     index = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (REPOSITORY / "docs/index.md").read_text()))
     site = set(re.findall(r"([\w-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE))
     assert index == pages - {"index.md"}
