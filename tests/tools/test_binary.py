@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 zstandard = pytest.importorskip("zstandard")
 pytestmark = [pytest.mark.upkeep, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 SOURCES = Path(__file__).resolve().parents[2] / "tools" / "binary"
