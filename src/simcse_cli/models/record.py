@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import checked, inside
@@ -13,12 +13,9 @@ from simcse_cli.models.adapters import base_folder, base_name
 from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 RECORD_FILE = "simcse.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
-_K = TypeVar("_K", bound="DataclassInstance")
+_K = TypeVar("_K")
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,7 @@ def _fields(values: Any, kind: type[_K], path: Path) -> _K:
     """Return the fields of a dataclass from an object that may hold more."""
     known = checked(values, dict[str, Any], str(path))
     found: _K = checked(
-        {each.name: known[each.name] for each in fields(kind) if each.name in known},
+        {each.name: known[each.name] for each in fields(cast(Any, kind)) if each.name in known},
         kind,
         str(path),
     )
