@@ -42,7 +42,7 @@ def test_score_is_taken_on_the_last_pairs():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sentence1,sentence2\na,b\n", "missing is score"),
+        ("sentence1,sentence2\na,b\n", "missing: score"),
         ("sentence1,sentence2,score\na,b,high\n", "line 2: score 'high' is not a finite number"),
     ],
 )

@@ -195,13 +195,13 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
     assert encode("--index", index).exit_code == 0
     written = (tmp_path / "v.npy").read_bytes(), index.read_bytes()
     outcome = encode("--index", index, "--resume")
-    assert (outcome.exit_code, "is finished already" in outcome.stderr) == (0, True)
+    assert (outcome.exit_code, "is already finished" in outcome.stderr) == (0, True)
     outcome = encode("--resume", "--normalize")
     assert outcome.exit_code == 1
-    assert "exists already, with another normalize" in outcome.stderr
+    assert "exists already and has another normalize" in outcome.stderr
     source.write_text("another\n")
     outcome = encode("--resume")
-    assert "exists already, with another input_sha256" in outcome.stderr
+    assert "exists already and has another input_sha256" in outcome.stderr
     assert ((tmp_path / "v.npy").read_bytes(), index.read_bytes()) == written
 
 

@@ -85,7 +85,7 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
     assert "of 2 shards 1 are missing: 1" in refused.stderr
     assert "--shard 1/2 --resume" in refused.stderr
     assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
-    assert "is finished already" in encode("v.npy", "--shard", "1/2", "--resume").stderr
+    assert "is already finished" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
@@ -121,7 +121,7 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
     assert "need it to start at 24" in message()
     (tmp_path / "v.shard-2-of-2.npy.json").write_text(json.dumps(side))
     encode("v.npy", "--shard", "1/3")
-    assert "holds shards of 2 and of 3" in message()
+    assert "holds sets of 2 and 3 shards" in message()
     (tmp_path / "v.shard-1-of-3.npy").unlink()
     (tmp_path / "v.npy").write_bytes(b"precious")
     assert invoke("encode", "--merge", "v.npy").exit_code == 1
@@ -138,7 +138,7 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
         (("--shard", "1/2", "--index", "v.idx"), "one file of one process"),
         (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
         (("--workers", "2"), "without --engine ray"),
-        (("--id-column", "id"), "has columns"),
+        (("--id-column", "id"), "with columns"),
     ],
 )
 def test_options_that_exclude_each_other(encode, tmp_path, arguments, message):
@@ -188,7 +188,7 @@ def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, sourc
     assert encode("v", "--resume").exit_code == 0
     assert parts[3].read_bytes() == (tmp_path / "one" / parts[3].name).read_bytes()
     assert parts[0].stat().st_mtime_ns == before
-    assert "with another normalize" in encode("v", "--resume", "--normalize").stderr
+    assert "has another normalize" in encode("v", "--resume", "--normalize").stderr
     source.write_text("one line\n")
     assert "a part of another input" in encode("v", "--resume").stderr
     assert encode("v", "--force").exit_code == 0

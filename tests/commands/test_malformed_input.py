@@ -122,7 +122,7 @@ def test_an_index_of_vectors_of_another_width(invoke, tiny_model_dir, tmp_path):
     )
     outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
     assert outcome.exit_code == 1
-    assert "the queries have 32 dimensions, the vectors that are searched 7" in outcome.stderr
+    assert "the queries have 32 dimensions, the indexed vectors 7" in outcome.stderr
 
 
 @pytest.mark.parametrize("model", ["somebody/model", "bert-base"])

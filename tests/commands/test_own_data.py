@@ -62,7 +62,7 @@ def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(
     for name, flags, message in (
         ("STS12.csv", (), "there is a task called STS12"),
         ("b.csv", ("--split", "dev"), "has a test set only"),
-        ("b.csv", ("--columns", "left=links,right=rechts"), "missing is score"),
+        ("b.csv", ("--columns", "left=links,right=rechts"), "missing: score"),
     ):
         pair_file.with_name(name).write_text(pair_file.read_text())
         out = invoke(*command, "--pair-file", pair_file.with_name(name), *flags, "-m", "no/model/here")

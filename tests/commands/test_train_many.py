@@ -107,7 +107,7 @@ def test_sweep_over_poolers_and_encoders_goes_on_after_a_kill(train, tmp_path):
     [
         (("--seeds", "1"), 1, "one seed has no deviation"),
         (("--seeds", "1,x"), 2, "whole numbers"),
-        (("--seeds", "1,1"), 2, "each seed once"),
+        (("--seeds", "1,1"), 2, "give each seed once"),
         (("--sweep", "simcse-gird"), 1, "did you mean simcse-grid?"),
         (("--sweep", "simcse-temperature", "--temperature", "0.1"), 1, "the sweep sets it too"),
         (("--objective", "ct", "--temperature", "0.1"), 1, "its loss has no temperature"),

@@ -73,7 +73,7 @@ def test_columns_that_say_nothing_are_refused(text, message):
 
 
 def test_resolve_columns_says_which_column_is_missing():
-    with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing is hard_negative"):
+    with pytest.raises(DataError, match="line 2: the columns are anchor, positive; missing: hard_negative"):
         resolve_columns({"anchor": "", "positive": ""}, ("anchor", "hard_negative"), "a.csv, line 2")
 
 

@@ -82,7 +82,7 @@ def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
         FileSet.find(str(tmp_path))
     write(tmp_path / "x.txt")
     write(tmp_path / "x.csv")
-    with pytest.raises(DataError, match=r"several formats, as .*x\.csv and .*x\.txt"):
+    with pytest.raises(DataError, match=r"several formats, such as .*x\.csv and .*x\.txt"):
         FileSet.find(str(tmp_path))
     with pytest.raises(DataError, match="holds no file"):
         FileSet.find(f"{tmp_path}/*.parquet")

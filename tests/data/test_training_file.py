@@ -171,7 +171,7 @@ def test_columns_by_number_take_every_row_of_a_table_without_header(tmp_path):
     [
         ("sentence1,sentence2,score\na,b,4.5\n", "which of these scored pairs are positives"),
         ("sentence1,sentence2,label\na,b,sports\n", "label 'sports'; need 1 for a pair"),
-        ("sentence1,sentence2,label\na,b,0\n", "rows that are no pairs were left out: 1 with label 0"),
+        ("sentence1,sentence2,label\na,b,0\n", "left out rows that are not pairs: 1 with label 0"),
     ],
 )
 def test_rows_whose_meaning_is_not_clear_are_asked_about(tmp_path, text, message):

@@ -50,7 +50,7 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     encode(str(tmp_path / "rows.txt"), str(tmp_path / "one.npy"), str(tiny_model_dir))
     first, second = run_on_processes(encode_on_each, tmp_path, str(tmp_path), str(tiny_model_dir))
     assert (tmp_path / "shared.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
-    assert first.pop("hint") == "look at its messages, then go on with --resume"
+    assert first.pop("hint") == "look at its messages, then continue with --resume"
     assert first == second
     assert "v.npy: process 1 (on " in first["unshared"]
     assert first["unlike"] == "process 1 has rows of the input 7, process 0 has 6"

@@ -233,7 +233,7 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
 
 
 def test_empty_input_leaves_nothing(tmp_path):
-    with pytest.raises(DataError, match="no line"):
+    with pytest.raises(DataError, match="input is empty"):
         encode_stream(encode, [], tmp_path / "v.npy", dim=10)
     assert list(tmp_path.iterdir()) == []
 

@@ -86,5 +86,5 @@ def test_build_augment_combines_methods_on_text_and_keeps_shuffle_apart() -> Non
     combined = build_augment("crop:0.5+delete-one")
     assert isinstance(combined, CombinedAugmenter)
     assert [len(text.split()) for text in combined.many(["a b c d e f"] * 5, range(5))] == [2] * 5
-    with pytest.raises(ConfigError, match="stands alone"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         build_augment("crop:0.5+shuffle:0.2")

@@ -344,7 +344,7 @@ def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(
         (work / name).write_bytes(content)
     outcome = invoke(*search_command(source, model, output, "--resume"))
     assert outcome.exit_code == 0, outcome.stderr
-    assert "is finished already" in outcome.stderr
+    assert "is already finished" in outcome.stderr
     assert (output.read_bytes(), work.exists()) == (whole, False)
     outcome = invoke(*search_command(source, model, output, "--resume", "--margin", "0.2"))
     assert outcome.exit_code == 1

@@ -173,8 +173,8 @@ def test_bad_suite_settings_are_refused(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dev_tasks": "MR"}, "--dev-tasks MR: nothing reads it"),
-        ({"data_dir": "x"}, "--data-dir x: nothing reads it"),
+        ({"dev_tasks": "MR"}, "--dev-tasks MR: has no effect"),
+        ({"data_dir": "x"}, "--data-dir x: has no effect"),
         ({"dev_suite": DevSuite.TRANSFER, "dev_metric": Metric.PEARSON}, "scored by accuracy"),
         ({"keep_checkpoints": -1}, "--keep-checkpoints -1"),
     ],

@@ -125,7 +125,7 @@ def test_a_configuration_that_splits_the_model_is_refused(kind, invoke, argument
         monkeypatch.setenv(name, value)
     outcome = invoke(*arguments, "-o", tmp_path / "run")
     assert outcome.exit_code == 1
-    assert f"accelerate was told to use {kind}" in outcome.stderr
+    assert f"accelerate is configured to use {kind}" in outcome.stderr
     assert "MULTI_GPU" in outcome.stderr
     assert not (tmp_path / "run").exists()
 

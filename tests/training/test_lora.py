@@ -154,8 +154,8 @@ def test_training_goes_on_from_an_adapter_with_all_weights_or_a_new_adapter(sett
     [
         (("--lora", "0"), "--lora 0: need at least 1"),
         (("--lora", "32"), "need a rank below 32"),
-        (("--lora-alpha", "8"), "--lora-alpha 8.0: nothing reads it without --lora"),
-        (("--lora-save", "adapter"), "--lora-save adapter: nothing reads it without --lora"),
+        (("--lora-alpha", "8"), "--lora-alpha 8.0: has no effect without --lora"),
+        (("--lora-save", "adapter"), "--lora-save adapter: has no effect without --lora"),
         (("--lora", "4", "--lora-alpha", "0"), "--lora-alpha 0.0: need a number above 0"),
     ],
 )

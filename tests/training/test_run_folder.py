@@ -306,7 +306,7 @@ def test_a_second_interrupt_says_what_is_kept(settings, stopped, monkeypatch, in
     monkeypatch.setattr(Trainer, "start_step", interrupt)
     outcome = invoke("train", "-o", stopped, "--resume")
     assert outcome.exit_code == 130
-    assert f"step 1 of {stopped} is kept, go on with: simcse train -o {stopped} --resume" in " ".join(
+    assert f"step 1 of {stopped} is kept, continue with: simcse train -o {stopped} --resume" in " ".join(
         outcome.stderr.split()
     )
 

@@ -275,9 +275,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(record, stand_in, tmp_path, m
         for step in range(2):
             log.append({"step": step, "loss": 1.0})
     assert len(logged_lines(tmp_path)) == 2
-    assert progress.warnings == [
-        "nothing more is logged to the tracker (the server is gone); the run goes on"
-    ]
+    assert progress.warnings == ["logging to the tracker has stopped (the server is gone); the run continues"]
 
 
 def test_a_tracker_that_does_not_start_is_an_error(record, stand_in, tmp_path, monkeypatch):
@@ -304,8 +302,8 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--track-project", "p"), "--track-project p: nothing reads it without --track"),
-        (("--track-name", "n"), "--track-name n: nothing reads it without --track"),
+        (("--track-project", "p"), "--track-project p: has no effect without --track"),
+        (("--track-name", "n"), "--track-name n: has no effect without --track"),
         (("--track", "tensorboard", "--track-name", "n"), "has no projects and names: it shows folders"),
     ],
 )

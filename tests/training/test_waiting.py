@@ -148,7 +148,7 @@ def test_what_computes_twice_is_refused_where_masks_would_differ(settings, monke
 @pytest.mark.parametrize("given", [{"attention": Attention.EAGER}, {"compile": True}])
 def test_settings_of_padded_rows_are_refused_where_rows_are_packed(settings, given):
     name = next(iter(given))
-    with pytest.raises(ConfigError, match=f"--{name}: nothing reads it, on a CPU the rows of .* are packed"):
+    with pytest.raises(ConfigError, match=f"--{name}: has no effect, on a CPU the rows of .* are packed"):
         build_parts(dataclasses.replace(settings, **given), SilentProgress())
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 analyze_app = typer.Typer(
     no_args_is_help=True,
-    help="""See why: the shape of embedding spaces, neighbours, training paths.
+    help="""Explain scores: embedding spaces, neighbours, training paths.
 
     simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
     simcse analyze trace runs/first --plot trace.png
@@ -51,7 +51,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
 
     shown.check()
     if shown.terminal_plot and shown.fmt is not OutputFormat.TABLE:
-        refuse_unused(shown, ["terminal_plot"], "stands under tables: leave it or --format out")
+        refuse_unused(shown, ["terminal_plot"], "is drawn under tables: leave it or --format out")
     check_outputs(shown, force=shown.force)
     console = get_console()
     analysis = analyze(console)
@@ -117,7 +117,7 @@ def retrieval_command(
     options: RetrievalOptions,
     shown: ShowOptions,
 ) -> None:
-    """Search: the nearest sentences to queries (Table 8), and recall@k and MRR where judgements are given.
+    """Find the nearest sentences to each query (Table 8); with judgements, also give recall@k and MRR.
 
     `simcse analyze search` is the same command. Without `--model` and `--index` the model is minilm.
 
@@ -188,10 +188,10 @@ def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],
     options: ReportOptions,
 ) -> None:
-    """Everything known of a run on one page: scores, training, geometry, neighbours, what changed.
+    """Put a run on one page: scores, training, geometry, neighbours and what changed.
 
-    The page needs no network and no other file. Vectors are shown beside those of the model that training
-    started from, or of `--baseline`.
+    The page needs no network and no other file. It compares the vectors with those of `--baseline`, by default
+    the model that training started from.
 
     simcse analyze report runs/first -o first.html --data-dir senteval
     simcse analyze report runs/second -o second.html --baseline runs/first --pair-file pairs.csv

@@ -58,8 +58,8 @@ def _root(
 ) -> None:
     """Train, evaluate and use contrastive sentence embeddings.
 
-    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A flag wins
-    over a variable of the environment, a variable over a recipe (--config).
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A flag
+    overrides an environment variable, and a variable overrides a recipe (--config).
 
     simcse prepare demo -o demo
     simcse train --mode sup --train-file demo/triplets.csv -o runs/first
@@ -69,7 +69,7 @@ def _root(
 
 
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Make the keys of a YAML file the command's defaults; flags and environment still win over them."""
+    """Make the keys of a YAML file the defaults of the command; flags and the environment override them."""
     if value is not None and not ctx.resilient_parsing:
         from simcse_cli.settings.declare import check_keys
         from simcse_cli.settings.recipes import read_recipe
@@ -99,11 +99,11 @@ def _common(
         bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options.")
     ] = False,
 ) -> None:
-    """Options that every command takes; `build` adds them to each."""
+    """Declare the options that `build` adds to every command."""
 
 
 def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
-    """Let Typer show a ``UsageError`` as it shows wrong options, and say after Ctrl-C what is kept."""
+    """Show a ``UsageError`` as Typer shows wrong options, and report after Ctrl-C what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -119,7 +119,7 @@ def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def _add_common_options(command: Any) -> None:
-    """Give every leaf command the common options, whatever its module declares, and all the help of the house."""
+    """Add the common options and our help pages to every command below this one."""
     command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
     if hasattr(command, "commands"):
         for child in command.commands.values():
@@ -138,7 +138,7 @@ def _add_common_options(command: Any) -> None:
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:
-    """Return the tree of the commands ``names``; a call that names its command needs no other."""
+    """Return the command tree with only the commands ``names``; importing fewer modules starts faster."""
     app = typer.Typer(
         name="simcse",
         no_args_is_help=True,
@@ -156,7 +156,7 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """End as an error does, so that nothing is left behind."""
+    """Exit through an exception, so that temporary files are removed."""
     sys.exit(128 + number)
 
 
@@ -167,7 +167,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTERM, _terminate)
-    os.environ["PYTHONSAFEPATH"] = "1"  # no process that starts here takes modules from the current folder
+    os.environ["PYTHONSAFEPATH"] = "1"  # child processes must not import from the current folder
     arguments = list(sys.argv[1:] if args is None else args)
     first = next((word for word in arguments if not word.startswith("-")), None)
     names = (first,) if first in COMMANDS else COMMANDS

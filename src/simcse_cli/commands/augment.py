@@ -1,4 +1,4 @@
-"""The `augment` command: sentences to ``anchor,positive`` rows."""
+"""`simcse augment`: turn sentences into ``anchor,positive`` rows."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -22,10 +22,10 @@ def augment_command(
     ],
     options: AugmentOptions,
 ) -> None:
-    """Write `anchor,positive` rows for `simcse train`, the positive being the changed sentence.
+    """Write `anchor,positive` rows, the positives being changed sentences.
 
-    A sentence's change follows from the seed, its line number and the copy alone, so the file is the same for
-    any number of workers. `--preview` without `-o` only looks.
+    Each change depends only on the seed, the line number and the copy, so any number of workers writes the
+    same file. `--preview` without `-o` writes nothing.
 
     simcse augment wiki.txt --method delete --rate 0.1 --preview 5
     simcse augment wiki.txt --method synonym -o pairs.csv --copies 2

@@ -1,4 +1,4 @@
-"""What a shell offers for a value: names that come with the toolkit, and run folders; for the rest it offers files."""
+"""Shell completion of values: shipped names and run folders; for anything else the shell offers files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +33,7 @@ def table(incomplete: str) -> list[str]:
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Return the list of tasks so far with each task that may come next."""
+    """Return the tasks typed so far, extended by each task that may come next."""
     before, comma, last = incomplete.rpartition(",")
     given = before.split(",")
     names = _starting(last, (name for name in (*STS_TASKS, *TRANSFER_TASKS) if name not in given))
@@ -41,7 +41,7 @@ def tasks(incomplete: str) -> list[str]:
 
 
 def run(incomplete: str) -> list[str]:
-    """Return the run folders below the folder that was typed so far, to a depth of two."""
+    """Return the run folders up to two levels below the folder typed so far."""
     typed = Path(incomplete)
     folder = typed if incomplete.endswith("/") else typed.parent
     found = sorted(str(record.parent) for pattern in RUN_FILES for record in folder.glob(pattern))

@@ -1,7 +1,7 @@
-"""Everything the user sees: results to stdout, progress and remarks to stderr.
+"""The terminal: results go to stdout, progress and remarks to stderr.
 
-On a terminal progress is a live bar and tables are drawn; elsewhere both become plain lines without colour
-(``NO_COLOR`` is honoured by Rich). Only this module prints; ``files`` opens ``-`` for data.
+A terminal gets live bars and drawn tables; anything else gets plain lines without colour (Rich honours
+``NO_COLOR``). Only this module prints; ``files`` opens ``-`` for data.
 """
 
 import json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 15.0
 DAY_S = 24 * 3600
-# Libraries read these when they are imported, here and in processes that start from here: bars are ours.
+# Switches off the progress bars of libraries, which read these on import, here and in child processes.
 QUIET_LIBRARIES = {
     "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -40,24 +40,24 @@ QUIET_LIBRARIES = {
     "HF_HUB_VERBOSITY": "error",
     "DATASETS_VERBOSITY": "error",
 }
-# Control characters, among them the escape that starts a terminal's commands, direction marks, lone surrogates.
+# Control characters (including the escape of terminal commands), direction marks and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return a text that a terminal shows and does not obey: control characters as Python writes them."""
+    """Escape control characters as Python does, so that a terminal shows them and does not obey them."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _literal(text: str) -> str:
-    """Return a text that Rich shows as it is where it reads markup."""
+    """Escape a text so that Rich does not read it as markup."""
     from rich.markup import escape
 
     return escape(printable(text))
 
 
 class _PlainTask:
-    """A task off a terminal: one line at its end and, while it is long, ever rarer ones before."""
+    """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates."""
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
         self._console = console
@@ -95,7 +95,7 @@ def _summary(description: str, done: float, seconds: float) -> str:
 
 
 def _rate(done: float, seconds: float) -> str:
-    """Return how many a second, or how many seconds each where that is more."""
+    """Return items per second, or seconds per item for slow tasks."""
     if not done:
         return "0/s"
     rate = done / max(seconds, 1e-9)
@@ -162,10 +162,10 @@ class Console:
             self._say(message)
 
     def hint(self, message: str) -> None:
-        """Like ``info``, but once a day however often it is given."""
+        """Show a line as ``info`` does, at most once a day."""
         if self.quiet:
             return
-        with suppress(OSError, ConfigError):  # without a cache that can be written it is given again
+        with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
             stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
             if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
                 return
@@ -179,13 +179,13 @@ class Console:
             self._say(message, style="dim")
 
     def warn(self, message: str) -> None:
-        """Show a warning on stderr once, however often it is raised."""
+        """Show a warning on stderr, the same one only once."""
         if not self.quiet and message not in self._warned:
             self._warned.add(message)
             self._say(message, style="bold yellow", prefix="warning: ")
 
     def relay(self, text: str) -> None:
-        """Write to stderr what another process wrote there, quiet or not."""
+        """Pass the stderr of another process on to ours, even when quiet."""
         sys.stderr.write(text)
 
     def error(self, error: SimcseError) -> None:
@@ -194,11 +194,11 @@ class Console:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
     def interrupted(self, notes: Sequence[str]) -> None:
-        """Say after Ctrl-C what is kept and how to go on."""
+        """Report after Ctrl-C what is kept and how to continue."""
         self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
 
     def next_step(self, *command: object) -> None:
-        """Name the command that usually follows, each word quoted as the shell needs it."""
+        """Suggest the command that usually follows, quoted for the shell."""
         if not self.quiet:
             self._say(shlex.join(map(str, command)), style="bold", prefix="next: ")
 
@@ -218,7 +218,7 @@ class Console:
                 finally:
                     live.close()
             elapsed = time.monotonic() - started
-            if is_outermost and elapsed >= 1:  # what took no time needs no word
+            if is_outermost and elapsed >= 1:  # short tasks are not worth a line
                 self.info(_summary(description, live.done, elapsed))
         else:
             plain = _PlainTask(self, description, total)
@@ -240,7 +240,7 @@ class Console:
                 return Text(f"{task.completed:,.0f}{total}{rate}")
 
         class BarWithValues(Progress):
-            """Shows the values of a task on a line of their own, so that narrow terminals keep the bar."""
+            """A bar with the values of the task on a separate line, so that narrow terminals keep the bar."""
 
             def get_renderables(self) -> Iterator[Any]:
                 yield self.make_tasks_table(self.tasks)
@@ -265,7 +265,7 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin without its end, None after the last; a person at a terminal is asked."""
+        """Return the next line of stdin without its line end, None at the end; on a terminal, show the question."""
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():
@@ -275,7 +275,7 @@ class Console:
         return line.rstrip("\r\n") if line else None
 
     def show_help(self, page: HelpPage) -> None:
-        """Show a page of help: headings bold, options and commands in colour, defaults dim."""
+        """Show a help page with bold headings, coloured options and commands, and dim defaults."""
         from rich.console import Console as RichConsole
         from rich.text import Text
 
@@ -331,7 +331,7 @@ class Console:
                 terminal.print(Text(printable(note), style="dim"))
 
     def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
-        """Show texts beside their changed versions, in colour; off a terminal as ``[-old-]{+new+}``."""
+        """Show texts beside their changed versions, in colour or, without a terminal, as ``[-old-]{+new+}``."""
         from rich.console import Console as RichConsole
         from rich.table import Column as TableColumn
         from rich.table import Table
@@ -368,9 +368,9 @@ class Console:
         output: Path | None = None,
         force: bool = False,
     ) -> None:
-        """Show results in the format asked for.
+        """Show results in the requested format.
 
-        ``output`` gets the same text, or the JSON object when the format is ``table`` (tables are for people).
+        ``output`` receives the same text, or the JSON object when the format is ``table``.
 
         Raises:
             OutputError: ``output`` exists without ``force`` or cannot be written.
@@ -395,12 +395,12 @@ _console = Console()
 
 
 def get_console() -> Console:
-    """Return the console that the global options ``-q`` and ``-v`` have configured."""
+    """Return the console configured by the global options ``-q`` and ``-v``."""
     return _console
 
 
 def configure_console(*, quiet: bool = False, verbose: bool = False) -> Console:
-    """Make a fresh console the one that ``get_console`` returns, and quieten chatty libraries."""
+    """Replace the console that ``get_console`` returns, and quieten chatty libraries."""
     global _console
     _console = Console(quiet=quiet, verbose=verbose)
     for name, value in QUIET_LIBRARIES.items():

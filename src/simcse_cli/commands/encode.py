@@ -1,4 +1,4 @@
-"""`simcse encode`: sentences to vectors."""
+"""`simcse encode`: turn sentences into vectors."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,9 +29,9 @@ def encode_command(
 ) -> None:
     """Encode sentences: row i of the output is line i of the input.
 
-    The files of a folder or glob are read one after another, in the order of their names.
-    Memory does not grow with the input. A side file (OUTPUT.json) records model, pooler and digests. With
-    `--pairs` the input is a table of pairs, and the output is this table with cosines, on stdout by default.
+    The files of a folder or glob are read in the order of their names. Memory does not grow with the input. A
+    side file (OUTPUT.json) records the model, the pooler and digests. With `--pairs` the input is a table of
+    pairs and the output is the same table with cosines, by default on stdout.
 
     simcse encode sentences.txt -o vectors.npy --model runs/first
     simcse encode corpus.txt -o corpus.npy --index corpus.index

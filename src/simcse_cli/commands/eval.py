@@ -14,7 +14,7 @@ from simcse_cli.settings.choices import OutputFormat
 
 eval_app = typer.Typer(
     no_args_is_help=True,
-    help="""Judge an encoder by the protocols of the papers.
+    help="""Evaluate an encoder by the protocols of the papers.
 
     simcse eval sts --model minilm --data-dir senteval
     simcse eval transfer --model runs/first --data-dir senteval --protocol fast
@@ -33,7 +33,7 @@ def register(root: typer.Typer) -> None:
 def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper.
 
-    The result of a run folder is kept in it, where `simcse compare` finds it.
+    The result of a run is saved in its folder, where `simcse compare` finds it.
 
     simcse eval sts --model minilm --data-dir senteval
     simcse eval sts --model runs/first --tasks STSBenchmark --split dev --ci
@@ -79,7 +79,7 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
 
 
 def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any) -> None:
-    """Show the tables and the JSON object that an evaluation gives, None being nothing to show; name what follows."""
+    """Run an evaluation, show its tables or JSON unless it returns None, and suggest the next command."""
     from simcse_cli.evaluation.seeds import evaluate_each_seed
 
     console = get_console()
@@ -93,4 +93,4 @@ def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOpti
     elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
         console.next_step("simcse", "compare", out.output)
     elif out.fmt is OutputFormat.TABLE:
-        console.info("keep the result with -o FILE.json, for `simcse compare FILE.json`")
+        console.info("save the result with -o FILE.json for `simcse compare FILE.json`")

@@ -1,4 +1,4 @@
-"""What ``--help`` shows: the usage, options and examples of a command, and how they become lines."""
+"""Help pages: the usage, options and examples of a command, and their layout in lines."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from typing import Any
 HELP_WIDTH = 100
 NAMES_WIDTH = 26
 COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
-"""Parameters that every command takes."""
+"""Parameters of every command."""
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
 FIRST_GROUPS, LAST_GROUPS = ("Arguments", "Model", "Data and model", "Options"), ("Output", EVERYWHERE)
@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class HelpSection:
-    """Options or commands under one heading, each with what it does; ``more`` are named only."""
+    """Options or commands under one heading, each with its help; those in ``more`` are only named."""
 
     title: str
     rows: list[tuple[str, str]]
@@ -35,7 +35,7 @@ class HelpSection:
 
 @dataclass(frozen=True)
 class HelpPage:
-    """What ``--help`` shows: usage, paragraphs, command lines that work, and the options."""
+    """A help page: usage, paragraphs, examples and options."""
 
     usage: str
     paragraphs: list[str]
@@ -43,7 +43,7 @@ class HelpPage:
     sections: list[HelpSection]
 
     def lines(self, width: int) -> Iterator[str]:
-        """Yield the page; headings are the lines that do not start with a blank."""
+        """Yield the lines of the page; only headings start without a space."""
         fit = partial(wrap, width=width, break_long_words=False, break_on_hyphens=False)
         yield from fit(self.usage, subsequent_indent="       ")
         for paragraph in self.paragraphs:
@@ -72,7 +72,7 @@ class HelpPage:
 
 
 def _shell_lines(command: str, width: int) -> Iterator[str]:
-    """Yield a command indented, on several lines where it is too long, each flag beside its value."""
+    """Yield a command, indented and wrapped so that each flag stays beside its value."""
     line = " "
     for word in re.findall(r'--?[a-z][\w-]* (?:"[^"]*"|[^\s"-]\S*)|"[^"]*"|\S+', command):
         if len(line) + 1 + len(word) > width - 2:
@@ -83,12 +83,12 @@ def _shell_lines(command: str, width: int) -> Iterator[str]:
 
 
 def main_options(command: Any) -> frozenset[str]:
-    """Return the options that the short help of a command shows; none if it has no long one."""
+    """Return the options in the short help of a command; none if it has only one help page."""
     return getattr(command.callback, "main_options", frozenset())
 
 
 def default_of(param: Any) -> str | None:
-    """Return the default of an option as it is typed, None for none and for flags that are off."""
+    """Return the default of an option as one types it; None without a default and for flags that are off."""
     if isinstance(param.show_default, str):
         return param.show_default
     default = None if callable(param.default) else param.default
@@ -99,14 +99,14 @@ def default_of(param: Any) -> str | None:
 
 
 def examples_of(text: str) -> tuple[list[str], list[str]]:
-    """Return the paragraphs of a docstring, and the command lines among them."""
+    """Split a docstring into its paragraphs and its example commands."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     prose = [paragraph for paragraph in paragraphs if not paragraph.startswith("simcse ")]
     return prose, [line for each in paragraphs if each not in prose for line in each.splitlines()]
 
 
 def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
-    """Return what ``--help`` shows of a command, ``everything`` for ``--help-all``."""
+    """Return the help page of a command, with ``everything`` that of ``--help-all``."""
     command = ctx.command
     prose, examples = examples_of(command.help or "")
     sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
@@ -126,7 +126,7 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
-    """Yield the options by group; where only some are ``shown``, the others are named at the end of theirs."""
+    """Yield the options by group; those not ``shown`` are only named at the end of their group."""
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
         is_common = param.name in (*COMMON_NAMES, "version", "install_completion", "show_completion")
@@ -153,7 +153,7 @@ def _option_names(param: Any) -> str:
 
 
 def _choices(param: Any) -> list[str]:
-    """Return the words to choose from; ``commands.options`` makes them the name of the value."""
+    """Return the choices of an option, which ``commands.options`` wrote into the name of its value."""
     name = param.metavar or ""
     return name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
 

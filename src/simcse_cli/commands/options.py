@@ -1,4 +1,4 @@
-"""From option groups to flags: what several commands take, and how the fields of a dataclass become options."""
+"""Turn the fields of a dataclass into command-line options, and the options that several commands share."""
 
 import inspect
 from collections.abc import Callable
@@ -24,10 +24,10 @@ OUTPUT = "Output"
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where results go."""
+    """The format and file of results."""
 
     fmt: OutputFormat = setting(
-        OutputFormat.TABLE, "How results are written to stdout.", "--format", "-f", group=OUTPUT
+        OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f", group=OUTPUT
     )
     output: Path | None = setting(
         None, "Also write the results to this file.", "--output", "-o", group=OUTPUT
@@ -35,7 +35,7 @@ class OutputOptions:
     force: bool = setting(False, "Overwrite existing outputs.", group=OUTPUT)
 
     def check(self) -> None:
-        """Refuse an output that could not be written, before anything is computed."""
+        """Raise an error before anything is computed if the output cannot be written."""
         if self.output is not None and str(self.output) != STDIO:
             check_output(self.output, force=self.force)
 
@@ -46,12 +46,12 @@ class OutputOptions:
 def takes(
     parameter: str, group: type, *, given_only: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command with this parameter take the settings of a dataclass as options, in its place.
+    """Replace a parameter of a command by one option for each setting of a dataclass.
 
     Args:
-        parameter: of the command; gets an object of the dataclass.
+        parameter: name of the parameter, which receives an object of the dataclass.
         group: a dataclass whose fields are settings.
-        given_only: pass a mapping of the settings that were given instead, for defaults that other sources change.
+        given_only: pass a mapping of the settings that were given instead, so that other sources can set defaults.
     """
     options = _options(group, given_only=given_only)
 
@@ -74,7 +74,7 @@ def takes(
         with_options.main_options = getattr(command, "main_options", frozenset()) | {  # type: ignore[attr-defined]
             name for name, (_, details) in settings_of(group).items() if details.main
         }
-        del with_options.__wrapped__  # Typer would look through it at the signature without the options
+        del with_options.__wrapped__  # through it Typer would see the signature without the options
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         with_options.__annotations__ = {o.name: o.annotation for o in keyword} | {"return": None}
@@ -83,7 +83,7 @@ def takes(
     return decorate
 
 
-@cache  # several commands share a group, and every call of the program builds its options
+@cache  # several commands share a group
 def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
     hints = get_type_hints(group)
     return {
@@ -94,7 +94,7 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
 
 
 def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
-    """Return a setting as a parameter that Typer reads; with ``given_only`` None stands for not given."""
+    """Return a setting as a Typer parameter; with ``given_only`` its default is None, meaning not given."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         default = inspect.Parameter.empty
@@ -118,7 +118,7 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
 
 
 def value_name(name: str, hint: Any) -> str | None:
-    """Return what ``--help`` shows for the value of a setting: its choices, or the kind of thing it is."""
+    """Return the placeholder that ``--help`` shows for a value: its choices or its kind."""
     kinds = [part for part in get_args(hint) if part is not NoneType] if get_args(hint) else [hint]
     kind = get_args(kinds[0])[0] if get_origin(kinds[0]) is list else kinds[0]
     if issubclass(kind, StrEnum):

@@ -1,4 +1,4 @@
-"""The `prepare` command: one sub-command for each kind of training file."""
+"""`simcse prepare`: one sub-command for each kind of training file, and checks of data."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
-    Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets, in one pass and bounded memory.
+    Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets in one pass with bounded memory.
 
     simcse prepare sentences wiki.txt -o sentences.txt --min-words 4 --sample 1000000
     """
@@ -61,8 +61,8 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
     Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and labels
-    files (name one of the three, or the folder). Each premise that has both gives one row with a sampled
-    positive and a sampled hard negative; with `--hard-negative none` every pair with the label is a row.
+    files (name one of the three, or the folder). Each premise with both labels gives one row with a sampled
+    positive and a sampled hard negative; with `--hard-negative none` every positive pair is a row.
 
     simcse prepare nli snli_1.0_train.jsonl multinli_1.0_train.jsonl -o nli.csv
     """
@@ -76,10 +76,10 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
 def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
-    Finds the layout of QQP, MRPC, WikiAuto and ParaNMT by itself (rows marked as no paraphrase are left out),
-    and reads any table with the columns anchor and positive or two columns without a header.
+    Recognises the layouts of QQP, MRPC, WikiAuto and ParaNMT (rows that are no paraphrases are left out), and
+    reads any table with the columns anchor and positive, or with two columns and no header.
 
-    With `--paraphrases` it finds the pairs itself: texts of one corpus that a model puts near each other.
+    With `--paraphrases` it finds the pairs itself: texts of one corpus whose vectors are close.
 
     simcse prepare pairs results_20130124.token --flickr30k -o pairs.csv --sample 200000
 
@@ -96,10 +96,10 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
 @prepare_app.command("hard-negatives")
 @takes("options", HardNegativeOptions)
 def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions) -> None:
-    """Find a hard negative for each pair with a model: a text near the anchor that is no known positive.
+    """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
 
-    Searched are the positives of all pairs, `--corpus` files, or a saved index. Memory hardly grows with the
-    input, and `--resume` continues after a kill.
+    The search covers the positives of all pairs, `--corpus` files, or a saved index. Memory hardly grows with
+    the input, and `--resume` continues after a kill.
 
     simcse prepare hard-negatives pairs.csv -o triplets.csv --model minilm --margin 0.1
     """
@@ -113,8 +113,8 @@ def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions)
 def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
-    Text must be in document order, a blank line between documents; in a table each row is a document. No
-    pair crosses a document border. The Wikipedia file of SimCSE is a random sample and cannot be used.
+    Text must be in document order with a blank line between documents; in a table each row is a document. No
+    pair crosses a document border. The Wikipedia file of SimCSE has its lines in random order: it does not work.
 
     simcse prepare neighbours books.txt -o next3.csv --next 3
     """
@@ -131,7 +131,7 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOpti
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
-    """Return a function that counts the sub-words of texts, special tokens included; None for no model."""
+    """Return a function that counts the sub-words of texts, including special tokens; None without a model."""
     if model is None:
         return None
     from simcse_cli.models.pretrained import load_tokenizer
@@ -194,10 +194,10 @@ def lint_command(
     options: LintOptions,
     outputs: OutputOptions,
 ) -> None:
-    """Look for what is wrong with training files; changes nothing.
+    """Check training files for common faults without changing them.
 
     Checks for empty and cut texts, control characters, wrong encoding, mixed languages, repeated pairs,
-    swapped columns, and positives equal to their anchor or hard negative. With `--strict` any of it is an
+    swapped columns, and positives equal to their anchor or hard negative. With `--strict` any finding is an
     error.
 
     simcse prepare lint nli.csv --tokenizer minilm --max-length 32
@@ -219,10 +219,10 @@ def model_command(
     ],
     options: ModelFolderOptions,
 ) -> None:
-    """Write a model folder that everything opens: sentence-transformers, transformers, ONNX Runtime, OpenVINO.
+    """Write a model folder for sentence-transformers, transformers, ONNX Runtime and OpenVINO.
 
-    The folder records pooler, head and longest text, keeps the card of the model, and is tried in every way that is
-    installed: all have to give the same vectors. Give it to the Hub with `hf upload FOLDER NAME`.
+    The folder records the pooler, the head and the maximum length, and keeps the model card. Every installed
+    library opens it once, and all must give the same vectors. Publish it with `hf upload FOLDER NAME`.
 
     simcse prepare model runs/first -o published --backend onnx --backend openvino
     simcse prepare model princeton-nlp/sup-simcse-bert-base-uncased -o sup-simcse
@@ -245,7 +245,7 @@ def model_command(
 def demo_command(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write to; created when missing."),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Output folder; created when missing."),
     ],
     sizes: DemoSizes,
     seed: Annotated[
@@ -253,10 +253,10 @@ def demo_command(
     ] = 42,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")] = False,
 ) -> None:
-    """Generate a small corpus with known meaning, so that everything runs without a network.
+    """Generate a small corpus with known meaning, so that every command runs without a network.
 
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,
-    `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it say that a pipeline works, not how
+    `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it show that a pipeline works, not how
     good a model is.
 
     simcse prepare demo -o demo

@@ -1,4 +1,4 @@
-"""`simcse train`: recipe, environment and flags to settings, settings to a run folder."""
+"""`simcse train`: turn a recipe, the environment and flags into settings, and train a run folder."""
 
 import sys
 from typing import Any
@@ -20,8 +20,8 @@ def register(app: typer.Typer) -> None:
 def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 
-    The two modes are SimCSE. An objective or a recipe may have defaults of its own: `--dry-run` shows the
-    settings of a run. Each setting is also a key of a recipe (batch_size) and a variable (SIMCSE_BATCH_SIZE).
+    The two modes are those of SimCSE. Objectives and recipes may have their own defaults; `--dry-run` shows the
+    settings of a run. Each setting is also a recipe key (batch_size) and a variable (SIMCSE_BATCH_SIZE).
 
     simcse train --mode unsup --train-file wiki.txt --dev-file sts-dev.csv -o runs/unsup
     simcse train --mode sup --train-file nli.csv --dev-file sts-dev.csv -o runs/sup

@@ -1,1 +1,1 @@
-"""Readers, corpora, augmentation and everything else that is text."""
+"""Readers and writers of text: tables, training files, evaluation sets and the generated corpus."""

@@ -1,4 +1,4 @@
-"""Which column of a table holds what: the names used here, what common files call them, and what users say."""
+"""Roles of table columns: our names, the names in common files, and names given by the user."""
 
 import csv
 import shlex
@@ -37,11 +37,11 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
 }
 COLUMN_ALIASES["left"] = ("anchor", *COLUMN_ALIASES["anchor"])
 COLUMN_ALIASES["right"] = ("positive", *COLUMN_ALIASES["positive"])
-"""What common files call their columns, by the name used here; earlier ones win."""
+"""Names of columns in common files, by our name for them; earlier ones take precedence."""
 
 
 def find_column(record: Mapping[str, Any], column: str) -> str | None:
-    """Return the name under which a row holds ``column``: its own, else its first alias, in any case."""
+    """Return the name of ``column`` in a row: its own name, else its first alias, in any case."""
     by_lower = {name.strip().lower(): name for name in reversed(list(record))}
     for name in (column.lower(), *COLUMN_ALIASES.get(column, ())):
         if name in by_lower:
@@ -50,7 +50,7 @@ def find_column(record: Mapping[str, Any], column: str) -> str | None:
 
 
 def has_header(given: Iterable[str | None]) -> bool | None:
-    """Return whether a CSV or TSV file has a header, going by the columns asked for; None where they leave it open."""
+    """Tell from the requested columns whether a CSV or TSV file has a header; None if they do not decide it."""
     names = [name for name in given if name]
     if names and all(name.isdigit() for name in names):
         return False
@@ -58,9 +58,9 @@ def has_header(given: Iterable[str | None]) -> bool | None:
 
 
 def parse_columns(text: str | None, roles: Sequence[str], option: str = "--columns") -> dict[str, str]:
-    """Return which column holds what, as ``anchor=Question,positive=Answer`` says; empty for None.
+    """Parse ``anchor=Question,positive=Answer`` into a mapping from role to column; empty for None.
 
-    Names without a role are those of the roles in order, so ``Question,Answer`` is the same for a pair.
+    Names without a role are assigned to the roles in order, so ``Question,Answer`` means the same for a pair.
     """
     parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
     if text is not None and not any("=" in part for part in parts) and 0 < len(parts) <= len(roles):
@@ -88,13 +88,13 @@ def resolve_columns(
     given: Mapping[str, str] | None = None,
     option: str = "--columns",
 ) -> tuple[str, ...]:
-    """Return the names under which a row holds ``columns``: those given, else their own or usual ones."""
+    """Return the names of ``columns`` in a row: those given by the user, else our own or usual ones."""
     names = {column: (given or {}).get(column, column) for column in columns}
     found = {column: find_column(record, name) for column, name in names.items()}
     missing = [column for column, name in found.items() if name is None]
     if missing:
         wrong = [names[column] for column in missing if names[column] != column]
-        what = f"no column {', '.join(wrong)}" if wrong else f"missing is {', '.join(missing)}"
+        what = f"no column {', '.join(wrong)}" if wrong else f"missing: {', '.join(missing)}"
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; {what}",
             hint=columns_hint(record, columns, option),
@@ -103,7 +103,7 @@ def resolve_columns(
 
 
 def columns_hint(record: Mapping[str, Any], columns: Sequence[str], option: str = "--columns") -> str:
-    """Return the option that says which column of a table is which; the first columns stand for those to choose."""
+    """Return a hint with an option that assigns the columns of a table; its first columns serve as placeholders."""
     free = [name for name in record if all(find_column({name: ""}, column) is None for column in columns)]
     chosen = {column: find_column(record, column) for column in columns}
     for column in columns:

@@ -1,7 +1,7 @@
-"""CSV and TSV as rows with named columns: the separator, whether there is a header, quotes.
+"""Read CSV and TSV as rows with named columns: find the separator and the header, and undo quoting.
 
-Files of one to three columns may lack a header, as files made for the original SimCSE code do; their columns are then
-``POSITIONAL``. The separator of a CSV file is the one of ``,``, ``;``, tab and ``|`` that fits its first rows.
+Files of one to three columns may lack a header, like those for the original SimCSE code; their columns are then
+``POSITIONAL``. The separator of a CSV file is whichever of ``,``, ``;``, tab and ``|`` fits its first rows.
 """
 
 import csv
@@ -14,9 +14,9 @@ from simcse_cli.data.columns import COLUMN_ALIASES, POSITIONAL
 from simcse_cli.errors import DataError
 
 STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
-"""Of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``, which have tabs and no header."""
+"""Columns of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``: tab-separated, without a header."""
 
-# A first row with one of these is a header.
+# A first row with one of these names is a header.
 _HEADER_NAMES = frozenset(
     (
         *COLUMN_ALIASES,
@@ -37,8 +37,8 @@ def table_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield ``(line number, columns by name)`` for each row of a table called ``source``.
 
-    It has one of the ``separators``. ``names`` are those of its columns where it is known to have no header;
-    ``header`` says whether it has one, None leaving that to its first rows.
+    The table has one of the ``separators``. ``names`` gives the columns of a table known to have no header;
+    ``header`` tells whether there is one, or is None to decide by the first rows.
     """
     head = list(islice(lines, _SNIFFED_ROWS))
     lines = chain(head, lines)
@@ -51,7 +51,7 @@ def table_rows(
 
 
 def is_stsb_line(line: str) -> bool:
-    """Say whether a line is one of SentEval's STS-B files: tabs, a score in column 5, no header."""
+    """Tell whether a line comes from SentEval's STS-B files: tabs, a score in column 5, no header."""
     cells = line.split("\t")
     try:
         return len(cells) >= len(STSB_COLUMNS) and int(cells[3]) >= 0 and 0 <= float(cells[4]) <= 5
@@ -60,7 +60,7 @@ def is_stsb_line(line: str) -> bool:
 
 
 def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows as the protocol reads them: no quoting, and what follows the sentences is not text."""
+    """Yield the rows as the protocol reads them: no quoting, and columns after the sentences are ignored."""
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
         if len(cells) < len(STSB_COLUMNS):
@@ -73,14 +73,16 @@ def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[st
 
 
 def _find_separator(head: Sequence[str], separators: str) -> str:
-    """Return the separator that gives a header with usual names, else as many columns in every row; else the first.
+    """Return the separator that gives a header with usual names, else equally many columns in all rows, else the first.
 
-    A single row is a table if it has a tab, which text has not.
+    A single row counts as a table if it has a tab, which plain text does not have.
     """
 
     def fit(separator: str) -> tuple[bool, bool]:
         rows: list[list[str]] = []
-        with suppress(csv.Error):  # a row that ends after the sample, or a broken one, which reading tells
+        with suppress(
+            csv.Error
+        ):  # a row that ends after the sample, or a broken one, which is reported on reading
             rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
         rows = [row for row in rows if row]
         widths = {len(row) for row in rows}
@@ -112,7 +114,7 @@ def _tsv_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _unquote(cell: str) -> str:
-    # TSV files of the field hold bare quotes, so quoting is undone only where it is certain: "a ""b"" c".
+    # Common TSV files hold bare quotes, so quoting is undone only where it is certain: "a ""b"" c".
     inner = cell[1:-1]
     if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
         return inner.replace('""', '"')
@@ -122,7 +124,7 @@ def _unquote(cell: str) -> str:
 def _named_cells(
     rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows with their column names: those given, those of the header, ``POSITIONAL``, or numbers."""
+    """Yield the rows with column names: those given, those of the header, ``POSITIONAL``, or numbers."""
     rows = ((number, cells) for number, cells in rows if cells)
     if not names:
         head = list(islice(rows, _SNIFFED_ROWS))
@@ -149,7 +151,7 @@ def _named_cells(
 
 
 def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Say whether the first row holds column names: usual ones, identifiers, or names above sentences."""
+    """Tell whether the first row holds column names: usual ones, identifiers, or short names above sentences."""
     first, *others = rows
     cells = [cell.strip() for cell in first]
     if _has_known_name(cells):
@@ -165,7 +167,7 @@ def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
-    """Return the names in a header; a nameless column, as that of a pandas index, is called by its number."""
+    """Return the names in a header; an unnamed column, such as a pandas index, is called by its number."""
     names = tuple(cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1))
     if len(set(names)) < len(names):
         raise DataError(

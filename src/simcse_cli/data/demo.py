@@ -1,4 +1,4 @@
-"""The generated corpus that commands without data use: each kind of file that the toolkit reads."""
+"""The generated corpus, used by commands without input files; it has every kind of file the toolkit reads."""
 
 import csv
 import io
@@ -38,11 +38,11 @@ def demo_folder(progress: Progress) -> Path:
 
 
 def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
-    """Return the evaluation folder given, or that of the demo corpus with a warning that its scores say little."""
+    """Return the given evaluation folder, or that of the demo corpus with a warning about its scores."""
     if data_dir is not None:
         return data_dir
     progress.warn(
-        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, whose numbers compare with nothing; "
+        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, whose scores compare with no others; "
         "for the published sets: export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
     )
     return demo_folder(progress)
@@ -79,8 +79,8 @@ def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
     """Write the corpus below ``folder`` and return the files written with their row counts.
 
-    Files that hold what would be written, as a kill leaves them, stay. Nothing is written where another file
-    has one of the names and ``force`` is off.
+    Files that already have the right content, for example after a kill, are kept. Without ``force``, nothing is
+    written if another file has one of the names.
     """
     files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
     missing = {
@@ -90,14 +90,14 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
     }
     for path in missing:
         check_output(path, force=force)
-    for path, text in reversed(missing.items()):  # sentences.txt last: who finds it finds all
+    for path, text in reversed(missing.items()):  # sentences.txt last: if it exists, all do
         with atomic_text(path, force=force) as stream:
             stream.write(text)
     return {path: count for path, (_, count) in files.items()}
 
 
 def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
-    """Return the text of every file and its number of rows."""
+    """Return the text and the number of rows of every file."""
     triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
     nli = [
         (label, premise, hypothesis)
@@ -129,7 +129,7 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter:
 
 
 class _Generator:
-    """Generates sentences, no two of them the same."""
+    """Generate sentences, no two of them the same."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -150,7 +150,7 @@ class _Generator:
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield pairs with their score; 0 to 5 parts of the scene are changed, each number equally often."""
+        """Yield pairs with their score, changing 0 to 5 parts of the scene, each number equally often."""
         for index in range(count):
             scene = draw_scene(self._rng)
             other = vary(scene, self._rng.sample(PARTS, index % (len(PARTS) + 1)), self._rng)
@@ -171,7 +171,7 @@ class _Generator:
             )
 
     def story(self) -> list[str]:
-        """Return 5 to 9 sentences on what one agent does at one place."""
+        """Return 5 to 9 sentences about one agent at one place."""
         scene = draw_scene(self._rng)
         sentences = []
         for _ in range(self._rng.randint(5, 9)):

@@ -1,7 +1,7 @@
 """A small grammar with known meaning: a scene has five parts, each with several wordings.
 
-Two sentences of one scene mean the same whatever their words, and how much two scenes differ is known
-exactly. That gives graded pairs and inference labels without annotators; the language is deliberately plain.
+Two sentences of one scene mean the same whatever their words, and the difference of two scenes is known
+exactly. This gives graded pairs and inference labels without annotators; the language is deliberately plain.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -12,7 +12,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class Verb:
-    """One action in the forms the sentence patterns need."""
+    """A verb in the forms that the sentence patterns need."""
 
     present: str
     gerund: str
@@ -21,7 +21,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Action:
-    """An action with interchangeable verbs and the things it can be done to."""
+    """An action with its interchangeable verbs and its possible objects."""
 
     verbs: tuple[Verb, ...]
     objects: tuple[str, ...]
@@ -128,7 +128,7 @@ class Scene:
         agent: key of ``_AGENTS``.
         action: key of ``_ACTIONS``.
         thing: key of ``_OBJECTS``, one that the action allows.
-        place: key of ``_PLACES``, or None where the sentence does not say.
+        place: key of ``_PLACES``, or None if the sentence names no place.
         time: key of ``_TIMES``, or None.
     """
 
@@ -163,7 +163,7 @@ def draw_scene(rng: Random) -> Scene:
 def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
     """Return the scene with each of ``parts`` changed.
 
-    A new action keeps the thing where it can; where the action cannot be done to it, the thing changes too.
+    A new action keeps the thing if it allows it; otherwise the thing changes too.
     """
     tables = {"agent": _AGENTS, "place": _PLACES, "time": _TIMES}
     changes = {
@@ -185,7 +185,7 @@ def _another(choices: tuple[str, ...], current: str | None, rng: Random) -> str:
 
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return a sentence that says a scene, or denies it; ``extra`` is a remark for the end, not of the scene."""
+    """Return a sentence that describes a scene or denies it; ``extra`` is appended and not part of the scene."""
     agent, thing = rng.choice(_AGENTS[scene.agent]), rng.choice(_OBJECTS[scene.thing])
     verb = rng.choice(_ACTIONS[scene.action].verbs)
     where = rng.choice(_PLACES[scene.place]) if scene.place else ""
@@ -209,12 +209,12 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
 
 
 MAX_DEMO_SIZE = 100_000
-"""Up to this many of each kind the demo grammar has a new sentence left for every scene."""
+"""The largest number of each kind for which the grammar never runs out of new sentences."""
 
 
 @dataclass(frozen=True)
 class DemoSizes:
-    """How much the demo corpus holds."""
+    """The size of the demo corpus."""
 
     sentences: int = setting(4000, "Unlabelled sentences.", min=1, max=MAX_DEMO_SIZE)
     triplets: int = setting(2000, "Triplets, and three NLI rows of each.", min=1, max=MAX_DEMO_SIZE)

@@ -1,4 +1,4 @@
-"""Inputs of several files, read one after another: a folder, a glob, a data set on S3 or Google Cloud Storage."""
+"""Inputs of several files, read in order: a folder, a glob, or a data set on S3 or Google Cloud Storage."""
 
 import glob
 import hashlib
@@ -23,9 +23,9 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class FileSet:
-    """One input; its row i is row i of its files, read in the order of their names.
+    """One input of one or more files; its rows are those of the files in the order of their names.
 
-    ``source`` is what the user gave; of ``files``, ``-`` and ``hf://`` stand for themselves.
+    ``source`` is the input as the user gave it; ``-`` and ``hf://`` appear unchanged in ``files``.
     """
 
     source: str
@@ -38,18 +38,18 @@ class FileSet:
     ) -> "FileSet":
         """Return the files that a path, folder, glob or address stands for.
 
-        Of a folder these are the files in it and below it whose ending is that of a format; names that start with
-        ``.`` or ``_`` are passed over, as every reader of data sets does.
+        For a folder these are the files at any depth whose ending is that of a known format, except for names that
+        start with ``.`` or ``_``, which readers of data sets skip.
 
         Args:
-            source: what the user gave.
-            column: of sentences, where the files are tables.
-            again: the option, if any, for which the input is read more than once.
-            output: what will be written, which may not be in a folder that is read.
+            source: the input as the user gave it.
+            column: the column of sentences, if the files are tables.
+            again: the option, if any, that needs to read the input more than once.
+            output: the file to be written, which may not be in a folder that is read.
 
         Raises:
-            DataError: there is no file, or files of several formats.
-            UsageError: the input cannot be read again, or holds the output.
+            DataError: there is no file, or there are several formats.
+            UsageError: the input cannot be read again, or it holds the output.
         """
         files = _listed(source)
         found = cls(source, (source,) if files is None else tuple(sorted(files)), column)
@@ -67,24 +67,24 @@ class FileSet:
         if not files:
             raise DataError(
                 f"{source} holds no file with sentences",
-                hint="names end in .txt, .jsonl, .csv, .tsv or .parquet, perhaps with .gz; a glob stands in quotes",
+                hint="names end in .txt, .jsonl, .csv, .tsv or .parquet, perhaps with .gz; put a glob in quotes",
             )
         by_format = {guess_format(file): file for file in sorted(files, reverse=True)}
         if len(by_format) > 1:
             raise DataError(
-                f"{source} holds files of several formats, as {' and '.join(sorted(by_format.values())[:2])}",
-                hint="name those to read by a glob in quotes, as in 'FOLDER/*.txt'",
+                f"{source} holds files of several formats, such as {' and '.join(sorted(by_format.values())[:2])}",
+                hint="choose some by a glob in quotes, as in 'FOLDER/*.txt'",
             )
         check_column(column, files)
         return found
 
     @property
     def is_stored(self) -> bool:
-        """Say whether it can be read again: no stream, no data set of the Hub."""
+        """Tell whether the input can be read again, which a stream or a Hub data set cannot."""
         return is_remote(self.source) or Path(self.files[0]).is_file()
 
     def inputs(self) -> Inputs:
-        """Return the files as they are now, to see later whether they have changed."""
+        """Return the current state of the files, to detect later changes."""
         return Inputs(self.files)
 
     @cached_property
@@ -94,14 +94,14 @@ class FileSet:
 
     @cached_property
     def total(self) -> int | None:
-        """Number of rows where it costs little to know, else None."""
+        """Number of rows if it is cheap to find out, else None."""
         cheap = (FileFormat.TEXT, FileFormat.PARQUET)
         is_cheap = self.is_stored and not any(file.endswith(".gz") for file in self.files)
         return sum(self.counts) if is_cheap and guess_format(self.files[0]) in cheap else None
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of the file, or of names and digests of several; of remote files by size and time, else None."""
+        """SHA-256 of a file, or over the names and states of several files; None for streams and Hub data sets."""
         if not self.is_stored:
             return None
         if len(self.files) == 1 and not is_remote(self.source):
@@ -117,13 +117,13 @@ class FileSet:
         )
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Yield what another column holds in these rows."""
+        """Yield the values of another column in these rows."""
         return self._rows(
             lambda file, skipped: Table(file, columns=[column]).column(column, start=skipped), start, stop
         )
 
     def within(self, start: int, stop: int) -> dict[str, int]:
-        """Return how many of these rows each file gives, in order."""
+        """Return the number of these rows in each file, in order."""
         found, first = {}, 0
         for file, n_rows in zip(self.files, self.counts, strict=True):
             n_inside = min(stop, first + n_rows) - max(start, first)
@@ -181,7 +181,7 @@ def _listed_remotely(source: str) -> list[str] | None:
 
 
 def _is_data(name: PurePath) -> bool:
-    """Say whether a file in a folder is one of a data set, by its name below the folder."""
+    """Tell from its relative path whether a file in a folder belongs to a data set."""
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
     return not is_hidden and (
         guess_format(str(name)) is not FileFormat.TEXT or name.name.endswith(_TEXT_ENDINGS)
@@ -189,7 +189,7 @@ def _is_data(name: PurePath) -> bool:
 
 
 def _state(file: str) -> str:
-    """Return what changes with the content of a file: its SHA-256, or size and time of a remote one."""
+    """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
     if not is_remote(file):
         return sha256_file(file)
     system, path = file_system(file)

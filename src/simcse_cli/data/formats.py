@@ -1,4 +1,4 @@
-"""The formats of tables: each reads a source as numbered rows with named values, as streams."""
+"""The formats of tables, each read as a stream of numbered rows with named values."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
 
 
 class FileFormat(StrEnum):
-    """How the bytes of an input are laid out."""
+    """File formats of tables and text."""
 
     TEXT = "text"
     JSONL = "jsonl"
@@ -44,10 +44,10 @@ _HUB_HINT = (
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a table before it is read.
+    """Facts about a table that are known before it is read.
 
-    ``header`` says whether a CSV or TSV file has one; by default a first row with a usual column name is one, and
-    one that looks like names above the rows under it. Without one, columns have ``names``, or numbers from 1.
+    ``header`` tells whether a CSV or TSV file has one; by default the first row is a header if it holds a usual column
+    name or looks like names. Without a header, columns are called by ``names``, or by numbers from 1.
     """
 
     encoding: str = "utf-8"
@@ -56,7 +56,7 @@ class Layout:
 
 
 def guess_format(source: InputPath) -> FileFormat:
-    """Return the format that the name of an input stands for; plain text when it says nothing."""
+    """Return the format of an input by its name; plain text for unknown endings."""
     if str(source).startswith(_HUB_PREFIX):
         return FileFormat.HUB
     path = Path(source)
@@ -89,7 +89,7 @@ def _delimited_rows(source: InputPath, layout: Layout, separators: str) -> Numbe
 
 def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of JSON Lines; a list or string is a row without column names."""
-    hint = "one JSON object per line is needed; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
+    hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
     for number, value in iter_json_lines(source, encoding=layout.encoding, lenient=True, hint=hint):
         if isinstance(value, str):
             value = [value]
@@ -120,7 +120,7 @@ READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
     FileFormat.PARQUET: _parquet_table_rows,
     FileFormat.HUB: _hub_table_rows,
 }
-"""A new format is a function and a row here, and its ending above."""
+"""Readers by format; a new format needs a function, a row here and its ending above."""
 
 
 def count_lines(source: InputPath) -> int:
@@ -134,7 +134,7 @@ def count_lines(source: InputPath) -> int:
 
 @contextmanager
 def _parquet_file(source: InputPath) -> Iterator[Any]:
-    from pyarrow.parquet import ParquetFile  # half a second that other formats need not pay
+    from pyarrow.parquet import ParquetFile  # takes half a second, and other formats do not need it
 
     with (
         open_input(source) as stream,
@@ -153,7 +153,7 @@ def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows from ``start`` on; row groups before it, and other columns, are not read."""
+    """Yield rows from ``start`` on, without reading earlier row groups and other columns."""
     with _parquet_file(source) as table:
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
@@ -178,8 +178,8 @@ def parse_hub_source(source: str) -> tuple[str, str | None, str]:
 
 
 def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Hub dataset without downloading it as a whole; ``hf:///folder`` reads a saved one."""
-    import datasets  # two seconds that other formats need not pay
+    """Yield the rows of a Hub dataset as a stream; ``hf:///folder`` reads a saved one."""
+    import datasets  # takes two seconds, and other formats do not need it
 
     name, config, split = parse_hub_source(source)
     with foreign_format(source, "a dataset", hint=_HUB_HINT):

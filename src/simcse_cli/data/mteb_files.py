@@ -1,4 +1,4 @@
-"""Where the data of MTEB tasks lie on this machine, and whether the Hub is there to fetch the rest."""
+"""Find the data of MTEB tasks on this machine, and fetch the rest if the Hub is reachable."""
 
 import os
 import socket
@@ -23,17 +23,17 @@ from simcse_cli.errors import DataError
 from simcse_cli.files.streams import sha256_file
 
 LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
-"""What loading a dataset raises when it is not on this machine and cannot be fetched."""
+"""Exceptions of loading a dataset that is not on this machine and cannot be fetched."""
 
 FORMAT_ERRORS = (ValueError, KeyError)
-"""What loading a local folder raises in addition when its files are not as the task needs them."""
+"""Further exceptions of loading a local folder whose files do not fit the task."""
 
 SENTEVAL_TASKS: Mapping[str, str] = {
     **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
     "STSBenchmark": "STSBenchmark",
     "SICK-R": "SICKRelatedness",
 }
-"""MTEB's names of the STS tasks whose pairs are those of the SentEval files."""
+"""MTEB's names of the STS tasks with the same pairs as SentEval."""
 
 _SPLIT_NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
 _PROBE_SECONDS = 5.0
@@ -54,10 +54,10 @@ def folder_digest(folder: Path) -> str:
 
 
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
-    """Return the splits of an MTEB task made from SentEval files, or None where they do not serve.
+    """Return the splits of an MTEB task made from SentEval files, or None if the files do not have them.
 
-    MTEB scores SICK-R on all 9,927 pairs, so its test split is train, trial and test together; the years have
-    all subsets in one split.
+    MTEB scores SICK-R on all 9,927 pairs, so its test split joins train, trial and test; each STS year has all
+    its subsets in one split.
     """
     name = SENTEVAL_TASKS.get(task_name)
     try:
@@ -90,8 +90,8 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 def hub_session() -> Iterator[None]:
     """Load datasets offline if the Hub cannot be reached.
 
-    Offline the Hub client looks in its cache only; otherwise each of many datasets would wait for its own row
-    of timed-out retries. Behind a proxy nothing is tested and the Hub counts as reachable.
+    Offline, the Hub client only looks into its cache; otherwise each dataset would wait for its own timeouts and
+    retries. Behind a proxy the Hub is assumed to be reachable.
     """
     constants, config = huggingface_hub.constants, datasets.config
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
@@ -105,9 +105,9 @@ def hub_session() -> Iterator[None]:
 
 @contextmanager
 def cache_of(revision: str) -> Iterator[None]:
-    """Let ``datasets`` keep what it makes of a local folder under its digest.
+    """Make ``datasets`` cache a local folder under its digest.
 
-    Its own key leaves out the contents of files that a README lists, so that a changed file would go unseen.
+    Its own cache key ignores the contents of files that a README lists, so it would miss a changed file.
     """
     before = datasets.config.HF_DATASETS_CACHE
     datasets.config.HF_DATASETS_CACHE = Path(before) / revision

@@ -1,4 +1,4 @@
-"""Read natural language inference corpora in the layouts they are published in."""
+"""Read natural language inference corpora in their published layouts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from simcse_cli.files.streams import STDIO, iter_lines
 
 
 class Label(StrEnum):
-    """What a hypothesis is to its premise."""
+    """Relation of a hypothesis to its premise."""
 
     ENTAILMENT = "entailment"
     NEUTRAL = "neutral"
@@ -33,7 +33,7 @@ _NO_LABEL_SPELLINGS = frozenset({"-", "", "-1", "hidden"})
 
 @dataclass(frozen=True)
 class NliPair:
-    """A premise and a hypothesis; ``label`` is None where the annotators did not agree."""
+    """A premise and a hypothesis; ``label`` is None if the annotators did not agree."""
 
     premise: str
     hypothesis: str
@@ -43,14 +43,14 @@ class NliPair:
 def iter_nli(
     source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
 ) -> Iterator[Iterator[NliPair]]:
-    """Yield the pairs of each file of a source, in any layout that NLI corpora are published in.
+    """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
-    Read are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
-    SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT``: name one of the three, or the folder for all.
-    ``columns`` says what ``anchor``, ``positive`` and ``label`` are called in other tables.
+    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
+    SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (give one of the three, or the folder for all).
+    ``columns`` gives the names of ``anchor``, ``positive`` and ``label`` in other tables.
 
     Raises:
-        DataError: columns or labels are not those of an NLI corpus; names file and line.
+        DataError: the columns or labels are not those of an NLI corpus; gives file and line.
     """
     if str(source) != STDIO and Path(source).is_dir():
         label_files = _label_files(Path(source))

@@ -1,7 +1,7 @@
-"""Pair files: two texts a row, with or without a score; any table, and SentEval's own files.
+"""Read pair files, which have two texts per row and may have a score: any table, and SentEval's own files.
 
-A column is found by its name: ``left``, ``right`` and ``score`` or what ``columns.COLUMN_ALIASES`` lists, or the
-names given. A table of three columns without a header has the texts in the two that are no numbers.
+Columns are found by name: ``left``, ``right`` and ``score``, their aliases in ``columns.COLUMN_ALIASES``, or the given
+names. In a table of three columns without a header, the texts are the two columns that are not numbers.
 """
 
 import math
@@ -28,21 +28,21 @@ def iter_pairs(
 
     Args:
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        columns: what ``left`` and ``right`` are called, where that is not recognised.
-        option: that says so, for error messages.
+        columns: the names of ``left`` and ``right``, if they are not recognised.
+        option: the option for these names, for error messages.
 
     Raises:
-        DataError: a column is missing, or a row cannot be read; names the line.
+        DataError: a column is missing, or a row cannot be read; gives the line.
     """
     for _, left, right, *_ in _iter_rows(source, PAIR, columns or {}, option):
         yield left, right
 
 
 def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> StsSubset:
-    """Return the pairs of a file with their scores, of any range; rows with a blank score are left out.
+    """Return the pairs of a file with their scores, of any range; rows with a blank score are skipped.
 
     Raises:
-        DataError: a column is missing, a score is no finite number, a text is empty, or no row is left.
+        DataError: a column is missing, a score is not a finite number, a text is empty, or no row is left.
     """
     left, right, gold = [], [], list[float]()
     for place, *texts, score in _iter_rows(source, SCORED_PAIR, columns or {}):
@@ -66,7 +66,7 @@ def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = Non
 def _iter_rows(
     source: InputPath, roles: tuple[str, ...], given: Mapping[str, str], option: str = "--columns"
 ) -> Iterator[tuple[str, ...]]:
-    """Yield ``(place, left, right)``, with the score behind them where ``roles`` asks for it."""
+    """Yield ``(place, left, right)``, followed by the score if ``roles`` includes it."""
     path = Path(source)
     if path.name.startswith(_YEAR_FILE):
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
@@ -82,7 +82,7 @@ def _iter_rows(
 
 
 def _with_label(record: Record[str], given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the names given; a column of labels is that of scores where there is no other, as in GLUE."""
+    """Return the given names; without a column of scores, as in GLUE, that of labels takes its place."""
     label = find_column(record, "label")
     if "score" in given or label is None or find_column(record, "score") is not None:
         return given
@@ -90,7 +90,7 @@ def _with_label(record: Record[str], given: Mapping[str, str]) -> Mapping[str, s
 
 
 def _by_position(record: Record[str], roles: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the columns of three without names, the one with a number being the score; None for any others."""
+    """Return the roles of three unnamed columns, of which the one with a number is the score; None for other tables."""
     numbers = [name for name in record if _number(record[name]) is not None]
     if tuple(record) != POSITIONAL or len(numbers) != 1:
         return None

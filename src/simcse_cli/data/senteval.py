@@ -87,7 +87,7 @@ class StsSubset:
 
     @property
     def sentences(self) -> list[str]:
-        """All of the left side, then all of the right one."""
+        """All texts of the left side, then all of the right side."""
         return self.left + self.right
 
     @property
@@ -96,7 +96,7 @@ class StsSubset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over sentences and scores, whatever file they were read from."""
+        """SHA-256 over sentences and scores, independent of the file."""
         state = sha256()
         for left, right, gold in zip(self.left, self.right, self.gold.tolist(), strict=True):
             state.update(f"{left}\t{right}\t{gold!r}\n".encode("utf-8", "surrogatepass"))
@@ -182,7 +182,7 @@ def read_stsb_file(path: Path | str) -> StsSubset:
     """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7.
 
     Raises:
-        DataError: missing or empty file, too few columns, a gold score that is no number; names the line.
+        DataError: the file is missing or empty, a line has too few columns or no numeric score; gives the line.
     """
     path = Path(path)
 
@@ -249,7 +249,7 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
         The task with its subsets in the protocol's order; the full STS12 has 3,108 pairs.
 
     Raises:
-        DataError: a file is missing or malformed; names file and line.
+        DataError: a file is missing or malformed; gives file and line.
         ValueError: unknown task, or a split that the task does not have.
     """
     if split == "all" and has_split(task, split):
@@ -267,5 +267,5 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
 
 
 def has_split(task: str, split: str) -> bool:
-    """Tell whether a task has the split; only STS-B and SICK-R have more than a test set."""
+    """Tell whether a task has the split; only STS-B and SICK-R have more than a test split."""
     return split == "test" or task in _SPLIT_FILES

@@ -10,8 +10,8 @@ from importlib.resources import files
 class ExpectedFile:
     """One file of the published folder.
 
-    ``task`` is ``-`` where no evaluation reads the file; ``columns`` is the fewest of every line, between
-    tabs; ``sha256`` is the digest of the lines, each without trailing white space and with a line feed.
+    ``task`` is ``-`` if no evaluation reads the file; ``columns`` is the smallest number of tab-separated columns
+    in a line; ``sha256`` is the digest of the lines, each stripped of trailing white space and ended by a line feed.
     """
 
     path: str

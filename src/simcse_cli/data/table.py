@@ -1,4 +1,4 @@
-"""The one door to every table: an input as rows with named columns, whatever its format."""
+"""Read any input as rows with named columns, whatever its format."""
 
 import json
 import shlex
@@ -30,8 +30,8 @@ _WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --
 class Record(dict[str, V], Generic[V]):
     """The columns of a row by name, and the place of the row: file and line.
 
-    The line is the last one of the row for CSV, where a quoted cell may span lines, and the row, from 1, for parquet
-    and Hub datasets. To ask for a column that this row does not have, as rows of JSON Lines may, is a DataError.
+    For CSV, where a quoted cell may span lines, the line is the last one of the row; for parquet and Hub datasets it is
+    the row, from 1. Asking for a column that the row does not have, possible in JSON Lines, raises DataError.
     """
 
     def __init__(self, values: Iterable[tuple[str, V]], table: str, number: int) -> None:
@@ -50,16 +50,16 @@ class Record(dict[str, V], Generic[V]):
 
 
 class Table:
-    """An input as rows with named columns; the format follows from its name (``.gz`` is looked through).
+    """An input as rows with named columns; the format follows from its name (``.gz`` is unpacked).
 
-    Text is a table with the one column ``anchor``, and so is standard input. SentEval's STS-B files have
+    Text and standard input are tables with the single column ``anchor``. SentEval's STS-B files have
     ``STSB_COLUMNS``.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
-        text_as: how text is read: as lines, or as a table that is only called ``.txt``.
-        columns: the names or numbers that will be asked for, which tell whether a CSV file has a header.
-        names: of the columns of a file that is known to have no header.
+        text_as: the format in which to read a ``.txt`` file: lines of text, or a table.
+        columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
+        names: the columns of a file that is known to have no header.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Table:
         return self.form is FileFormat.TEXT
 
     def records(self, start: int = 0) -> Iterator[Record[Any]]:
-        """Yield each row with its values as the format has them, without the first ``start`` rows.
+        """Yield each row with its native values, skipping the first ``start`` rows.
 
         Raises:
-            DataError: a row that cannot be parsed or has another number of columns; names file and line.
+            DataError: a row cannot be parsed or has another number of columns; gives file and line.
         """
         rows = READERS[self.form](self._source, self._layout)
         return (Record(row.items(), self.name, number) for number, row in islice(rows, start, None))
@@ -102,7 +102,7 @@ class Table:
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the place of each row and its texts in the columns that ``resolve`` finds.
 
-        It is asked for the first row, and again for a row that has other columns.
+        ``resolve`` is called for the first row, and again for each row with other columns.
         """
         names: tuple[str, ...] = ()
         for record in self.texts():
@@ -115,12 +115,12 @@ class Table:
     ) -> Iterator[str]:
         """Yield one string per line of a text file (blank lines too), or one per row of a table.
 
-        ``column`` is which one of a table, by name or number; by default its only one, or the one called ``text``,
-        ``anchor`` or one of their aliases. ``hint`` says what to do where it is not clear, ``COLUMN`` in it being
-        replaced by the name of one. The first ``start`` are left out; in parquet files unread.
+        ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``
+        or one of their aliases. ``hint`` is shown if this does not decide it, with ``COLUMN`` replaced by an actual
+        name. The first ``start`` rows are skipped, in parquet files without reading them.
 
         Raises:
-            DataError: unreadable or empty input, or a table in which the column is missing or not clear.
+            DataError: the input is unreadable or empty, or the column is missing or ambiguous.
         """
         if self.is_text:
             yield from islice(iter_lines(self._source, encoding=self._layout.encoding), start, None)
@@ -134,7 +134,7 @@ class Table:
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        """Yield the values of a column as the format has them, without the first ``start`` rows.
+        """Yield the native values of a column, skipping the first ``start`` rows.
 
         Raises:
             DataError: there is no such column.
@@ -147,7 +147,7 @@ class Table:
             yield record[name]
 
     def count(self, column: str | None = None) -> int:
-        """Return how many sentences there are, for text and parquet without parsing them."""
+        """Return the number of sentences; text and parquet need not be parsed for it."""
         if self.form is FileFormat.PARQUET:
             return self._parquet[0]
         if not self.is_text or str(self._source).endswith(".gz"):
@@ -159,7 +159,7 @@ class Table:
         return parquet_shape(self._source)
 
     def _cells(self, column: str, start: int) -> Iterator[Record[Any]]:
-        """Yield the rows from ``start`` on; of parquet only one column."""
+        """Yield the rows from ``start`` on; from parquet, only the requested column is read."""
         if self.form is not FileFormat.PARQUET:
             return self.records(start)
         rows = enumerate(parquet_rows(self._source, [column], start), start=start + 1)
@@ -172,7 +172,7 @@ class Table:
             return column
         record = dict.fromkeys(names)
         found = find_column(record, "text") or find_column(record, "anchor")
-        # The only column of a delimited file may be a line of text that was cut by no separator.
+        # A delimited file with a single column may be plain text without separators.
         if found is None and len(names) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
             return names[0]
         if found is None:
@@ -183,18 +183,18 @@ class Table:
 
 
 def check_column(column: str | None, sources: Sequence[InputPath], option: str = "--column") -> None:
-    """Raise UsageError for a column where every input is plain text, which has none."""
+    """Raise UsageError for a column if every input is plain text, which has no columns."""
     if column is not None and all(guess_format(source) is FileFormat.TEXT for source in sources):
         raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Return the same rows when the first is read, so that a missing file or column ends a command at once."""
+    """Read the first row and return all of them, so that a missing file or column ends a command at once."""
     return chain(list(islice(rows, 1)), rows)
 
 
 def take_out_hint(source: InputPath, option: str) -> str:
-    """Return what to do with a table where ``option`` takes files of sentences only."""
+    """Return a hint for a table given to an ``option`` that takes only files of sentences."""
     text = shlex.quote(f"{Path(source).stem}.txt")
     taken = f"simcse prepare sentences {shlex.quote(str(source))} --column COLUMN -o {text}"
     return f"take one out with `{taken}`, then {option} {text}"
@@ -206,7 +206,7 @@ def _require_column(column: str, names: Iterable[str], place: str, hint: str | N
 
 
 def _sentence(value: Any, column: str, place: str) -> str:
-    """Return the text of a cell; an object or list is refused, or its JSON spelling would be encoded."""
+    """Return the text of a cell; refuse objects and lists, whose JSON spelling would be encoded."""
     if isinstance(value, dict | list):
         kind = "an object" if isinstance(value, dict) else "a list"
         raise DataError(

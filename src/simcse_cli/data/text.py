@@ -1,4 +1,4 @@
-"""Text as it is cleaned and compared: words, keys that ignore spelling details, lexical overlap."""
+"""Clean and compare text: words, keys that ignore spelling details, lexical overlap."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import regex
 
 _ASCII_WORD = re.compile(r"[^\W_]+")
-# Scripts written without spaces count each character as a word.
+# In scripts written without spaces, each character counts as a word.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1)
 _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
@@ -16,9 +16,9 @@ _NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def clean_text(text: str) -> str:
-    """Return the text on one line: control characters removed, every run of white space one space.
+    """Return the text on one line, without control characters and with single spaces.
 
-    Lone surrogates (half of a character, from broken JSON escapes) count as control characters.
+    Lone surrogates (halves of characters, from broken JSON escapes) count as control characters.
     """
     if not text.isprintable():
         text = _CONTROL.sub("", text)
@@ -70,7 +70,7 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
 
 @dataclass
 class OverlapMean:
-    """Mean overlap F1 of pairs added one by one, a fraction; ``value`` is None before the first."""
+    """Running mean of the overlap F1 of pairs, as a fraction; ``value`` is None before the first pair."""
 
     n_pairs: int = 0
     total: float = 0.0

@@ -1,4 +1,4 @@
-"""Training files as objectives need them: rows of one to three texts, documents, or labelled pairs."""
+"""Read training files for objectives: rows of one to three texts, documents, or labelled pairs."""
 
 import hashlib
 import re
@@ -32,14 +32,14 @@ _SET = "set"  # a list of texts that all mean the same
 _NUMBERED = re.compile(r"[ _-]?\d+$")
 _PAIR_LABELS = frozenset({"1", "1.0", "true", "entailment"})
 _OTHER_LABELS = frozenset({"0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""})
-# What the labels of premise and hypothesis mean besides, on the Hub and in ANLI.
+# Further labels of NLI corpora, on the Hub and in ANLI.
 _NLI_LABELS = {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False}
 
 
 class StoredRows(Sequence[Row]):
-    """Rows of texts in a temporary file, which goes with the process: memory holds eight bytes for each text.
+    """Rows of texts in a temporary file that is removed with the process; memory holds eight bytes per text.
 
-    All rows have as many texts.
+    All rows have the same number of texts.
 
     Raises:
         OutputError: the disk is full.
@@ -82,8 +82,8 @@ class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
     Attributes:
-        files: rows of each file and how often an epoch takes them, where there are several.
-        remarks: what was left out besides the rows without text, for people.
+        files: for several files, the number of rows of each and its passes per epoch.
+        remarks: messages for the user about rows left out for other reasons than a missing text.
     """
 
     name: str
@@ -99,7 +99,7 @@ class TrainingRows:
 
 
 def _digest(source: str | Path, lines: Iterator[str]) -> str:
-    """Return the SHA-256 of a file, or of its lines where it is no file (stdin, Hub)."""
+    """Return the SHA-256 of a file, or over the lines of a source that is not a file (stdin, Hub)."""
     if str(source) != STDIO and Path(source).is_file():
         return sha256_file(source)
     state = hashlib.sha256()
@@ -110,13 +110,13 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where a table holds the texts of training rows.
+    """The columns of a table that make up training rows.
 
     Attributes:
-        columns: which of anchor, positive and hard negative there are.
-        keys: the columns of the table behind each; hard negatives may have several (``negative_1``, ...).
-        label: the column that says which rows are pairs, if one does.
-        is_nli: whether its numbers are those of natural language inference, 0 being entailment.
+        columns: those of anchor, positive and hard negative that the table has.
+        keys: the table's columns for each; hard negatives may have several (``negative_1``, ...).
+        label: the column that tells which rows are pairs, if there is one.
+        is_nli: whether numeric labels are those of natural language inference, where 0 is entailment.
     """
 
     columns: tuple[str, ...]
@@ -133,16 +133,16 @@ def iter_training_rows(
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
-    The first record decides on the layout. A cell may hold a list: a record with several positives or hard
-    negatives becomes as many rows as there are of the more frequent kind, dealt in turn.
+    The first record determines the layout. A cell may hold a list: a record with several positives or hard
+    negatives becomes as many rows as its longer list has items, and the shorter list is repeated.
 
     Args:
-        records: as ``Table.records`` gives them.
-        columns: what ``anchor``, ``positive`` and ``hard_negative`` are called; then no other column counts.
-        left_out: counts the records that are no pair, by label.
+        records: the rows of ``Table.records``.
+        columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
+        left_out: a counter, by label, of the records that are not pairs.
 
     Raises:
-        DataError: the columns are unknown, their meaning is not clear, or a value is no text; names the line.
+        DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
     """
     layout: RowLayout | None = None
     for record in records:
@@ -162,10 +162,10 @@ def iter_training_rows(
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    """Return what the columns of a table stand for.
+    """Return the layout of a table by its column names.
 
     Raises:
-        DataError: no anchor, a hard negative without a positive, or scores that do not say which rows are pairs.
+        DataError: there is no anchor, a hard negative without a positive, or scores that do not tell pairs apart.
     """
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
@@ -202,7 +202,7 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
 
 
 def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
-    """Return the columns such as ``negative_1`` and ``neg2`` in their order."""
+    """Return the columns such as ``negative_1`` and ``neg2``, in order."""
     known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
     return [
         name for name in record if _NUMBERED.search(name) and _NUMBERED.sub("", name.strip().lower()) in known
@@ -210,7 +210,7 @@ def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
 
 
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
-    """Say whether the label is that of a pair."""
+    """Tell whether a label marks a pair."""
     text = label.strip().lower()
     if layout.is_nli and text in _NLI_LABELS:
         return _NLI_LABELS[text]
@@ -224,11 +224,13 @@ def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
 
 
 def _texts(value: Any, place: str) -> list[str]:
-    """Return the texts of a cell, on one line each; blank ones do not count."""
+    """Return the texts of a cell, each on one line, without blank ones."""
     if isinstance(value, dict):
         raise DataError(f"{place}: a JSON object, need a text or a list of texts")
     values = value if isinstance(value, list) else [value]
-    known = (each for each in values if each is not None and each == each)  # NaN is how pandas writes nothing
+    known = (
+        each for each in values if each is not None and each == each
+    )  # pandas writes missing values as NaN
     return [text for text in (" ".join(str(each).split()) for each in known) if text]
 
 
@@ -237,15 +239,15 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Text files give single sentences, tables what ``iter_training_rows`` says.
+    Text files give single sentences; for tables see ``iter_training_rows``.
 
     Args:
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        columns: what ``anchor``, ``positive`` and ``hard_negative`` are called, where that is not recognised.
-        limit: how many rows are read; all by default.
+        columns: the names of ``anchor``, ``positive`` and ``hard_negative``, if they are not recognised.
+        limit: the largest number of rows to read; all by default.
 
     Raises:
-        DataError: unreadable or malformed input, no ``anchor`` column, or no row left.
+        DataError: the input is unreadable or malformed, has no ``anchor`` column, or no row is left.
     """
     table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
     name, records = table.name, table.records()
@@ -262,7 +264,7 @@ def read_training_rows(
 
     rows = StoredRows(islice(whole_rows(), limit))
     labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
-    remarks = (f"{name}: rows that are no pairs were left out: {labels}",) if labels else ()
+    remarks = (f"{name}: left out rows that are not pairs: {labels}",) if labels else ()
     if not rows:
         raise DataError(
             "; ".join((f"{name} holds no training example", *remarks)),
@@ -285,7 +287,7 @@ class TrainingDocuments:
 
 
 def split_documents(lines: Iterable[str]) -> list[list[str]]:
-    """Return the sentences of each document; blank lines stand between documents."""
+    """Return the sentences of each document; blank lines separate documents."""
     documents: list[list[str]] = [[]]
     for line in lines:
         if sentence := line.strip():
@@ -298,10 +300,10 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
 def read_training_documents(
     source: str | Path, columns: Mapping[str, str] | None = None
 ) -> TrainingDocuments:
-    """Return the documents of a file: text with a blank line between documents, or a table with one a row.
+    """Return the documents of a file: text with a blank line between documents, or a table with one per row.
 
     Raises:
-        DataError: no sentence, or a text file without any blank line, whose lines may be in no order.
+        DataError: there is no sentence, or a text file has no blank line, so that its lines may be unordered.
     """
     anchor = (columns or {}).get("anchor")
     table = Table(source, columns=[anchor])
@@ -320,7 +322,7 @@ def read_training_documents(
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Return the rows of several files as one, with how often an epoch takes those of each.
+    """Join the rows of several files, with the passes per epoch of each.
 
     Raises:
         DataError: the files have different columns.
@@ -344,7 +346,7 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
 
 
 def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
-    """Return the documents of several files as one."""
+    """Join the documents of several files."""
     return TrainingDocuments(
         ", ".join(part.name for part in parts),
         [document for part in parts for document in part.documents],
@@ -359,10 +361,10 @@ def _joined_digest(digests: Sequence[str]) -> str:
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
 
-    ``columns`` says what ``anchor``, ``positive`` and ``label`` are called, where that is not recognised.
+    ``columns`` gives the names of ``anchor``, ``positive`` and ``label``, if they are not recognised.
 
     Raises:
-        DataError: the file is no NLI corpus, or no row is left.
+        DataError: the file is not an NLI corpus, or no row is left.
     """
     name = source_name(source)
     pairs = [pair for part in iter_nli(source, columns) for pair in part]

@@ -1,8 +1,8 @@
 """Transfer tasks in the SentEval file formats, read and ordered exactly as the evaluation protocol does.
 
 Folds and batches are drawn by position, so the order of the rows is part of the protocol: every split is
-sorted by number of words (first sentence, then second) and then by label, ties in file order. Words are the
-white-space split of the line, re-joined with one space. The ``cat -v`` artefacts of MR and SUBJ (``M-C``,
+sorted by number of words (first sentence, then second) and then by label, with ties in file order. Words are
+split at white space and re-joined with single spaces. The ``cat -v`` artefacts of MR and SUBJ (``M-C``,
 ``M-i``) and the lines that are empty after stripping (CR, MPQA) are part of the published sets and are kept.
 """
 
@@ -26,7 +26,7 @@ from simcse_cli.settings.choices import TRANSFER_TASKS
 
 SplitName = Literal["all", "train", "dev", "test"]
 
-# Task -> part -> rows of the published set.
+# Task -> part -> number of rows in the published set.
 TRANSFER_ROWS: dict[str, dict[SplitName, int]] = {
     "MR": {"all": 10662},
     "CR": {"all": 3775},
@@ -37,7 +37,7 @@ TRANSFER_ROWS: dict[str, dict[SplitName, int]] = {
     "MRPC": {"train": 4076, "test": 1725},
 }
 
-# Positive (label 1) and negative (label 0) file of the two-class tasks without a fixed split.
+# Positive (label 1) and negative (label 0) files of the two-class tasks without a fixed split.
 _POLARITY_FILES = {
     "MR": ("rt-polarity.pos", "rt-polarity.neg"),
     "CR": ("custrev.pos", "custrev.neg"),
@@ -60,8 +60,8 @@ _Row = tuple[str, str, int]
 class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
 
-    ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split, in the order
-    of the protocol; MR, CR, SUBJ and MPQA have the one part ``all``. ``classes`` are the labels of a task file.
+    ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the order of the
+    protocol; MR, CR, SUBJ and MPQA have the single part ``all``. ``classes`` holds the labels of a task file.
     """
 
     name: str
@@ -112,7 +112,7 @@ def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
 def missing_transfer_files(
     data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
 ) -> dict[str, list[Path]]:
-    """Return the files that are not there, by task; a complete task does not appear."""
+    """Return the missing files by task; complete tasks are left out."""
     missing = {
         task: [path for path in transfer_files(data_dir, task).values() if not path.is_file()]
         for task in tasks
@@ -128,11 +128,11 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
         task: one of ``MR CR SUBJ MPQA SST2 TREC MRPC``.
 
     Returns:
-        The task, ordered as the protocol orders it; the published MR has 10,662 rows, 5,331 of each label.
+        The task, in the order of the protocol; the published MR has 10,662 rows, 5,331 of each label.
 
     Raises:
-        DataError: a file is missing or malformed; names file and line.
-        ValueError: unknown task.
+        DataError: a file is missing or malformed; gives file and line.
+        ValueError: the task is unknown.
     """
     if task not in TRANSFER_ROWS:
         raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
@@ -149,13 +149,13 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
 
 
 def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
-    """Return a table of labelled texts, or pairs of texts, as a task called by the file's stem.
+    """Read a table of labelled texts, or pairs of texts, as a task named after the file.
 
-    Without a column ``split`` (train, test, perhaps dev) all rows are one part, which the protocol tests in folds.
-    ``columns`` says what ``text``, or ``left`` and ``right``, and ``label`` are called, where that is not recognised.
+    Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by cross-validation.
+    ``columns`` gives the names of ``text`` (or ``left`` and ``right``) and ``label``, if they are not recognised.
 
     Raises:
-        DataError: a column, a text or a label is missing, or there is only one label; names the line.
+        DataError: a column, a text or a label is missing, or there is only one label; gives the line.
     """
     names, sides = tuple[str, ...](), tuple[str, ...]()
     rows: dict[str, list[tuple[str, str, str]]] = {}
@@ -213,13 +213,13 @@ def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> 
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
-    """Yield the lines as ``str.splitlines`` gives them: the protocol also breaks at form feeds and U+0085."""
+    """Yield the lines of ``str.splitlines``, since the protocol also breaks at form feeds and U+0085."""
     for line in require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1").splitlines():
         yield single_spaced(line), "", label
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
-    """Yield the questions of lines such as ``NUM:dist How far is it ?``; the coarse class is the label."""
+    """Yield the questions of lines such as ``NUM:dist How far is it ?``, with the coarse class as the label."""
     for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
         kind, _, rest = line.strip().partition(":")
         if kind not in TREC_CLASSES:

@@ -1,7 +1,7 @@
-"""Training files as they are written, the ending of the name deciding, and the manifest beside them.
+"""Write training files in the format of their ending, each with a manifest.
 
-A manifest says what went in, what came out, what was dropped and why. It holds no date and no machine name: the same
-inputs, settings and seed give the same rows and the same manifest, byte by byte.
+A manifest records the inputs, the outputs, and how many rows were dropped and why. It holds no date and no machine
+name: the same inputs, settings and seed give the same rows and the same manifest, byte by byte.
 """
 
 import csv
@@ -25,7 +25,7 @@ Row = tuple[str, ...]
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
-    """Return the format that the name of an output stands for; stdout is text for one column, else CSV."""
+    """Return the format of an output by its name; stdout is text for one column, else CSV."""
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
@@ -44,7 +44,7 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
 def row_output(
     path: Path, columns: Sequence[str], *, inputs: Iterable[Path | str], force: bool, manifest: bool = True
 ) -> Output:
-    """Return the output of a command that writes rows, with its manifest as the record.
+    """Return the output of a command that writes rows; its record is the manifest.
 
     Raises:
         OutputError: its format cannot hold the columns.
@@ -58,9 +58,9 @@ def row_output(
 def open_rows(
     output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
 ) -> Iterator[Callable[[Row], object]]:
-    """Yield a function that writes one row of clean texts; the file appears when the block ends well.
+    """Yield a function that writes one row of clean texts; the file appears when the block ends without an error.
 
-    ``manifest`` makes the manifest of the complete file, which appears with it.
+    ``manifest`` builds the manifest of the complete file, which appears together with it.
     """
 
     def write_record(complete: Path) -> None:
@@ -121,9 +121,8 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` are the written files with their numbers of rows, named relative to ``folder``, where the
-    manifest will lie; ``seed`` is None where nothing is random; ``results`` are counts, findings and other
-    results.
+    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``, the folder of the
+    manifest; ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
     """
     return {
         "kind": kind,

@@ -1,1 +1,1 @@
-"""Streams of sentences to files of vectors."""
+"""Encoding of sentence streams into files of vectors."""

@@ -1,4 +1,4 @@
-"""Encode an input into a file or a folder of parts, in shards, on one machine or a Ray cluster; cosines of pairs."""
+"""Encode an input into a file, shards or a folder of parts, here or on a Ray cluster; or write cosines of pairs."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -69,13 +69,13 @@ def encode_file(
     write: Callable[[str], None],
     progress: Progress,
 ) -> None:
-    """Encode the sentences of an input into a file or folder; ``-`` gives ``write`` JSON Lines as the input comes.
+    """Encode the sentences of an input into a file or folder; for ``-`` pass JSON Lines to ``write`` as they come.
 
-    With ``options.pairs`` the output is a table of pairs with their cosines instead, on stdout if it is None. With
-    ``options.merge`` shards that were encoded before become one file.
+    With ``options.pairs``, write a table of pairs with their cosines instead, by default to stdout. With
+    ``options.merge``, join shards that were encoded earlier.
 
     Raises:
-        SimcseError: whatever is wrong with options, input or model, before anything is written.
+        SimcseError: the options, the input or the model are wrong; raised before anything is written.
     """
     if options.merge is not None:
         merge_shards(options.merge, source, force=options.force, progress=progress)
@@ -139,7 +139,7 @@ def _encode_one(
 def _encode_folder(
     files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress
 ) -> None:
-    """Encode the input, or the parts that are this job's, into a folder of parquet files."""
+    """Encode the input, or this job's parts of it, into a folder of parquet files."""
     n_rows = sum(files.counts)
     parts = cut(n_rows, count_parts(n_rows))
     number, of = process_rank() + 1, process_count()
@@ -170,7 +170,7 @@ def _encode_here(
     n_rows = sum(part.stop - part.start for _, part in outputs)
     with (
         progress.task("encoding", n_rows) as task,
-        kept_on_interrupt(lambda: "what is encoded is kept; the same command with --resume goes on"),
+        kept_on_interrupt(lambda: "the encoded parts are kept; add --resume to the same command to continue"),
     ):
         for output, part in outputs:
             inner = InsideTask(task)
@@ -200,7 +200,7 @@ def _encode_shards(
 
 
 def _cut_by(output: str, options: EncodeOptions) -> str | None:
-    """Return the option by which the input is cut into parts, each of which is read by itself; None for one pass."""
+    """Return the option that cuts the input into parts to be read separately; None for one pass."""
     if options.engine is Engine.RAY:
         return "--engine ray"
     if options.shard is not None:
@@ -209,7 +209,7 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
 
 
 def _check_output(output: str, options: EncodeOptions) -> None:
-    """Refuse what cannot be done together, before anything is read or loaded."""
+    """Refuse an output that does not fit the options, before anything is read or loaded."""
     check_dtype(options)
     cut_by = _cut_by(output, options)
     if options.engine is Engine.RAY:
@@ -220,15 +220,13 @@ def _check_output(output: str, options: EncodeOptions) -> None:
         _check_index(options.index, Path(output), options, is_cut=cut_by is not None)
     has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
-        raise UsageError(
-            "needs an output that has columns: a folder, .parquet or .jsonl", option="--id-column"
-        )
+        raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")
     if options.shard is not None:
         parse_shard(options.shard)
 
 
 def _check_index(index: Path, output: Path, options: EncodeOptions, *, is_cut: bool) -> None:
-    """Refuse an index that could not be written after encoding."""
+    """Refuse an index that could not be written after the encoding."""
 
     def refuse(reason: str) -> UsageError:
         return UsageError(reason, option="--index")
@@ -243,7 +241,7 @@ def _check_index(index: Path, output: Path, options: EncodeOptions, *, is_cut: b
 
 
 def _process_group(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> ProcessGroup:
-    """Return the processes of this job under ``torchrun`` or ``accelerate launch``, else this one alone."""
+    """Return the processes of this job: those of ``torchrun`` or ``accelerate launch``, else only this one."""
     if process_count() == 1:
         tell_if_alone(progress)
         return ALONE
@@ -265,7 +263,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     ):
         rows = iter_pairs(source, names, option="--column")
         blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
-        first = next(blocks, None)  # before the model is loaded, for what is wrong with the file
+        first = next(blocks, None)  # errors in the file show before the model is loaded
         if first is None:
             raise DataError(f"{source_name(source)} has no rows")
         encoder = load_for_encoding(options.model, options, progress)

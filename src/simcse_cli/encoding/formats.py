@@ -1,4 +1,4 @@
-"""Vectors in files: how a component is stored, and the formats made from rows that lie one after another."""
+"""Formats of vector files, all made from raw consecutive rows, and the types of stored components."""
 
 import json
 import shutil
@@ -18,12 +18,12 @@ from simcse_cli.errors import ConfigError, DataError, reason_of
 from simcse_cli.files.schema import foreign_format
 
 HEADER_BYTES = 256
-"""Room kept before the rows, so that the header, which holds their number, can be written last."""
+"""Space reserved before the rows: the header holds their number, so it is written last."""
 CHUNK_ROWS = 8192
 
 
 class VectorFile(StrEnum):
-    """Formats by the ending of the output's name."""
+    """Formats, named by the ending of the output."""
 
     NPY = ".npy"
     NPZ = ".npz"
@@ -36,7 +36,7 @@ WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 
 
 class VectorType(StrEnum):
-    """How a component is stored."""
+    """Type of a stored component."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -64,12 +64,12 @@ def vector_file(path: Path) -> VectorFile:
 
 
 def stored_width(kind: VectorType, dim: int) -> int:
-    """Return the number of stored items in a row: bits are packed eight to a byte."""
+    """Return the number of stored items in a row; bits are packed eight to a byte."""
     return (dim + 7) // 8 if kind is VectorType.BINARY else dim
 
 
 def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
-    """Return the rows in the stored type, each by itself, so that rows can be written as they come.
+    """Convert rows to the stored type, each independently, so that rows can be written as they come.
 
     ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4), lengths do
     not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit: compare rows by
@@ -99,13 +99,13 @@ def finish_file(
     texts: Iterable[str],
     ids: Iterable[Any] | None = None,
 ) -> Path:
-    """Turn a raw file (``HEADER_BYTES`` of room, then rows) into one of the target's format; equal rows, equal bytes.
+    """Turn a raw file (``HEADER_BYTES`` of space, then rows) into the target's format; equal rows give equal bytes.
 
-    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, and ``id``
-    before them where there are ids.
+    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, preceded by
+    ``id`` if there are ids.
 
     Returns:
-        The raw file, which has its header then, for ``.npy`` and ``.safetensors``; the target for the others.
+        For ``.npy`` and ``.safetensors`` the raw file, now with its header; for other formats the target.
     """
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
@@ -127,7 +127,7 @@ def finish_file(
 
 
 def json_line(text: str, row: NDArray[Any], name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record; float32 components are written with the digits that bring them back."""
+    """Return one JSON Lines record; float32 components have enough digits to be read back exactly."""
     values = ",".join(str(value) for value in row)
     head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)
     return f'{head[:-1]}, "vector": [{values}]}}\n'
@@ -177,7 +177,7 @@ def _write_parquet(
     texts: Iterator[str],
     ids: Iterator[Any] | None,
 ) -> None:
-    import pyarrow as pa  # a fifth of a second that the other formats do not need
+    import pyarrow as pa  # takes a fifth of a second, and other formats do not need it
     from pyarrow import parquet
 
     writer: Any = None
@@ -200,7 +200,7 @@ def _write_parquet(
 
 
 def _id_column(ids: list[Any], kind: Any) -> Any:
-    """Return ids as a column, of the type that those before had."""
+    """Return ids as a column of the same type as those of earlier blocks."""
     import pyarrow as pa  # see _write_parquet
 
     try:
@@ -215,7 +215,7 @@ Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
 
 
 class RowDigest:
-    """SHA-256 over the rows of a file of vectors as stored, and over its texts, a line each, where it holds some."""
+    """SHA-256 over the stored rows of a vector file and, if it has texts, over the texts, one per line."""
 
     def __init__(self) -> None:
         self._rows, self._texts = sha256(), sha256()
@@ -230,16 +230,16 @@ class RowDigest:
                 self._texts.update(f"{text}\n".encode("utf-8", "surrogatepass"))
 
     def facts(self) -> dict[str, str]:
-        """Return what a side file records."""
+        """Return the digests under their names in side files."""
         found = {"rows_sha256": self._rows.hexdigest()}
         return found | ({"texts_sha256": self._texts.hexdigest()} if self._has_texts else {})
 
 
 def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
-    """Yield rows, texts and ids of a file that ``finish_file`` has written, None for what it does not hold."""
+    """Yield blocks of rows, texts and ids of a finished file; texts or ids it does not hold are None."""
     form = vector_file(path)
     n_rows = 0
-    with foreign_format(path, "a file of vectors that `simcse encode` has written"):
+    with foreign_format(path, "a file of vectors written by `simcse encode`"):
         if form is VectorFile.PARQUET:
             blocks = _parquet_blocks(path, dtype, shape[1])
         elif form is VectorFile.JSONL:
@@ -253,7 +253,7 @@ def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Ite
         raise DataError(f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=DAMAGED)
 
 
-DAMAGED = "it is damaged or not finished: encode it again with --force"
+DAMAGED = "it is damaged or unfinished: encode it again with --force"
 
 
 def _array_blocks(

@@ -1,4 +1,4 @@
-"""What users choose about `encode`."""
+"""The settings of `simcse encode`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 @dataclass(frozen=True)
 class EncodeOptions(ModelOptions):
-    """The model, what is done to its vectors, and how they are written."""
+    """The model, the treatment of its vectors, and the output."""
 
     output: str | None = setting(
         None,
@@ -36,7 +36,7 @@ class EncodeOptions(ModelOptions):
     postprocess: Path | None = setting(
         None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
     )
-    max_length: int | None = setting(None, "Cut sentences after so many sub-words.", min=3)
+    max_length: int | None = setting(None, "Cut sentences after this many sub-words.", min=3)
     index: Path | None = setting(
         None,
         "Also write a search index, for `simcse analyze retrieval`.",
@@ -44,23 +44,23 @@ class EncodeOptions(ModelOptions):
         because="whose queries would not be post-processed",
     )
     id_column: str | None = setting(
-        None, "Column of the input that becomes `id` in parquet and JSONL; default in a folder: the row."
+        None, "Input column written as `id` in parquet and JSONL; default in a folder: the row number."
     )
     shard: str | None = setting(
         None,
-        "Encode part I of N (from 1) into OUTPUT.shard-I-of-N, a job of its own; --merge joins them.",
+        "Encode only part I of N (from 1) into OUTPUT.shard-I-of-N; --merge joins the parts.",
         metavar="I/N",
         needs={"engine!=ray": "which cuts the input itself"},
     )
     merge: Path | None = setting(
         None,
-        "Join the shards of this output, or the parts in the folder INPUT, and encode nothing.",
+        "Join the shards of this output, or the parts in the folder INPUT, without encoding.",
         excludes=ALL,
         because="which encodes nothing",
     )
     engine: Engine = setting(Engine.LOCAL, "This process, or the workers of a Ray cluster (extra `ray`).")
     workers: int | None = setting(
-        None, "Workers on Ray; default: one a GPU, else one a machine.", min=1, needs="engine=ray"
+        None, "Workers on Ray; default: one per GPU, else one per machine.", min=1, needs="engine=ray"
     )
     resume: bool = setting(False, "Continue an interrupted run.", "--resume", needs=_TO_A_FILE)
     force: bool = setting(False, "Overwrite existing outputs.", "--force")

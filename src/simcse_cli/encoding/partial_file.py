@@ -1,4 +1,4 @@
-"""A file of vectors that is not finished: rows, texts, and a journal by which a killed run is continued."""
+"""Unfinished files of vectors: rows, texts and a journal from which a killed run continues."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: rows, bytes of rows and texts, SHA-256 of its sentences and of all that was written."""
+    """A finished window: number of rows, bytes of rows and texts, and SHA-256 of its sentences and its output."""
 
     rows: int
     row_bytes: int
@@ -30,16 +30,16 @@ class _Window:
     written: str
 
     def digest(self, rows: bytes, texts: bytes) -> str:
-        """Return what ``written`` is if these were written."""
+        """Return the value of ``written`` for these bytes."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
         return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
 
 
 class PartialFile:
-    """The unfinished output of one process: rows, texts where they are kept, and a journal.
+    """The unfinished output of one process: rows, a journal and, if they are kept, texts.
 
-    The journal is JSON Lines: the settings, each finished window and, before the output appears, which file will be it.
-    It is the first of the three that is created and the last that is removed: rows without a journal are not ours.
+    The journal is JSON Lines: the settings, each finished window and finally the identity of the file that becomes
+    the output. It is created first and removed last, so rows without a journal are not ours.
     """
 
     def __init__(self, output: Path, rank: int = 0, n_processes: int = 1) -> None:
@@ -67,7 +67,7 @@ class PartialFile:
         """Make room for a new file.
 
         Raises:
-            OutputError: there are rows or texts that no journal knows, and ``force`` is off.
+            OutputError: there are rows or texts without a journal, and ``force`` is off.
         """
         for path in (self.rows, self.texts):
             if not self.exists():
@@ -75,7 +75,7 @@ class PartialFile:
         self.remove()
 
     def open(self) -> None:
-        """Create what is not there yet."""
+        """Create the files that do not exist yet."""
         if not self.exists():
             self._write_journal()
         for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
@@ -88,10 +88,10 @@ class PartialFile:
         self._is_open = True
 
     def read_journal(self) -> None:
-        """Read settings and windows up to a line that a kill cut short.
+        """Read settings and windows, up to a line that a kill may have cut short.
 
         Raises:
-            DataError: not even the settings can be read.
+            DataError: the settings cannot be read.
         """
         lines = self._journal.read_bytes().splitlines()
         try:
@@ -109,7 +109,7 @@ class PartialFile:
                 ) from error
 
     def finished_rows(self, output: Path) -> int | None:
-        """Return the number of rows of the output if it is the file that was finished last, else None."""
+        """Return the number of rows if the output is the file that the journal says was finished, else None."""
         if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
             return None
         return self._finished.get("rows")
@@ -179,7 +179,7 @@ class PartialFile:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Append to a file that is no link, and return when the data are on the disk."""
+    """Append to a file, which must not be a link, and wait until the data are on disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(data)
@@ -188,7 +188,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _identity(path: Path) -> dict[str, int]:
-    """Return what a file keeps when it is renamed."""
+    """Return the identity of a file, which renaming does not change."""
     found = path.stat()
     return {"inode": found.st_ino, "bytes": found.st_size}
 
@@ -198,7 +198,7 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def is_unfinished(output: Path) -> bool:
-    """Say whether there is a partial file for ``resume`` to continue."""
+    """Tell whether there is a partial file to continue."""
     return any(PartialFile(output, 0, n_processes).exists() for n_processes in (1, 2))
 
 

@@ -1,8 +1,8 @@
-"""`encode --engine ray`: the parts of an output on the workers of a Ray cluster, through Ray Data (extra ``ray``).
+"""`encode --engine ray`: encode the parts of an output on a Ray cluster, through Ray Data (extra ``ray``).
 
-A row of the Ray data set is a part of the input, whole windows of it, which the worker reads by itself: so vectors do
-not depend on who computes them. Workers are actors that hold the model. Ray starts one that died again and gives its
-part to another; what the part's journal has by then is kept.
+A row of the Ray data set is the number of a part, which consists of whole windows and is read by the worker itself, so
+vectors do not depend on the worker. Workers are actors that hold the model. If one dies, Ray restarts it and gives its
+part to another, which continues from the part's journal.
 """
 
 import logging
@@ -36,14 +36,14 @@ from simcse_cli.settings.choices import Device
 
 _CONNECT_S = 20
 _STORE_BYTES = 256 << 20
-"""Memory of Ray's object store on one machine: numbers of parts are all that passes through it."""
+"""Memory of Ray's object store on one machine; only the numbers of parts pass through it."""
 
 
 class _Worker:
-    """A process that loads the model with its first part and writes one part after another.
+    """Load the model with the first part, and write one part after another.
 
-    Relative paths mean ``folder``, where the command was given; ``marker`` is a file that is there while the
-    command runs, or None for outputs at addresses.
+    Relative paths are relative to ``folder``, where the command was started; ``marker`` is a file that exists while
+    the command runs, or None for outputs at addresses.
     """
 
     def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
@@ -64,7 +64,7 @@ class _Worker:
         return VectorWriter(self._files, self._files.inputs(), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write one part; an error is part of the answer, since Ray would make a text of it."""
+        """Write one part; errors are returned in the answer, since Ray would turn them into text."""
         part, progress = Part(**row["part"]), SilentProgress()
         answer = {"n_rows": part.stop - part.start, "warning": "", "error": "", "hint": ""}
         try:
@@ -84,12 +84,14 @@ def encode_on_ray(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Write parts on the workers of the cluster that ``RAY_ADDRESS`` names, else of one that starts here.
+    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one.
 
-    All workers can read the input. ``marker`` is a file beside the outputs that is there while this runs, or
-    None for outputs at addresses.
+    All workers must be able to read the input. ``marker`` is a file beside the outputs that exists while this runs,
+    or None for outputs at addresses.
     """
-    progress.detail(f"{files.source}: {files.digest}")  # computed once, here: workers get the files with it
+    progress.detail(
+        f"{files.source}: {files.digest}"
+    )  # the digest is computed once here and sent along with the files
     if options.force and not options.resume:
         for output, _ in outputs:
             drop_unfinished(Path(output))
@@ -106,7 +108,9 @@ def encode_on_ray(
         warnings: list[str] = []
         with (
             progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
-            kept_on_interrupt(lambda: "what is encoded is kept; the same command with --resume goes on"),
+            kept_on_interrupt(
+                lambda: "the encoded parts are kept; add --resume to the same command to continue"
+            ),
         ):
             for row in work.iter_rows():
                 if row["error"]:
@@ -120,14 +124,12 @@ def encode_on_ray(
 
 @contextmanager
 def _cluster(progress: Progress) -> Iterator[Any]:
-    """Yield ray, connected to the cluster that ``RAY_ADDRESS`` names, else to one on this machine that ends with us.
+    """Yield ray, connected to the cluster at ``RAY_ADDRESS`` or to a temporary one on this machine.
 
-    What it prints meanwhile, as that a worker has died, is told at the end: standard output is for data.
+    Standard output is for data, so messages that Ray prints there are shown at the end, on stderr.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # else ray announces that this will be so
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a deprecation notice of Ray
     os.environ.setdefault("RAY_DATA_LOG_LEVEL", "CRITICAL")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     require_extra("ray", "--engine ray")
@@ -148,7 +150,7 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: {reason_of(error)}",
-            hint="start one with `ray start --head`, or unset RAY_ADDRESS for one that starts by itself",
+            hint="start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one",
         ) from error
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
@@ -163,7 +165,7 @@ def _cluster(progress: Progress) -> Iterator[Any]:
 
 @contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Keep what Ray's own library writes about its log level away from the user; what goes wrong is raised."""
+    """Hide what Ray's native library writes about its log level; errors are still raised."""
     kept = os.dup(2)
     try:
         with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - no file
@@ -175,7 +177,7 @@ def _quiet_start() -> Iterator[None]:
 
 
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
-    """Return the number of workers and what each gets: GPUs where there are any, else its share of the cores."""
+    """Return the number of workers and the resources of each: a GPU if there are any, else a share of the cores."""
     there = ray.cluster_resources()
     n_gpus = 0 if options.device == Device.CPU else int(there.get("GPU", 0))
     workers = options.workers or n_gpus or sum(node["Alive"] for node in ray.nodes())

@@ -1,6 +1,6 @@
-"""A set of sentences with their vectors, searched by cosine: exactly, or through a FAISS index.
+"""Search a set of sentences by cosine, exactly or through a FAISS index.
 
-One file holds everything (safetensors layout, nothing executable in it): the sentences, what made the
+An index is one file (safetensors layout, nothing executable): the sentences, the model that made the
 vectors, and either the unit vectors or the serialised FAISS index.
 """
 
@@ -35,7 +35,7 @@ Rows = NDArray[np.int64]
 
 
 class ExactSearcher:
-    """Every query against every vector, in blocks; the result is the true ranking."""
+    """Compare every query with every vector, in blocks; the ranking is exact."""
 
     def __init__(self, units: Scores) -> None:
         self._units = units
@@ -74,7 +74,7 @@ class ExactSearcher:
 
 
 class FaissSearcher:
-    """A FAISS index over the unit vectors, by inner product; approximate unless its factory says ``Flat``."""
+    """Search a FAISS index of unit vectors by inner product; approximate unless its factory is ``Flat``."""
 
     def __init__(self, index: Any) -> None:
         self._index = index
@@ -85,7 +85,7 @@ class FaissSearcher:
 
     @classmethod
     def build(cls, units: Scores, factory: str = DEFAULT_FACTORY) -> Self:
-        """Return an index built (and trained, where the kind needs it) from a FAISS factory string."""
+        """Build an index from a FAISS factory string, and train it if its kind needs that."""
         faiss = _import_faiss()
         try:
             index = faiss.index_factory(units.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
@@ -101,7 +101,7 @@ class FaissSearcher:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the index in a file; its bytes have been compared with their digest before."""
+        """Read the index from its bytes, whose digest must have been checked before."""
         return cls(_import_faiss().deserialize_index(tensors["faiss"]))
 
     @property
@@ -109,7 +109,7 @@ class FaissSearcher:
         return self._index.ntotal, self._index.d
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return what FAISS finds; places it leaves empty have score -inf and row -1."""
+        """Return what FAISS finds; missing results have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
 
@@ -118,7 +118,7 @@ class FaissSearcher:
 
 
 class SearchIndex:
-    """Sentences, a searcher over their vectors, and a record of what made the vectors."""
+    """Sentences, a searcher over their vectors, and a record of the model that made the vectors."""
 
     def __init__(
         self, sentences: Sequence[str], searcher: ExactSearcher | FaissSearcher, info: Mapping[str, str]
@@ -128,7 +128,7 @@ class SearchIndex:
         self._searcher = searcher
 
     def is_made_by(self, encoder: ReadyEncoder) -> bool:
-        """Say whether cosines with vectors of this encoder mean something; an index may not say what made it."""
+        """Tell whether this encoder may have made the vectors; an index without a record passes."""
         return self.info.get("digest") in (None, encoder.digest_with(self.info.get("prompt", "")))
 
     @classmethod
@@ -144,11 +144,11 @@ class SearchIndex:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         They may be memory-mapped; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
-        ignored by exact search; ``info`` says what made the vectors (``model``, ``digest``, ``pooler``).
+        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
 
         Raises:
-            DataError: there are not as many vectors as sentences, there are none, or FAISS refuses them.
-            MissingExtraError: FAISS is asked for and not installed.
+            DataError: the numbers of vectors and sentences differ or are zero, or FAISS refuses the vectors.
+            MissingExtraError: FAISS is requested and not installed.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             raise DataError(
@@ -166,13 +166,13 @@ class SearchIndex:
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
             raise DataError(
-                f"the queries have {queries.shape[1]} dimensions, the vectors that are searched {width}",
+                f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}",
                 hint="search with the model that made the vectors: --model",
             )
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
-        """Write the index as one file, complete or not at all."""
+        """Write the index as one file, atomically."""
         from safetensors.numpy import save_file
 
         encoded = [sentence.encode() for sentence in self.sentences]
@@ -205,7 +205,7 @@ class SearchIndex:
                 raise ValueError(f"a safetensors file that is not {FORMAT}")
             sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
             if "faiss" in tensors:
-                # FAISS trusts what it reads: only bytes that are as they were written come before it.
+                # FAISS does not check what it reads, so it only gets bytes whose digest is right.
                 if info.pop("faiss_sha256", None) != _digest(tensors["faiss"]):
                     raise ValueError("the FAISS index in it has changed since it was written")
                 searcher: ExactSearcher | FaissSearcher = FaissSearcher.from_tensors(tensors)
@@ -221,7 +221,7 @@ class SearchIndex:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One sentence found: its row in the index (from 0), its text and its cosine to the query."""
+    """A sentence found by a search: its row in the index (from 0), its text and its cosine to the query."""
 
     row: int
     sentence: str
@@ -233,8 +233,8 @@ def rank_rows(
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
 
-    Where there are fewer than ``k``, the rest is row -1 with cosine -inf. Queries are ``(M, D)`` of any norm;
-    ``excluded`` are for each the rows that are no result (the query itself, when it is part of the index).
+    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; ``excluded`` lists for
+    each query the rows to leave out (the query itself, if it is in the index).
     """
     unwanted = excluded or [frozenset()] * len(queries)
     found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
@@ -251,7 +251,7 @@ def rank_rows(
 def nearest(
     index: SearchIndex, queries: _Vectors, k: int, excluded: Sequence[Collection[int]] | None = None
 ) -> list[list[Neighbour]]:
-    """Return what :func:`rank_rows` finds as sentences; fewer than ``k`` where the index holds fewer."""
+    """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
     rows, scores = rank_rows(index, queries, k, excluded)
     return [
         [
@@ -264,7 +264,7 @@ def nearest(
 
 
 def _sort_metadata(path: Path) -> None:
-    """Sort the metadata of a safetensors file, which come in any order: the same index gives the same bytes."""
+    """Sort the metadata of a safetensors file, so that the same index gives the same bytes."""
     with path.open("r+b") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
@@ -290,7 +290,7 @@ def _split_text(text: bytes, ends: NDArray[np.int64]) -> Iterator[str]:
     start = 0
     for end in ends.tolist():
         if not start <= end <= len(text):
-            raise ValueError("its sentences do not follow each other")
+            raise ValueError("the positions of its sentences are not increasing")
         yield text[start:end].decode()
         start = end
 

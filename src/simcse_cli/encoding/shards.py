@@ -1,4 +1,4 @@
-"""An output in several files: shards of one, parts in a folder, and shards joined to the file they would have been."""
+"""Outputs in several files: shards of a file or parts in a folder, and joining them into one file."""
 
 import re
 import shutil
@@ -46,22 +46,22 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_file(output: Path, part: Part) -> Path:
-    """Return where a shard of an output lies, as in ``vectors.shard-3-of-16.npy``."""
+    """Return the path of a shard, as in ``vectors.shard-3-of-16.npy``."""
     return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.of}{output.suffix}")
 
 
 def is_folder(output: str) -> bool:
-    """Say whether an output is a folder of parts: one that exists, an address, or a name without an ending."""
+    """Tell whether an output is a folder of parts: an existing folder, an address, or a name without an ending."""
     return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
 
 
 def part_file(folder: str, part: Part) -> str:
-    """Return where a part of a data set lies; names sort in the order of the rows."""
+    """Return the path of a part in a folder; names sort in the order of the rows."""
     return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.of:05}.parquet"
 
 
 def count_parts(n_rows: int) -> int:
-    """Return into how many parts an input is cut: of up to 8 windows, a window each where that gives less than 32.
+    """Return the number of parts of an input: up to 8 windows per part, but a window each if that gives under 32.
 
     Example:
         >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
@@ -72,10 +72,10 @@ def count_parts(n_rows: int) -> int:
 
 
 def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
-    """Create a folder of parts; with ``--force`` remove the parts of another input that lie there.
+    """Create a folder of parts; with ``--force``, remove parts of another input from it.
 
     Raises:
-        OutputError: there are some, or some of ``own``, the names to be written, and neither option allows that.
+        OutputError: it holds parts of another input, or parts named in ``own``, without the option that allows it.
     """
     for name, remove in _names_in(folder).items():
         found = _PART.fullmatch(name)
@@ -87,14 +87,14 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
             )
         if name in own and not (options.resume or options.force):
             raise OutputError(
-                f"{folder} holds {name} already", hint="go on with --resume, or overwrite it with --force"
+                f"{folder} holds {name} already", hint="continue with --resume, or overwrite it with --force"
             )
         if is_other:
             remove()
 
 
 def _names_in(folder: str) -> dict[str, Callable[[], None]]:
-    """Return the names in a folder, created if need be, each with what removes it."""
+    """Return the names in a folder, created if needed, each with a function that removes it."""
     if not is_remote(folder):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def encode_part(
     sentences: Iterator[str],
     progress: Progress,
 ) -> int:
-    """Write a part or shard, at an address too, and return its number of rows."""
+    """Write a part or shard, locally or at an address, and return its number of rows."""
     if not is_remote(output):
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
@@ -137,7 +137,7 @@ def encode_part(
             vector_output(local, writer.inputs, writer.options), sentences, progress, part=part
         )
         _upload(local, output)
-        _upload(side_file(local), side_address)  # last: it says that the part is complete
+        _upload(side_file(local), side_address)  # last, since it marks the part as complete
     return n_rows
 
 
@@ -165,12 +165,12 @@ _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha2
 
 
 def merge_shards(output: Path, source: str | None, *, force: bool, progress: Progress) -> list[Path]:
-    """Join the shards of an output, or the parts in a folder, to the file that one process would have written.
+    """Join the shards of an output, or the parts in a folder, into the file that one process would have written.
 
-    Returned are the shards, which are left as they are.
+    Returns the shards, which are left unchanged.
 
     Raises:
-        DataError: shards are missing, unfinished or damaged, or are of several models, settings or inputs.
+        DataError: shards are missing, unfinished or damaged, or differ in model, settings or input.
     """
     paths = _find_pieces(output, source)
     read = Inputs([each for path in paths for each in (path, side_file(path))])
@@ -238,7 +238,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         )
     if len(found) > 1:
         raise DataError(
-            f"{folder} holds shards of {' and of '.join(map(str, sorted(found)))}, need those of one run",
+            f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run",
             hint="remove the others",
         )
     ((of, files),) = found.items()
@@ -254,7 +254,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 
 def _read_side(path: Path) -> dict[str, Any]:
-    """Return the side file of a shard; DataError where it is none."""
+    """Read the side file of a shard; raise DataError if it is not one."""
     side: dict[str, Any] = checked(read_json(path), dict[str, Any], f"{path} is no side file of a shard")
     needed = {"dtype": VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
     for key, kind in needed.items():
@@ -267,7 +267,7 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the side file of all pieces together."""
+    """Return the side file of the joined output."""
     (first, shared), *_ = pieces.items()
     again = "encode it again with the command of the others and --force"
     joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}

@@ -1,10 +1,10 @@
-"""Encode a stream of sentences of any length in constant memory, to be continued after a kill.
+"""Encode a stream of sentences of any length in constant memory, so that a killed run can continue.
 
-Lines are taken in windows of fixed size; a window's vectors are appended to a partial file beside the output and,
-once they are on the disk, recorded as done with their digest and that of their sentences. A continued run keeps the
-windows that agree with both and encodes the others. Windows start at the same lines in every run, so it gives the
-same bytes. With several processes, process r takes windows r, r + W, r + 2W, ... and the first one puts them together.
-Jobs that share nothing take parts of whole windows (``cut``).
+Lines are read in windows of fixed size. The vectors of a window are appended to a partial file beside the output and,
+once they are on disk, recorded in a journal with their digest and that of their sentences. A resumed run keeps the
+windows that match both digests and encodes the others. Windows start at the same lines in every run, so the bytes are
+the same. Of W processes, process r encodes the windows r, r + W, r + 2W, ... and the first one assembles the file.
+Independent jobs encode parts of whole windows (``cut``).
 """
 
 import itertools
@@ -36,15 +36,15 @@ from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")
 WINDOW = 8192
-"""Sentences encoded together: enough to sort by length, little enough to hold."""
+"""Sentences encoded together: enough to sort by length, few enough for memory."""
 
 EncodeWithProgress = Callable[..., NDArray[np.float32]]
-"""Maps sentences to vectors and takes a ``progress`` keyword, as ``ReadyEncoder.encode`` does."""
+"""A function from sentences to vectors with a ``progress`` keyword, such as ``ReadyEncoder.encode``."""
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Those that write one output together; this is number ``rank``, ``wait`` returns when all have called it."""
+    """The processes that write one output together; ``wait`` returns when all of them have called it."""
 
     rank: int = 0
     n_processes: int = 1
@@ -56,9 +56,9 @@ ALONE = ProcessGroup()
 
 @dataclass(frozen=True)
 class Part:
-    """A share of the input: the windows that hold its rows ``start`` to ``stop``, counted from 0, of ``total`` rows.
+    """A part of the input in whole windows: rows ``start`` (from 0) up to but not ``stop``, of ``total`` rows.
 
-    Parts are numbered from 1, and can be empty.
+    Parts are numbered from 1 and may be empty.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Part:
 
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
-    """Return an input in parts of whole windows, so that a row stands in the same window as without parts.
+    """Cut an input into parts of whole windows, so that each row is in the same window as without parts.
 
     Example:
         >>> [(part.start, part.stop) for part in cut(20_000, 2)]
@@ -93,8 +93,8 @@ def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_I
 
 
 Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
-"""Gets a folder, all rows and, where they are kept, all sentences before the output appears. Files that it writes in
-the folder come to lie beside the output."""
+"""A function that writes companion files of the output into a folder, from all rows and, if kept, all sentences. The
+files are moved beside the output together with it."""
 
 
 def encode_stream(
@@ -115,15 +115,14 @@ def encode_stream(
     companions: Companions | None = None,
     progress: Progress = SILENT,
 ) -> int:
-    """Write one vector a sentence; row i of the file is sentence i.
+    """Write one vector per sentence (row i is sentence i); return the number of rows, 0 on all but the first process.
 
-    Sentences are read once, in order; nothing is created before the first of them have their vectors.
-    ``resume`` continues an unfinished file if there is one, which needs the same ``settings`` (model digest,
-    pooler, ...): what disagrees with the sentences or was damaged is encoded again. ``force`` overwrites a
-    finished or unfinished one. ``total`` is the number of sentences where it is known, for the time left;
-    with 0 of them the file has no rows. ``keep_texts`` gives them to ``companions`` in formats too that do not
-    hold them; ``ids`` are read at the end, for the formats that hold texts. ``window`` is ``WINDOW`` unless
-    given. Returned is the number of rows in the file; 0 on all processes but the first.
+    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume``
+    continues an unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and
+    encodes damaged windows and those of changed sentences again. ``force`` overwrites a finished or unfinished
+    file. ``total`` is the number of sentences, if known, to estimate the time left; with a total of 0 the file
+    has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
+    ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
 
     Raises:
         OutputError: the output exists, an unfinished one exists, or the disk is full.
@@ -137,7 +136,7 @@ def encode_stream(
     try:
         finished = _tidy_up(output, group)
         if finished is not None and resume:
-            progress.info(f"{output} is finished already")
+            progress.info(f"{output} is already finished")
             return finished if group.rank == 0 else 0
         check_output(output, force=force)
         if partial.exists() and not (resume or force):
@@ -149,7 +148,7 @@ def encode_stream(
 
         def say_kept() -> str:
             n_kept = sum(each.rows for each in partial.windows)
-            return f"{n_kept:,} sentences are kept; the same command with --resume goes on"
+            return f"{n_kept:,} sentences are kept; add --resume to the same command to continue"
 
         with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
@@ -169,7 +168,7 @@ def encode_stream(
 
 
 def _tidy_up(output: Path, group: ProcessGroup) -> int | None:
-    """Remove what lies beside an output that was killed when it was there already, and return its rows, else None."""
+    """Clean up after a run killed once its output was complete, and return its rows; None if there is none."""
     partials = PartialFile.of_all(output, group.n_processes)
     n_rows = None
     if partials[0].exists():
@@ -184,7 +183,7 @@ def _tidy_up(output: Path, group: ProcessGroup) -> int | None:
 
 
 class InsideTask(SilentProgress):
-    """Passes what is finished inside a window or a part on to the task of the whole input."""
+    """Pass the progress within a window or part on to the task of the whole input."""
 
     def __init__(self, outer: ProgressTask) -> None:
         super().__init__()
@@ -196,7 +195,7 @@ class InsideTask(SilentProgress):
         self._outer.advance(amount)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        pass  # the outer task has the total of all
+        pass  # the outer task has the total
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
@@ -211,7 +210,7 @@ def _open_windows(
     *,
     may_be_empty: bool,
 ) -> Iterator[list[str]]:
-    """Yield the windows of this process that are not encoded yet, or were with other sentences."""
+    """Yield the windows of this process that are not encoded yet, or whose sentences have changed."""
     number = -1
     for number, texts in enumerate(every):
         own_number, rank = divmod(number, group.n_processes)
@@ -225,7 +224,7 @@ def _open_windows(
                 continue
         task.advance(len(texts))
     if number < 0 and not may_be_empty:
-        raise DataError("the input holds no line", hint="give a file with one sentence a line")
+        raise DataError("the input is empty", hint="give a file with one sentence a line")
     n_own = len(range(group.rank, number + 1, group.n_processes))
     if n_own < len(partial.windows):
         partial.keep(n_own)
@@ -263,7 +262,7 @@ def _assemble(
         check_output(output, force=force)
         partials[0].finish(complete, shape[0])
         publish(complete, output, folder)
-    for partial in reversed(partials):  # the first one knows that the output is complete
+    for partial in reversed(partials):  # the first one last: its journal records that the output is complete
         partial.remove()
     return shape[0]
 

@@ -1,4 +1,4 @@
-"""A loaded model that writes vectors of an input, whole or in parts, with side files that say what made them."""
+"""Write the vectors of an input, whole or in parts, with side files that record their origin."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,15 +23,15 @@ from simcse_cli.version import __version__
 
 
 def side_file(output: Path) -> Path:
-    """Return the file beside an output that says what made it.
+    """Return the path of the side file, which records the origin of an output.
 
-    In a folder of parts its name starts with ``_``, which readers of data sets pass over.
+    In a folder of parts its name starts with ``_``, so that readers of data sets skip it.
     """
     return output.with_name(f"{'_' * output.name.startswith('part-')}{output.name}.json")
 
 
 def check_dtype(options: EncodeOptions) -> VectorType:
-    """Return how components are stored, or raise ConfigError."""
+    """Return the type of stored components, or raise ConfigError."""
     try:
         return VectorType(options.dtype)
     except ValueError:
@@ -39,7 +39,7 @@ def check_dtype(options: EncodeOptions) -> VectorType:
 
 
 def may_replace(output: Path, options: EncodeOptions) -> bool:
-    """Say whether an output that exists is left from the command that is given again, or is to be overwritten."""
+    """Tell whether an existing output may be replaced or continued."""
     return options.force or (options.resume and (is_unfinished(output) or output.exists()))
 
 
@@ -60,7 +60,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
 
 
 def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
-    """Return what maps sentences to vectors in the form asked for, and their dimension."""
+    """Return a function from sentences to vectors as the options want them, and the dimension of the vectors."""
     fitted = None
     if options.postprocess is not None:
         fitted = load(options.postprocess)
@@ -83,9 +83,9 @@ def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[Enco
 
 
 class VectorWriter:
-    """A loaded model that writes vectors of one input.
+    """Load a model and write the vectors of one input.
 
-    ``inputs`` are its files as they were before the first row was read.
+    ``inputs`` holds the state of the input files before the first row was read.
     """
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
@@ -115,10 +115,10 @@ class VectorWriter:
         part: Part | None = None,
         group: ProcessGroup = ALONE,
     ) -> int:
-        """Write the vectors of these sentences, and report it; the caller has entered the output.
+        """Write the vectors of these sentences and return their number, 0 on all but the first process.
 
-        ``part`` says which rows of the input the sentences are, where it is not all; ``group``, which processes
-        write the output together. Returned is the number of rows; 0 on all processes but the first.
+        The caller must have entered the output. ``part`` gives the rows of the input if they are not all of it;
+        ``group`` gives the processes that write the output together.
         """
         options, path = self.options, output.path
         if may_replace(path, options) and not options.force and not is_unfinished(path):
@@ -130,7 +130,7 @@ class VectorWriter:
             output.write_record(
                 folder,
                 self._side(len(rows), part) | digest.facts(),
-                hint="give --resume: what is encoded already is kept where it is the same",
+                hint="add --resume, which keeps the vectors of unchanged sentences",
             )
             if options.index is not None:
                 info = self.encoder.facts(self.encoder.prompt)
@@ -161,12 +161,12 @@ class VectorWriter:
         return n_rows
 
     def facts(self, part: Part | None) -> dict[str, Any]:
-        """Return what an output that is finished already says of the model, the settings and the input."""
+        """Return the model, settings and input that a finished output must have in its side file."""
         found = self._record | {"dtype": self.kind.value, "dim": self.dim, "input_sha256": self._files.digest}
         return found | ({"rows": [part.start, part.stop]} if part else {})
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
-        """Return what stands in the column ``id``: rows of the input by default, in a folder of parts only."""
+        """Return the values of the column ``id``; by default row numbers in a folder of parts, else nothing."""
         if self.options.id_column is not None:
             rows = (part.start, part.stop) if part else (0, None)
             return self._files.cells(self.options.id_column, *rows)
@@ -190,15 +190,15 @@ class VectorWriter:
         require_same(output, found, self.facts(part))
         if self.options.index is not None:
             require_file(self.options.index, hint="write both again with --force")
-        progress.info(f"{output} is finished already")
+        progress.info(f"{output} is already finished")
         return int(found["n_rows"])
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless the side file of a finished output says that the same made it."""
+    """Raise OutputError unless a finished output has the same model, settings and input in its side file."""
     for key, value in facts.items():
         if not isinstance(side, dict) or side.get(key) != value:
             raise OutputError(
-                f"{output} exists already, with another {key} than this command gives",
+                f"{output} exists already and has another {key}",
                 hint="choose another name, or overwrite it with --force",
             )

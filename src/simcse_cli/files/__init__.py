@@ -1,1 +1,1 @@
-"""Reading and writing files, safely."""
+"""Safe reading and writing of files."""

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Write files that appear complete or not at all."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from simcse_cli.errors import OutputError, SimcseError
 from simcse_cli.files.streams import STDIO
 
 LONGEST_NAME = 215
-"""Bytes in the name of an output: 255 less what the names of files beside it add."""
+"""Maximum bytes in the name of an output: 255 minus the suffixes of files beside it."""
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -45,7 +45,7 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
 
 
 def _make_folder_of(path: Path) -> None:
-    """Create the folder of an output; OutputError if it or the name of the output cannot be."""
+    """Create the folder of an output; raise OutputError if that fails or the name is too long."""
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
         raise OutputError(
@@ -74,15 +74,15 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 
 def temporary_beside(target: Path, kind: str = "tmp") -> Path:
-    """Return a random name beside ``target``; ``remove_leftovers`` knows it."""
+    """Return a random name beside ``target`` that ``remove_leftovers`` recognises."""
     return target.with_name(f".{target.name}.simcse-{secrets.token_hex(4)}.{kind}")
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove what killed writers left in a folder: what stands for the outputs ``names``, or for any.
+    """Remove the temporary files that killed writers of the outputs ``names``, or of any, left in a folder.
 
-    The caller holds their lock. A folder that was put aside for a new one (``old``) is put back if the new one
-    did not come.
+    The caller must hold their lock. A folder that was moved aside (``old``) is restored if its replacement never
+    appeared.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = _LEFTOVER.fullmatch(path.name)
@@ -97,7 +97,7 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -109,7 +109,7 @@ def sync(path: Path) -> None:
 
 
 def fsync_tree(folder: Path) -> None:
-    """Give the files in a new folder the mode that the umask gave the folder, and return when all is on the disk."""
+    """Give the files in a new folder the permissions of its umask, and wait until all are on disk."""
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
@@ -120,9 +120,9 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``target`` for what will take its place, deleted at the end.
+    """Yield a temporary folder beside ``target`` for its new content; delete it at the end.
 
-    Its name is random, so no name in it can be somebody's link; ``publish`` moves what is in it.
+    Its name is random, so nobody can have placed links in it; ``publish`` moves its files.
     """
     folder = temporary_beside(target)
     folder.mkdir()
@@ -133,10 +133,10 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def publish(complete: Path, target: Path, folder: Path) -> None:
-    """Move a complete file to ``target``, and before it the other files in ``folder`` beside it.
+    """Move the other files in ``folder`` beside ``target``, and then the complete file to ``target``.
 
-    All are on the disk before the first is moved. Whoever finds the target finds what belongs to it: an earlier
-    target is removed before another's files come.
+    All are on disk before the first is moved. A target always has its own companions: an earlier target is removed
+    before new companions are moved.
     """
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
@@ -154,7 +154,7 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
 
-    ``companions`` gets the complete temporary file; files that it writes next to it appear next to the target.
+    ``companions`` is called with the complete temporary file; files that it writes beside it appear beside the target.
 
     Raises:
         OutputError: the target exists (without ``force``) or cannot be written.
@@ -171,7 +171,9 @@ def atomic_path(
     except OSError as error:
         raise output_error(target, error) from error
     except Exception as error:
-        told = re.search(r"\(os error (\d+)\)", str(error))  # libraries in Rust say it in words
+        told = re.search(
+            r"\(os error (\d+)\)", str(error)
+        )  # Rust libraries give the error number in the text
         if told is None or isinstance(error, SimcseError):
             raise
         code = int(told[1])
@@ -182,9 +184,9 @@ def atomic_path(
 def atomic_text(
     target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[TextIO]:
-    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` is stdout and is written as it comes.
+    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` writes to stdout directly.
 
-    Half characters, as in file names that are not UTF-8, are written as the escapes that JSON has for them.
+    Lone surrogates, as in file names that are not UTF-8, are written as JSON escapes.
     """
     if str(target) == STDIO:
         with standard_output() as stream:
@@ -202,7 +204,7 @@ def standard_output() -> Iterator[TextIO]:
     """Yield stdout, flushed at the end.
 
     Raises:
-        OutputError: it is closed or full. A reader that has gone away stays a ``BrokenPipeError``.
+        OutputError: it is closed or full. If the reader has ended, the ``BrokenPipeError`` is passed on.
     """
     if sys.stdout is None:
         raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
@@ -218,7 +220,7 @@ def standard_output() -> Iterator[TextIO]:
 
 
 def write_json(target: Path | str, value: Any) -> None:
-    """Write ``value`` as indented JSON; NaN is refused (a missing score is null)."""
+    """Write ``value`` as indented JSON; refuse NaN (a missing score is null)."""
     with atomic_text(target, force=True) as stream:
         json.dump(value, stream, indent=2, ensure_ascii=False, allow_nan=False)
         stream.write("\n")

@@ -1,4 +1,4 @@
-"""One writer an output: locks that name their holder and go with it."""
+"""Locks that allow one writer per output, name their holder and are freed when it ends."""
 
 import errno
 import fcntl
@@ -20,15 +20,14 @@ _HOLDER = b'{"pid": '  # how what a lock says of its holder begins
 
 @contextmanager
 def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
-    """Hold the lock of an output while the block writes it, and remove what killed writers of it left first.
+    """Hold the lock of an output while the block writes it; first remove what killed writers of it left.
 
-    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside it where the
-    output is a folder that exists. The operating system frees it when its holder ends, however it ends. On a
-    file system without locks the block goes on without one. ``companions`` are other files that only writers of
-    ``target`` write.
+    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output folder.
+    The operating system frees it when its holder ends for any reason. On a file system without locks the block runs
+    without one. ``companions`` are other files that only writers of ``target`` write.
 
     Raises:
-        OutputError: another process writes the output: says which, where and since when.
+        OutputError: another process writes the output; the message tells which, where and since when.
     """
     if str(target) == STDIO:
         yield
@@ -57,7 +56,7 @@ def _lock_path(target: Path) -> Path:
 
 
 def lock_text(target: Path) -> str | None:
-    """Return who writes an output since when, as its lock says; None where nobody does."""
+    """Return who has been writing an output since when, from its lock; None without a writer."""
     try:
         return _lock_path(target).read_text(encoding="utf-8")
     except OSError:
@@ -65,12 +64,12 @@ def lock_text(target: Path) -> str | None:
 
 
 def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of the locks held here: a process that gets them holds the locks too."""
+    """Return the descriptors of the locks held here; a process that inherits them shares the locks."""
     return tuple(_held)
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a folder holds a lock of this program: something writes it, or was killed while it did."""
+    """Tell whether a folder holds a lock file of this program, from a running or a killed writer."""
     try:
         return (folder / ".lock").read_bytes().startswith(_HOLDER)
     except OSError:
@@ -78,7 +77,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _lock(path: Path, target: Path) -> int:
-    """Return the descriptor of the lock file, which holds the lock and says whose it is."""
+    """Take the lock, record its holder in the lock file, and return the file's descriptor."""
     while True:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

@@ -1,4 +1,4 @@
-"""The one way to write an output: one writer, inputs that stay as they are, a record beside it, work that is kept."""
+"""Write an output with a lock, checks that its inputs do not change, a record beside it, and resumable work."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,24 +13,24 @@ from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 
 WORK_RECORD = "search.json"
-"""The file in a work folder that says what the work is."""
+"""File in a work folder that identifies the work."""
 
 
 class Output:
-    """An output while it is written, as a context: locked, checked, and with its inputs watched.
+    """A context that locks and checks an output while it is written, and watches its inputs.
 
-    On entry the lock is taken and what killed writers left is removed; an output or record of somebody else is
-    refused. ``-`` is standard output, which needs none of this.
+    On entry it takes the lock, removes what killed writers left, and refuses to replace an output or record of
+    somebody else. ``-`` is standard output, which needs none of this.
 
     Args:
-        path: where it will appear.
-        record: the file beside it that says what made it, if it gets one.
-        key: what every record of this kind holds; a file without it is somebody else's.
-        inputs: files that may not change until the record is written.
+        path: the path of the output.
+        record: the file beside it that records its origin, if any.
+        key: a key in every record of this kind; a file without it belongs to somebody else.
+        inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
-        lock: hold the lock of this name instead, as one of several processes that write one output.
-        force: replace what exists.
-        resume: an output that exists may be one that this command continues.
+        lock: the name to lock instead, for one of several processes that write one output.
+        force: replace existing files.
+        resume: accept an existing output, which this command may continue.
 
     Raises:
         OutputError: the output or its record exists, cannot be written, or has another writer.
@@ -73,10 +73,10 @@ class Output:
     def write_record(
         self, folder: Path, facts: Mapping[str, Any], *, hint: str = "give a copy that nobody writes to"
     ) -> None:
-        """Write the record into the folder from which it appears beside the output, if no input has changed.
+        """Write the record into the folder from which it is moved beside the output.
 
         Raises:
-            DataError: an input is not the file that it was.
+            DataError: an input has changed.
         """
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
@@ -84,7 +84,7 @@ class Output:
 
 
 def _require_own_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if the record would replace somebody's file: one without ``key``."""
+    """Raise OutputError if the record would replace a file without ``key``, which is not ours."""
     if force or (not path.is_symlink() and not path.exists()):
         return
     try:
@@ -99,15 +99,15 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 def work_folder(
     path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
 ) -> Iterator[Path]:
-    """Yield a folder that keeps the finished parts of a command, and remove it when the block ends well.
+    """Yield a folder for the finished parts of a command; remove it when the block ends without an error.
 
-    A folder that is continued has the same ``facts``. Nothing in it is read, replaced or removed unless all of it
-    is this program's: plain files called by ``names``, a regular expression.
+    An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or removed unless all
+    of it is ours: plain files whose names match ``names``, a regular expression.
 
     Raises:
-        OutputError: somebody else's file, folder or link is in the way, or work is left and neither ``resume``
+        OutputError: another file, folder or link is in the way, or there is unfinished work and neither ``resume``
             nor ``force`` is given.
-        DataError: the work that is left has other facts.
+        DataError: the unfinished work has other facts.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise OutputError(
@@ -136,7 +136,7 @@ def work_folder(
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a work folder holds, the record last and the lock excepted."""
+    """Empty a work folder except for the lock, removing the record last."""
     paths = [path for path in folder.iterdir() if path.name != ".lock"]
     for path in sorted(paths, key=lambda path: path.name == WORK_RECORD):
         path.unlink()
@@ -150,7 +150,7 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 
 
 def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise DataError unless what was interrupted had the settings that it is continued with."""
+    """Raise DataError if an interrupted command had other settings than the one that continues it."""
     for key, value in now.items():
         if before.get(key) != value:
             raise DataError(

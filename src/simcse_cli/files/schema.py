@@ -1,7 +1,7 @@
-"""What comes in from files, checked at the border: JSON text, values of a known type, numbers, foreign formats.
+"""Check the content of files: JSON text, values of a known type, numbers, foreign formats.
 
-Readers of JSON, YAML, tables and arrays share these functions, so that whatever a file holds, the error says where
-it is wrong and code further in can trust types.
+Readers of JSON, YAML, tables and arrays share these functions, so that errors name the place in the file and the rest
+of the code can trust types.
 """
 
 import json
@@ -36,9 +36,8 @@ def parse_json(
 ) -> Any:
     """Return the JSON value of a text.
 
-    Numbers are finite; nesting is at most ``MAX_DEPTH`` levels deep. ``line`` is where in the file the text
-    is, if it is one line of it; ``lenient`` reads NaN and Infinity, which Python writes though JSON has no
-    such values, as null.
+    Numbers must be finite and nesting at most ``MAX_DEPTH`` levels deep. ``line`` is the line number of a text that is
+    one line of a file; ``lenient`` reads NaN and Infinity, which Python writes but JSON does not have, as null.
 
     Raises:
         DataError: it is not JSON, or one of these limits is exceeded.
@@ -91,14 +90,14 @@ def _children(value: Any) -> Iterator[Any]:
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
-    """Return a value that came from a file as ``kind``.
+    """Convert a value from a file to ``kind``.
 
     ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``, ``float`` (finite; a
     whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[..., ...]``, ``dict[str, ...]``, ``None``,
     ``Any`` and unions of these.
 
     Raises:
-        DataError: it is of another type, or a field is missing or unknown; names the place within the value.
+        DataError: it is of another type, or a field is missing or unknown; gives the place within the value.
     """
     try:
         return _fit(value, kind, "")
@@ -107,7 +106,7 @@ def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> An
 
 
 class _MisfitError(ValueError):
-    """A value of another type than it should be, at ``path`` within the whole."""
+    """A value of the wrong type at ``path`` within the whole."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path} {problem}" if path else problem)
@@ -180,7 +179,7 @@ def _described(kind: Any) -> str:
 
 
 def parse_number(text: str, place: str, what: str = "value", *, hint: str | None = None) -> float:
-    """Return the finite number that a cell of a table spells; DataError names the place."""
+    """Parse the finite number in a cell of a table; a DataError names the place."""
     try:
         value = float(text)
     except ValueError:
@@ -194,11 +193,11 @@ def parse_number(text: str, place: str, what: str = "value", *, hint: str | None
 def foreign_format(
     place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
 ) -> Iterator[None]:
-    """Turn whatever a library raises for a damaged file into one error that names the file.
+    """Turn any exception of a library about a damaged file into one error that names the file.
 
-    Parsers of foreign formats raise dozens of types, and extensions in Rust raise panics that are no
-    ``Exception``. Put one call of the library inside, so that no mistake of our own hides. ``what`` is what
-    the file should be, as in "a readable parquet file".
+    Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not an ``Exception``.
+    Wrap only one call of the library, so that our own mistakes stay visible. ``what`` describes the expected file, as
+    in "a readable parquet file".
     """
     try:
         yield
@@ -215,10 +214,10 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path that a file of a model folder names, if it stays inside the folder.
+    """Return a path named by a file of a model folder, if it stays inside the folder.
 
     Raises:
-        CheckpointError: it is absolute, climbs out with ``..``, or is no text.
+        CheckpointError: it is absolute, leaves the folder with ``..``, or is not a text.
     """
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     if ".." in parts or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))) or "\0" in relative:

@@ -1,4 +1,4 @@
-"""Text and bytes that come in, with errors that name the line; ``-`` is a standard stream, opened here."""
+"""Read text and bytes, with errors that name the line; ``-`` means a standard stream."""
 
 import codecs
 import gzip
@@ -20,14 +20,14 @@ from simcse_cli.files.schema import foreign_format, parse_json
 
 STDIO = "-"
 _REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
-_REMOTE_BLOCK = 8 << 20  # each is a request of its own
+_REMOTE_BLOCK = 8 << 20  # each is a separate request
 
 
 def default_cache_dir() -> Path:
     """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``.
 
     Raises:
-        ConfigError: no variable names one, and the user has no home folder.
+        ConfigError: neither variable is set, and the user has no home folder.
     """
     if chosen := os.environ.get("SIMCSE_CACHE"):
         return Path(chosen)
@@ -41,9 +41,10 @@ def default_cache_dir() -> Path:
 
 
 def open_standard_streams() -> None:
-    """Make the standard streams take any text in any locale: data are UTF-8, half characters are shown as escapes.
+    """Make the standard streams accept any text in any locale: UTF-8, with lone surrogates as escapes.
 
-    Closed ones are opened to nothing, or the next file would get their number and with it what libraries print.
+    Closed streams are opened to the null device; otherwise the next file would get their number and receive what
+    libraries print.
     """
     for descriptor in range(3):
         try:
@@ -56,12 +57,12 @@ def open_standard_streams() -> None:
 
 
 def read_json(path: Path | str, *, hint: str | None = None) -> Any:
-    """Return the JSON value of a file; DataError where it cannot be read or is not JSON."""
+    """Return the JSON value of a file; raise DataError if it cannot be read or is not JSON."""
     return parse_json(read_text(path, hint=hint), str(path), hint=hint)
 
 
 def read_text(path: Path | str, *, hint: str | None = None) -> str:
-    """Return a small text file as a whole; DataError where it is missing, a folder, empty or not UTF-8."""
+    """Return the text of a small file; raise DataError if it is missing, a folder, empty or not UTF-8."""
     try:
         return require_file(path, hint=hint).read_text(encoding="utf-8")
     except OSError as error:
@@ -81,20 +82,20 @@ def iter_json_lines(
 
 
 class Inputs:
-    """The input files of a command as they were when it began, so that none changes unnoticed while it is read."""
+    """The state of a command's input files at its start, to detect changes while they are read."""
 
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
 
     def require_unchanged(self, *, hint: str = "give a copy that nobody writes to") -> None:
-        """Raise DataError if a file is not the one that it was, to be called after it has been read."""
+        """Raise DataError if a file has changed; call this after reading."""
         for path, identity in self._seen.items():
             if _identity(path) != identity:
                 raise DataError(f"{path} has changed while it was read", hint=hint)
 
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:
-    """Return what changes with the content of a file; None where there is none."""
+    """Return facts that change with the content of a file; None if there is no file."""
     if is_remote(path):
         system, inside = file_system(path)
         with foreign_format(path, "a file that can be reached"):
@@ -116,7 +117,7 @@ def sha256_file(path: Path | str) -> str:
 
 
 def digest(*parts: str | bytes | memoryview) -> str:
-    """Return the SHA-256 of parts one after the other, as 64 hex digits; a text counts as UTF-8."""
+    """Return the SHA-256 of concatenated parts as 64 hex digits; texts are encoded as UTF-8."""
     state = hashlib.sha256()
     for part in parts:
         state.update(part.encode() if isinstance(part, str) else part)
@@ -145,7 +146,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
 
 
 def is_remote(path: Path | str) -> bool:
-    """Say whether an input or output is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
+    """Tell whether an input or output is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
     return _REMOTE.match(str(path)) is not None
 
 
@@ -155,7 +156,7 @@ def file_system(address: Path | str) -> tuple[Any, str]:
     Raises:
         DataError: no such address, or no access to it.
     """
-    from pyarrow import fs  # a tenth of a second that local files need not pay
+    from pyarrow import fs  # takes a tenth of a second, and local files do not need it
 
     with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
         system, path = fs.FileSystem.from_uri(str(address))
@@ -164,7 +165,7 @@ def file_system(address: Path | str) -> tuple[Any, str]:
 
 @contextmanager
 def open_input(source: Path | str) -> Iterator[BinaryIO]:
-    """Yield the bytes of a file, local or remote, which can be read from any place.
+    """Yield a seekable stream of the bytes of a file, local or remote.
 
     Raises:
         DataError: it is missing, a folder, unreadable or empty.
@@ -181,7 +182,7 @@ def open_input(source: Path | str) -> Iterator[BinaryIO]:
 
 
 def _conversion(name: str, encoding: str) -> str:
-    """Return the hint that makes UTF-8 of a file, under a name of the same ending, which says the format."""
+    """Return a hint that converts a file to UTF-8, under a name with the same ending."""
     if name == "standard input":
         return f"put `iconv -f {encoding} -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
@@ -215,10 +216,10 @@ def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterato
 def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
 
-    Lines end at LF only (CR LF is accepted), so that no Unicode separator splits a sentence.
+    Lines end only at LF (CR LF is accepted), so that no Unicode separator splits a sentence.
 
     Raises:
-        DataError: missing, empty, binary or wrongly encoded input; names file, line and byte.
+        DataError: the input is missing, empty, binary or wrongly encoded; gives file, line and byte.
     """
     if str(source) == STDIO:
         if sys.stdin is None:

@@ -16,7 +16,7 @@ _HELD_AS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32
 
 
 class BufferPool:
-    """Lends memory to tensors and gets it back when no tensor or view refers to it any more.
+    """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
     Several threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
     two, so that a slightly larger batch reuses the same buffers; pages never written to take no memory.
@@ -54,7 +54,7 @@ class _Lease(np.ndarray):
 
 
 def _aligned(size: int) -> np.ndarray:
-    """Return aligned memory, to huge pages if it fills one, which need fewer lookups by the processor."""
+    """Return aligned memory; memory of at least a huge page is aligned to it, which saves address lookups."""
     alignment = _HUGE_PAGE if size >= _HUGE_PAGE else _ALIGNMENT
     memory = np.empty(size + alignment, np.uint8)
     start = -memory.ctypes.data % alignment

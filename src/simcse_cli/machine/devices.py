@@ -1,4 +1,4 @@
-"""Every question about devices: which one, in what precision, autocast, the state of its random numbers."""
+"""Devices: their choice, precision, autocast, and the state of their random numbers."""
 
 import os
 import platform
@@ -25,11 +25,11 @@ DTYPES = {
 def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    Of several GPUs each process takes the one of its ``LOCAL_RANK``, which launchers set; a single process
-    takes the first.
+    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set; a single process takes the
+    first.
 
     Raises:
-        ConfigError: the device asked for is not there.
+        ConfigError: the requested device is not available.
     """
     device = Device(device)
     available = {
@@ -49,7 +49,7 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
 
 
 def is_x86() -> bool:
-    """Tell whether the processor is one of Intel's or AMD's kind."""
+    """Tell whether the processor has the x86 architecture of Intel and AMD."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -67,7 +67,7 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
 
     Raises:
-        ConfigError: fp16 without a GPU, or tf32 without one of NVIDIA.
+        ConfigError: fp16 is requested without a GPU, or tf32 without an NVIDIA GPU.
     """
     precision = Precision(precision)
     if precision is Precision.AUTO:
@@ -83,9 +83,9 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Let float32 products and convolutions of a GPU round their inputs to TF32 where that was asked for, only there.
+    """Make float32 products and convolutions on a GPU round their inputs to TF32 only if ``precision`` is tf32.
 
-    PyTorch's own default rounds those of convolutions.
+    By default, PyTorch rounds the inputs of convolutions.
     """
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32
@@ -94,7 +94,7 @@ def set_float32_products(precision: Precision, device: torch.device) -> None:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory used so far: of the GPU, or of the process."""
+    """Return the peak memory of the GPU, or of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -102,7 +102,7 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Return what the machine computes with: processor, cores and memory; GPUs where one is used."""
+    """Describe the hardware: processor, cores and memory, and GPUs if one is used."""
     facts = {
         "processor": _processor_name(),
         "cores": os.cpu_count(),
@@ -114,7 +114,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def _processor_name() -> str:
-    """Return the model's name where the system tells it, else the architecture."""
+    """Return the name of the processor if the system gives it, else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -129,14 +129,14 @@ def no_autocast(device: torch.device) -> torch.autocast:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the CPU on a device, without waiting for the copy to a GPU or for what runs there."""
+    """Copy a tensor from the CPU to a device, without waiting for a GPU."""
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
 class HostCopy:
-    """A tensor on its way to the CPU; a GPU goes on with what it was given since."""
+    """A tensor being copied to the CPU while a GPU continues with later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrival: Any = torch.cuda.Event() if tensor.device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -148,14 +148,14 @@ class HostCopy:
             self._arrival.record()
 
     def arrived(self) -> Tensor:
-        """Return it, once it is there."""
+        """Wait for the tensor and return it."""
         if self._arrival is not None:
             self._arrival.synchronize()
         return self._copy
 
 
 def has_rng_state(device: torch.device) -> bool:
-    """Tell whether ``RngState`` holds what dropout masks on the device are drawn from."""
+    """Tell whether ``RngState`` covers the generator of dropout masks on the device."""
     return device.type in ("cpu", "cuda")
 
 

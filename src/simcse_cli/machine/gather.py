@@ -1,9 +1,9 @@
 """Collectives that keep gradients; every function is the identity on one process.
 
 Convention: each process computes its share of one global loss, and the training loop averages parameter
-gradients over processes (DDP). Backward passes here *sum* what all processes send to a tensor, so that the
-averaged gradient is the true gradient of the mean of the processes' losses. A loss that every process
-computes in full on gathered rows therefore has exactly the gradient of one process with the global batch.
+gradients over processes (DDP). Backward passes here *sum* the gradients that all processes contribute to a tensor, so
+the averaged gradient is the true gradient of the mean of the processes' losses. A loss that every process computes in
+full on gathered rows therefore has exactly the gradient of one process with the global batch.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum over processes of this process's part; every process gives one part for each process."""
+    """Sum over processes the parts meant for this process; every process provides one part for each."""
     if _scatters():
         most = max(map(len, parts))
         sizes = [(0, 0) * (part.ndim - 1) + (0, most - len(part)) for part in parts]
@@ -79,7 +79,7 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
-    The mean of the shares over processes is the global mean, also where local batches differ in size.
+    The mean of the shares over processes is the global mean, even if local batches differ in size.
 
     Args:
         total: sum of this process's values, a scalar.
@@ -119,7 +119,7 @@ def gather_with_grad(rows: Tensor, counts: Sequence[int] = (), *, original_scali
 
     Args:
         rows: this process's rows; their number may differ between processes, the other dimensions may not.
-        counts: rows of each process, in rank order; they are exchanged where they are not given.
+        counts: number of rows of each process, in rank order; exchanged if not given.
         original_scaling: reproduce the original SimCSE code instead: rows of other processes are constants,
             so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern that
             DeCLUTR's authors multiply back).

@@ -1,4 +1,4 @@
-"""This process among those that work together, as ``torchrun`` and ``accelerate launch`` number them."""
+"""Groups of processes, numbered as by ``torchrun`` and ``accelerate launch``."""
 
 import atexit
 import os
@@ -23,26 +23,26 @@ from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
 LONGEST_START = timedelta(minutes=30)
-"""Between the start of the first process and that of the last."""
+"""Limit between the start of the first process and that of the last."""
 LONGEST_WAIT = timedelta(days=30)
-"""For another process: it may score a model or put an output together. One that is gone is noticed at once, by its
-connections or by what started it."""
+"""Limit of waiting for another process, which may be scoring a model or assembling an output. A dead process is
+noticed at once, through its connections or by its launcher."""
 LONGEST_DELAY_S = 60.0
-"""Until a file that one machine has written is seen by another; NFS takes up to 30 seconds."""
+"""Limit until another machine sees a new file; NFS takes up to 30 seconds."""
 BUCKET_BYTES = 25 << 20
-"""Of gradients that are averaged in one exchange, as in DDP."""
+"""Size of the gradients averaged in one exchange, as in DDP."""
 LAUNCHED = "SIMCSE_LAUNCHED"
-"""Variable of the environment of processes that ``train --num-processes`` starts."""
+"""Environment variable set for processes that ``train --num-processes`` starts."""
 _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
 def process_rank() -> int:
-    """Return the 0-based number of this process; 0 does what is done once."""
+    """Return the 0-based number of this process; process 0 does the work that is done once."""
     return int(os.environ.get("RANK", "0"))
 
 
 def process_count() -> int:
-    """Return how many processes work together, this one included."""
+    """Return the number of processes in the group, including this one."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -52,10 +52,10 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """End this process at once when the one that started it is gone, however that ended.
+    """End this process as soon as the one that started it has ended for any reason.
 
-    Its standard input is a pipe that only the launcher can write to, and never does: the pipe ends when the
-    launcher does.
+    Standard input is a pipe to which only the launcher could write, and it never does; the pipe closes when the
+    launcher ends.
     """
 
     def watch() -> None:
@@ -67,10 +67,10 @@ def end_with_launcher() -> None:
 
 @contextmanager
 def in_contact() -> Iterator[None]:
-    """Say it where an exchange between processes fails because another one is gone.
+    """Raise ContactError when a collective fails because another process has ended.
 
     Raises:
-        ContactError: instead of the error of the connection.
+        ContactError: in place of the connection error.
     """
     try:
         yield
@@ -81,14 +81,14 @@ def in_contact() -> Iterator[None]:
         reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
         raise ContactError(
             f"another process of the group has ended{reason}",
-            hint="look at its messages, then go on with --resume",
+            hint="look at its messages, then continue with --resume",
         ) from error
 
 
 def join_group() -> None:
-    """Form a group with the processes that were started together, unless it is there; it is left before this one ends.
+    """Form a group with the processes that were started together, unless it exists; leave it at exit.
 
-    Threads of a group that was not left would abort the process at its end.
+    The threads of a group that was not left would abort the process at its end.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
@@ -110,7 +110,7 @@ def _leave_group() -> None:
 
 
 def tell_if_alone(progress: Progress) -> None:
-    """Say it where ``accelerate launch`` has started one process because it starts no more without GPUs."""
+    """Warn if ``accelerate launch`` has started only one process, as it does without GPUs."""
     is_alone = process_count() == 1 and not torch.cuda.is_available()
     if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
         asked_for_several = "MASTER_PORT" in os.environ
@@ -121,7 +121,7 @@ def tell_if_alone(progress: Progress) -> None:
 
 
 def exchange(value: _T) -> list[_T]:
-    """Return what each process of the group gives, in their order; all of them have to call this."""
+    """Return the values of all processes of the group, in rank order; all must call this."""
     if process_count() == 1:
         return [value]
     found: list[Any] = [None] * process_count()
@@ -130,13 +130,13 @@ def exchange(value: _T) -> list[_T]:
 
 
 def add_up(rows: NDArray[np.float32]) -> None:
-    """Replace rows by their sum over the processes of the group; all of them have to call this."""
+    """Replace rows by their sum over the processes of the group; all must call this."""
     if process_count() > 1:
         distributed.all_reduce(torch.from_numpy(rows))
 
 
 def require_shared(output: Path) -> None:
-    """Raise OutputError unless all processes see the lock of an output, which the first one holds."""
+    """Raise OutputError unless all processes see the lock of an output that the first one holds."""
     host = socket.gethostname()
     first_host, first = exchange((host, lock_text(output)))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
@@ -163,7 +163,7 @@ def require_alike(facts: Mapping[str, Any]) -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
-    """Average gradients over processes, as DDP does by itself: several in one exchange, in the order given."""
+    """Average gradients over processes as DDP would: several in one exchange, in the given order."""
     if n_processes == 1:
         return
     buckets: list[list[Tensor]] = []

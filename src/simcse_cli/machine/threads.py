@@ -1,4 +1,4 @@
-"""Independent pieces of work on the cores of one processor."""
+"""Run independent pieces of work on the cores of one processor."""
 
 import ctypes
 import functools
@@ -13,7 +13,7 @@ import torch
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-# More threads than these would wait for Python's lock; beyond, each computes with several threads.
+# More threads would wait for Python's lock; with more cores, each thread computes on several.
 _MOST_WORKERS = 16
 _SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 
@@ -23,9 +23,8 @@ def map_on_cores(
 ) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
-    An item on one thread costs less than its products on all threads, which would synchronise after every step. How
-    the work is cut into items must not depend on the number of threads, so that results do not either, but for
-    rounding.
+    An item on one thread costs less than on all threads, which would synchronise after every product. The division
+    into items must not depend on the number of threads, so that results do not either, apart from rounding.
 
     The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
     15 ms. ``function`` computes with PyTorch on the CPU, several calls at once, under the default gradient and
@@ -79,7 +78,7 @@ class _Work(Generic[_Item, _Result]):
             self._left = iter(())
 
     def _take_one(self) -> bool:
-        """Compute the next item and return whether there was one; an error becomes part of its result."""
+        """Compute the next item and return whether there was one; an error is stored as its result."""
         with self._lock:
             number, item = next(self._left, (None, None))
         if number is None:
@@ -102,7 +101,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend threads that wait for work; nested calls get threads of their own.
+    """Lend idle threads; nested calls get separate ones.
 
     Each helper, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has ``n_threads_after``.
     """

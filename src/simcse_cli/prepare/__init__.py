@@ -1,1 +1,1 @@
-"""Building training files from corpora."""
+"""Build training files from corpora, and check data."""

@@ -1,7 +1,6 @@
-"""``prepare demo``: a generated corpus with each kind of file the toolkit reads, without a network.
+"""``prepare demo``: write a generated corpus with each kind of file the toolkit reads; it needs no network.
 
-No sentence occurs twice in the corpus, so nothing that is trained on is in the pairs models are scored on.
-Commands that are given no data use it.
+No sentence occurs twice, so the scored pairs contain no training sentence. Commands without input files use it.
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ def prepare_demo(
     corpus = build_demo_corpus(sizes, seed=seed)
     with sole_writer(manifest, *(folder / name for name in corpus_files(corpus))):
         check_output(manifest, force=force)
-        manifest.unlink(missing_ok=True)  # it comes last, and says that all files are there
+        manifest.unlink(missing_ok=True)  # it is written last and marks the corpus as complete
         files = write_demo_corpus(corpus, folder, force=force)
         facts = build_manifest(
             "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed

@@ -1,4 +1,4 @@
-"""What becomes of rows on their way into a file: cleaned, dropped for a reason, sampled.
+"""Clean rows, drop them for a stated reason, and sample them.
 
 A row is a tuple of one to three texts: a sentence, a pair, or a pair with a hard negative.
 """
@@ -15,14 +15,14 @@ from simcse_cli.data.writers import Row
 from simcse_cli.prepare.minhash import NearIndex
 
 RowFilter = Callable[[Sequence[Row]], list[str | None]]
-"""Gives for each row why it is dropped, or None to keep it; may remember the rows before."""
+"""A function that returns for each row the reason to drop it, or None; it may remember earlier rows."""
 
 _BATCH_ROWS = 1024
 
 
 @dataclass
 class RowCounts:
-    """How many rows were read and kept, and how many each reason dropped; read = kept + sum of dropped."""
+    """Numbers of rows read, kept, and dropped for each reason; read = kept + sum of dropped."""
 
     read: int = 0
     kept: int = 0
@@ -30,7 +30,7 @@ class RowCounts:
 
 
 def filter_rows(rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts) -> Iterator[Row]:
-    """Yield the rows that every filter keeps, and count; what one filter drops the next one does not see."""
+    """Yield the rows that every filter keeps, and count them; a dropped row does not reach later filters."""
     stream = iter(rows)
     while batch := list(islice(stream, _BATCH_ROWS)):
         counts.read += len(batch)
@@ -60,7 +60,7 @@ def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
-    """Return a filter that drops rows in which a text has fewer or more words, by white space."""
+    """Return a filter that drops rows in which a text has fewer or more words (separated by white space)."""
 
     def reason(row: Row) -> str | None:
         lengths = [len(text.split()) for text in row]
@@ -74,13 +74,13 @@ def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
 
 
 def digest_keys(keys: Iterable[str]) -> int:
-    """Return 64 bits that stand for the match keys of a row, column by column."""
+    """Return a 64-bit digest of the match keys of a row, column by column."""
     joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 def drop_duplicates() -> RowFilter:
-    """Return a filter that drops rows with the match keys of an earlier one; about 80 bytes per row."""
+    """Return a filter that drops rows with the same match keys as an earlier one; it needs about 80 bytes per row."""
     seen: set[int] = set()
 
     def reason(digest: int) -> str | None:
@@ -93,7 +93,7 @@ def drop_duplicates() -> RowFilter:
 
 
 def drop_near_duplicates(threshold: float) -> RowFilter:
-    """Return a filter that drops rows near an earlier kept one; the texts of a row are compared as one."""
+    """Return a filter that drops near duplicates of earlier kept rows; the texts of a row are compared as one."""
     index = NearIndex(threshold)
 
     def reasons(rows: Sequence[Row]) -> list[str | None]:
@@ -109,7 +109,7 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
 
 
 def sample_rows(rows: Iterable[Row], size: int, *, seed: int, keep_order: bool = False) -> list[Row]:
-    """Return ``size`` rows drawn uniformly without replacement, or all when there are no more; one pass.
+    """Draw ``size`` rows uniformly without replacement in one pass; return all if there are fewer.
 
     Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random, or that
     of the input with ``keep_order``.

@@ -1,4 +1,4 @@
-"""``--check-leak``: evaluation sentences that occur in training rows, exactly (up to spelling) or nearly."""
+"""``--check-leak``: find evaluation sentences in training rows, exactly (up to spelling) or nearly."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ _SKETCH_BATCH = 1024
 
 @dataclass(frozen=True)
 class TaskLeak:
-    """What of one task occurs in the rows; sentences are distinct, up to case, spacing and punctuation.
+    """The leak of one task; sentences are counted once up to case, spacing and punctuation.
 
-    ``n_sentences`` have at least ``MIN_WORDS`` words; ``n_near`` are those that occur only nearly, None where
-    they were not looked for; ``n_rows`` hold one of them.
+    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` counts those that occur only nearly,
+    None if they were not searched; ``n_rows`` counts the rows that contain one.
     """
 
     task: str
@@ -36,10 +36,10 @@ class TaskLeak:
 
 
 def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
-    """Return the sentences of the tasks in a SentEval folder, by task; tasks that are not there are left out.
+    """Return the sentences of a SentEval folder by task; missing tasks are left out.
 
-    Those are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts), and of the
-    transfer tasks those that are scored: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
+    These are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts) and the scored
+    sentences of the transfer tasks: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
     found = {
@@ -65,8 +65,8 @@ def _scored_sentences(root: Path, task: str) -> list[str]:
 class LeakFilter:
     """A ``RowFilter`` that finds evaluation sentences in the texts of rows.
 
-    ``sentences`` are evaluation sentences by task; rows are only counted unless ``drop``. ``near`` is the
-    smallest Jaccard similarity at which a text counts as near; None looks for exact ones only.
+    ``sentences`` holds the evaluation sentences by task; without ``drop``, rows are only counted. ``near`` is the
+    smallest Jaccard similarity of a near occurrence; None searches only exact ones.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LeakFilter:
         return [{self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
 
     def result(self) -> list[TaskLeak]:
-        """Return the counts of every task, in the order of the sentences given."""
+        """Return the counts of every task, in the given order."""
         near_only = self._nearly - self._exact
         return [
             TaskLeak(
@@ -128,7 +128,7 @@ class LeakFilter:
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
-    """Return the filter asked for with ``--check-leak``, if any."""
+    """Return the filter for ``--check-leak``, if it is given."""
     if options.check_leak is None:
         if options.drop_leaks or options.leak_near:
             flag = "--drop-leaks" if options.drop_leaks else "--leak-near"

@@ -1,7 +1,7 @@
-"""``prepare lint``: what is wrong with the rows of a training file, counted while they pass.
+"""``prepare lint``: count the faults of a training file in one pass.
 
-Languages are guessed coarsely, to see that a corpus is mixed: texts in the Latin alphabet by function words of
-seven languages, all others by script.
+Languages are guessed coarsely, to detect a mixed corpus: texts in the Latin alphabet by function words of seven
+languages, all others by script.
 """
 
 import re
@@ -24,9 +24,9 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.report import Column, Outcome, Report
 
 CountTokens = Callable[[Sequence[str]], list[int]]
-"""Sub-words of each text, special tokens included."""
+"""A function that counts the sub-words of each text, including special tokens."""
 
-# UTF-8 read as Latin-1 or Windows-1252 ("Ã©", "â€™"), the replacement character, a byte order mark inside.
+# UTF-8 read as Latin-1 or Windows-1252 ("Ã©", "â€™"), the replacement character, or an inner byte order mark.
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€|Ã[ŠŒŽšœžŸ]|[\ufffd\ufeff]")
 _FUNCTION_WORDS = {
     "English": "the of and to is that was for with his they are from this have not but had you which were",
@@ -47,7 +47,7 @@ _TOKEN_BATCH = 1024
 
 
 class Check(StrEnum):
-    """The lint checks, by their names in manifests and tables."""
+    """Names of the checks, as in manifests and tables."""
 
     EMPTY = "empty"
     TRUNCATED = "truncated"
@@ -75,7 +75,7 @@ _EXPLANATIONS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One check that found something: how many rows, and the first of them."""
+    """The result of a check: the number of rows and the first of them."""
 
     check: Check
     n_rows: int
@@ -85,11 +85,11 @@ class Finding:
 
 
 class Linter:
-    """Counts the rows that each check finds.
+    """Count the rows that each check finds.
 
-    Checks of pairs remember 8-byte digests of the rows (about 170 bytes per pair); rows of one text are
-    checked in constant memory. Without ``count_tokens`` the check for truncated texts is left out; sub-words
-    include special tokens.
+    Checks of pairs remember digests of the rows (about 170 bytes per pair); rows of one text are checked in
+    constant memory. Without ``count_tokens`` there is no check for truncated texts. Sub-words include special
+    tokens.
     """
 
     def __init__(self, count_tokens: CountTokens | None = None, max_length: int = 32) -> None:
@@ -123,7 +123,7 @@ class Linter:
                 self._count_pending()
 
     def findings(self) -> list[Finding]:
-        """Return what has been found so far, in the order of ``Check``."""
+        """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
         self._conclude_languages()
         return [
@@ -182,9 +182,9 @@ def _example(row: Row) -> str:
 
 
 def guess_language(text: str) -> str | None:
-    """Return a language such as ``English``, a script such as ``Cyrillic``, or None when it is not clear.
+    """Return a language such as ``English``, a script such as ``Cyrillic``, or None if unsure.
 
-    A language needs three different function words of its own, and twice as many as the next language.
+    A text is in a language if it has three of its function words, and twice as many as of any other language.
     """
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
@@ -212,7 +212,7 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
-    """Return a linter that has seen the rows of all files, which are taken as one training set."""
+    """Check all files as one training set, and return the linter."""
     linter = Linter(count_tokens, options.max_length)
     with progress.task("rows checked") as task:
         for row in training_rows(sources, encoding=options.encoding):
@@ -237,7 +237,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
-    """Return what was found; the table has a row for each check that was made."""
+    """Return the findings as a table with a row per check, and as JSON."""
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None}

@@ -1,10 +1,10 @@
-"""Near-duplicate search by MinHash: candidates by locality-sensitive hashing, then exact Jaccard similarity.
+"""Find near duplicates by MinHash: candidates by locality-sensitive hashing, then exact Jaccard similarity.
 
 Source: Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman and
 Ullman, "Mining of Massive Datasets", chapter 3.
 
-A text is the set of its words and word pairs (with a mark at either end), so that a sentence with one word
-exchanged stays near and the same words in another order do not. Memory is about 2 kB per stored text.
+A text is the set of its words and word pairs (with a mark at either end), so a sentence with one word replaced stays
+near, and the same words in another order do not. Memory is about 2 kB per stored text.
 """
 
 import zlib
@@ -22,7 +22,7 @@ ROWS_PER_BAND = 4
 _SEED = 20210418
 
 Sketch = tuple[NDArray[np.uint32], list[int]]
-"""A text as the index sees it: its shingles and its key in each band."""
+"""The representation of a text in the index: its shingles and its key in each band."""
 
 
 def shingles(text: str) -> NDArray[np.uint32]:
@@ -33,9 +33,9 @@ def shingles(text: str) -> NDArray[np.uint32]:
 
 
 def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> NDArray[np.float64]:
-    """Return for each of ``others`` the size of the intersection over that of the union, ``(len(others),)``.
+    """Return the Jaccard similarity (intersection over union) with each of ``others``, ``(len(others),)``.
 
-    All hold sorted distinct values, at least one. Vectorised, because chains of candidates can be long.
+    All arrays are sorted, distinct and not empty. Vectorised, because chains of candidates can be long.
     """
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
@@ -47,7 +47,7 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
 
 
 class NearIndex:
-    """Stored texts, searchable for near duplicates.
+    """Store texts and find near duplicates among them.
 
     Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at 0.7, 0.64
     at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the threshold is returned.
@@ -58,7 +58,7 @@ class NearIndex:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
-        # Texts with the same band key form a chain: here its last text, in `_previous` the one before each.
+        # Texts with the same band key form a chain: this holds its last text, `_previous` the one before each.
         self._last: dict[int, int] = {}
         self._previous = array("q")
         draw = np.random.default_rng(_SEED)
@@ -68,7 +68,7 @@ class NearIndex:
         self._mixers = draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
 
     def sketch(self, texts: Sequence[str]) -> list[Sketch]:
-        """Return what the index needs of each text; hashing is fast in batches."""
+        """Return the sketch of each text; hashing is fast in batches."""
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
@@ -82,7 +82,7 @@ class NearIndex:
         return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
 
     def add(self, sketch: Sketch) -> None:
-        """Store a text; texts are numbered from 0."""
+        """Store a text under the next number, from 0."""
         values, keys = sketch
         number = len(self._stored)
         self._stored.append(values)
@@ -91,7 +91,7 @@ class NearIndex:
             self._last[key] = number
 
     def find(self, sketch: Sketch) -> list[int]:
-        """Return the numbers of the stored texts that are near, in the order they were added."""
+        """Return the numbers of the near stored texts, in the order they were added."""
         values, keys = sketch
         candidates: set[int] = set()
         for band, key in enumerate(keys):

@@ -1,7 +1,7 @@
-"""``prepare hard-negatives`` and ``prepare pairs --paraphrases``: rows that a model finds by search.
+"""``prepare hard-negatives`` and ``prepare pairs --paraphrases``: find rows by search with a model.
 
-Texts and vectors lie in a folder beside the output, with the result of every block of queries, so that a search
-that was interrupted goes on where it was. In memory are a few numbers a text, and a block.
+Texts, vectors and the result of every block of queries are kept in a folder beside the output, so that an interrupted
+search continues where it stopped. Memory holds a few numbers per text, and one block.
 """
 
 import json
@@ -38,10 +38,10 @@ from simcse_cli.settings.choices import NegativePick
 from simcse_cli.settings.config import pinned
 
 BLOCK = 1024
-"""Texts that are searched for together; what is done of a search is kept block by block."""
+"""Queries that are searched together; results are saved block by block."""
 DEFAULT_MARGIN = 0.05
 
-# What a search keeps in its folder, with what a kill leaves of it.
+# Names of the files of a search, including those that a kill leaves.
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
@@ -49,7 +49,7 @@ Numbers = NDArray[np.int64]
 
 
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
-    """Write each pair of the inputs with the hard negatives of its anchor, a row each."""
+    """Write a row for each pair of the inputs and each hard negative of its anchor."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
@@ -74,7 +74,7 @@ def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, 
 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
-    """Write the pairs of texts of one corpus that are nearest to each other, nearest first."""
+    """Write the nearest pairs of texts of one corpus, nearest first."""
     check_column(options.columns, inputs, "--columns")
     settings = {
         "model": pinned(options.model, options.revision),
@@ -94,7 +94,7 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
 
 @dataclass
 class NegativeCounts:
-    """What was searched and found; cosines are means over pairs and over rows."""
+    """Counts of a search for negatives; cosines are means over pairs and over rows."""
 
     n_pairs: int
     n_anchors: int
@@ -114,7 +114,7 @@ class NegativeCounts:
 
 @dataclass
 class ParaphraseCounts:
-    """How many different texts were searched, and the cosines of the first and the last pair."""
+    """The number of different texts searched, and the cosines of the first and the last pair."""
 
     n_texts: int
     highest_cosine: float | None = None
@@ -128,11 +128,11 @@ class ParaphraseCounts:
 
 
 class _Limits:
-    """Which of the texts near an anchor may be its negatives.
+    """Decide which texts near an anchor may be its negatives.
 
-    Source: the options of ``mine_hard_negatives`` in sentence-transformers, whose results these are: of the
-    ``last`` nearest texts that are no known positive, those too near (or too far) are dropped, and the ``first``
-    nearest of the rest are skipped. With several positives the farthest one counts.
+    Source: the options of ``mine_hard_negatives`` in sentence-transformers, with the same results: of the ``last``
+    nearest texts that are not known positives, those too near (or too far) are dropped, and the ``first`` nearest of
+    the rest are skipped. With several positives the farthest one counts.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:
@@ -149,7 +149,7 @@ class _Limits:
         self.margin = DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
 
     def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
-        """Return which cosines a negative may have where the farthest positive has ``positive``."""
+        """Return which cosines a negative may have if the farthest positive has cosine ``positive``."""
         allowed = np.isfinite(scores)
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
@@ -179,7 +179,7 @@ def _mine(
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     if STDIO in sources or str(options.output) == STDIO:
         raise UsageError(
-            "mining reads its input several times and keeps what is done beside its output: need files",
+            "mining reads its input several times and saves its progress beside its output: need files",
             option="--output" if str(options.output) == STDIO else "INPUT",
         )
     is_there = options.resume and not options.force and options.output.exists()
@@ -194,7 +194,7 @@ def _mine(
     read = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
         if is_there:
-            writer.progress.info(f"{options.output} is finished already")
+            writer.progress.info(f"{options.output} is already finished")
             return
         rows, counts = mine(encoder, work)
         read.require_unchanged()
@@ -210,7 +210,7 @@ def _mine(
 
 
 def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Raise OutputError unless the manifest of an output that exists says that this search wrote it."""
+    """Raise OutputError unless the manifest of a finished output has the facts and settings of this search."""
     path = manifest_path(output)
     found = read_json(path) if path.is_file() else None
     wanted = json.loads(json.dumps(facts | settings, default=str))
@@ -224,10 +224,9 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
 
 @dataclass
 class _Texts:
-    """Texts of a search, each once: lines of a file with where they start, vectors of length 1 on disk, keys.
+    """The distinct texts of a search: lines of a file, their positions, vectors of length 1 on disk, and keys.
 
-    ``keys`` are the digests of the match keys: texts with the same one are equal but for case, spacing and
-    punctuation.
+    ``keys`` holds digests of the match keys: texts with the same one are equal up to case, spacing and punctuation.
     """
 
     path: Path
@@ -251,7 +250,7 @@ class _Texts:
     def encode(
         self, encoder: ReadyEncoder, prompt: str, batch_tokens: int | None, progress: Progress
     ) -> "_Texts":
-        """Encode the texts, or what an interrupted run has left of them."""
+        """Encode the texts that an earlier run has not encoded yet."""
         output = self.path.with_suffix(".npy")
         if not output.exists():
             encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True, prompt=prompt)
@@ -271,7 +270,7 @@ class _Texts:
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
-    """Return which entries are the first of their value, and the number of each value by first occurrence.
+    """Number distinct values by first occurrence; return which entries are first, and the number of each entry.
 
     Example:
         >>> _number(np.array([7, 5, 7], np.uint64))
@@ -295,7 +294,7 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 def _blocks(
     work: Path, n_rows: int, search: Callable[[slice], NDArray[Any]], progress: Progress
 ) -> Iterator[NDArray[Any]]:
-    """Yield what is found for each block of rows; a block that is in the folder is not searched again."""
+    """Yield the results of each block of rows; a saved block is not searched again."""
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
             path = work / f"found-{start}.npy"
@@ -401,7 +400,7 @@ def _negative_rows(
 
 
 def _pick(allowed: Numbers, options: HardNegativeOptions, key: int) -> Numbers:
-    """Return the chosen places in the ranking; a draw depends on the seed and the anchor alone."""
+    """Return the chosen places in the ranking; a draw depends only on the seed and the anchor."""
     if options.pick is NegativePick.TOP or len(allowed) <= options.per_anchor:
         return allowed[: options.per_anchor]
     drawn = random.Random(f"{options.seed}/{key}").sample(range(len(allowed)), options.per_anchor)
@@ -409,7 +408,7 @@ def _pick(allowed: Numbers, options: HardNegativeOptions, key: int) -> Numbers:
 
 
 class _Known:
-    """Which keys are no negatives of a text: its own, and its partners' in any pair, whichever side it stands on."""
+    """The keys that cannot be negatives of a text: its own, and those of its partners on either side of a pair."""
 
     def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
         left = np.concatenate([anchor_keys, positive_keys])
@@ -442,7 +441,7 @@ def _paraphrase_rows(
     work: Path,
     progress: Progress,
 ) -> Mined:
-    """Mine the pairs and return them, nearest first; texts equal but for case, spacing and punctuation count once."""
+    """Mine the pairs, nearest first; texts that are equal up to case, spacing and punctuation count once."""
 
     def every() -> Iterator[str]:
         tables = (Table(source, encoding=options.encoding, columns=[options.columns]) for source in inputs)

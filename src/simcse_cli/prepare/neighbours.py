@@ -1,4 +1,4 @@
-"""``prepare neighbours``: pairs of neighbouring sentences from documents."""
+"""``prepare neighbours``: make pairs of neighbouring sentences from documents."""
 
 import random
 from collections import deque
@@ -16,7 +16,7 @@ from simcse_cli.prepare.sentences import split_sentences
 
 
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
-    """Write the neighbours in the documents of the inputs; warns if there seem to be no documents."""
+    """Write pairs of neighbours from the documents of the inputs; warn if there seem to be no documents."""
     column, split = options.column, options.split_sentences
     check_column(column, inputs)
     counts = DocumentCounts()
@@ -43,7 +43,7 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
 
 @dataclass
 class DocumentCounts:
-    """How much running text was read."""
+    """Numbers of sentences and documents read."""
 
     n_documents: int = 0
     n_sentences: int = 0
@@ -60,10 +60,10 @@ def iter_documents(
     encoding: str = "utf-8",
     counts: DocumentCounts | None = None,
 ) -> Iterator[Iterator[str]]:
-    """Yield documents, each an iterator over its sentences, to be used up before the next is asked for.
+    """Yield documents as iterators over their sentences; exhaust each before the next.
 
-    In text, blank lines separate documents; in a table each row is one, its lines are the sentences. With
-    ``split`` every line is split into sentences by rule. A document never reaches into the next source.
+    In text, blank lines separate documents; in a table each row is a document and its lines are the sentences.
+    With ``split`` every line is split into sentences by rule. The end of a source ends a document.
     """
     counts = counts or DocumentCounts()
     for source in sources:
@@ -91,9 +91,9 @@ def neighbour_pairs(
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
 
     Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn uniformly
-    from the next three (``reach`` 3). Near the end of a document it is drawn from those that are left
-    (toolkit default), and the last sentence is nobody's anchor: n sentences in m documents give n - m pairs.
-    ``every`` yields a pair for each candidate instead of drawing one.
+    from the next three (``reach`` 3). Near the end of a document it is drawn from the remaining ones (toolkit
+    default), and the last sentence is never an anchor: n sentences in m documents give n - m pairs. ``every``
+    yields a pair for each candidate instead of drawing one.
     """
     rng = random.Random(seed)
 

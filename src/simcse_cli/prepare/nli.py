@@ -1,4 +1,4 @@
-"""``prepare nli``: training rows made of natural language inference pairs.
+"""``prepare nli``: make training rows from natural language inference pairs.
 
 Source: Gao et al. 2021, section 4 and Table 4; counts in ``docs/data.md``.
 """
@@ -40,7 +40,7 @@ def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -
 
 @dataclass
 class NliCounts:
-    """How many pairs were read, by label, and from how many premises; some of those give no row."""
+    """Numbers of pairs read by label, of premises, and of premises that gave no row."""
 
     labels: Counter[str] = field(default_factory=Counter)
     n_premises: int = 0
@@ -66,11 +66,11 @@ def nli_rows(
 ) -> Iterator[Row]:
     """Yield training rows in the order in which their premises first occur.
 
-    With hard negatives every premise that has both gives one row: one of its positives and one of its hard
-    negatives, drawn uniformly by seed and premise. A premise that occurs in two corpora counts in each.
-    ``both`` gives a row with a contradiction and one with a neutral hypothesis (toolkit default: the paper
-    does not say how they were combined). Without hard negatives every pair with the label is a row. Grouping
-    by premise holds one corpus at a time in memory. ``counts`` is filled while reading.
+    With hard negatives, every premise with both kinds of hypothesis gives one row: one of its positives and one of
+    its hard negatives, drawn uniformly by seed and premise. A premise in two corpora counts in each. ``both`` gives
+    one row with a contradiction and one with a neutral hypothesis (toolkit default: the paper does not say how
+    they were combined). Without hard negatives every positive pair is a row. Grouping by premise holds one corpus
+    at a time in memory. ``counts`` is filled while reading.
     """
     wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
     for pairs in corpora:
@@ -117,6 +117,6 @@ def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[L
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:
-    """Return one of the texts by a hash of seed and key: the same whatever else is read, in any order."""
+    """Choose one of the texts by a hash of seed and key, independent of other inputs and their order."""
     digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return candidates[int.from_bytes(digest, "big") % len(candidates)]

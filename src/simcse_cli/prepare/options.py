@@ -1,4 +1,4 @@
-"""The settings of ``simcse prepare``; imports nothing heavy, so that ``--help`` is instant."""
+"""The settings of ``simcse prepare``; the module imports nothing heavy, to keep ``--help`` fast."""
 
 import codecs
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MINING = "Mining"
 
 @dataclass(frozen=True, kw_only=True)
 class LintOptions:
-    """How the rows of training files are checked."""
+    """Settings of the checks of training rows."""
 
     tokenizer: str | None = setting(
         None, "Model whose sub-words are counted, to report texts that training cuts."
@@ -35,7 +35,7 @@ class LintOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(LintOptions):
-    """Where rows go, and which of them."""
+    """The output of rows, and the filters before it."""
 
     output: Path = setting(
         ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
@@ -45,19 +45,19 @@ class RowOptions(LintOptions):
     min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
     max_words: int | None = setting(None, "Drop rows with a text of more words.", min=1)
     dedup: Dedup | None = setting(
-        None, "Drop repeated rows: exact (but for case, spacing, punctuation) or near (MinHash) ones."
+        None, "Drop repeated rows: exact (up to case, spacing, punctuation) or near (MinHash)."
     )
     near_threshold: float = setting(
         0.7,
-        "Share of words and word pairs that near texts have in common.",
+        "Share of words and word pairs that near duplicates have in common.",
         min=0.3,
         max=1.0,
         needs="dedup=near|leak_near",
     )
     check_leak: Path | None = setting(
-        None, "SentEval folder: report its sentences that occur in the rows.", metavar="FOLDER"
+        None, "SentEval folder: report which of its sentences occur in the rows.", metavar="FOLDER"
     )
-    leak_near: bool = setting(False, "Look for near occurrences (MinHash) too.")
+    leak_near: bool = setting(False, "Also search near occurrences (MinHash).")
     drop_leaks: bool = setting(False, "Drop the rows that --check-leak finds.")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")
@@ -89,7 +89,7 @@ class NliOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions(RowOptions, ModelOptions):
-    """The model that finds rows, and what becomes of a search that was interrupted."""
+    """The model that finds rows, and the option to continue a search."""
 
     resume: bool = setting(False, "Continue an interrupted search.", "--resume", group=_MINING)
 
@@ -99,14 +99,14 @@ _OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in se
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativeOptions(MiningOptions):
-    """Which of the texts near an anchor become its hard negatives."""
+    """Settings that choose hard negatives from the texts near an anchor."""
 
     columns: str | None = setting(
-        None, "Columns to pair, where they are not recognised.", metavar="anchor=A,positive=B"
+        None, "Columns to pair, if they are not recognised.", metavar="anchor=A,positive=B"
     )
     ranks: str = setting(
         "10:100",
-        "Of the MAX nearest texts, leave out the first MIN that are allowed.",
+        "Of the MAX nearest texts, skip the first MIN allowed ones.",
         "--range",
         metavar="MIN:MAX",
         group=_MINING,
@@ -121,25 +121,25 @@ class HardNegativeOptions(MiningOptions):
     )
     min_score: float | None = setting(None, "Least cosine of a negative.", group=_MINING)
     max_score: float | None = setting(None, "Largest cosine of a negative.", group=_MINING)
-    per_anchor: int = setting(1, "Negatives of an anchor; each makes a row.", min=1, group=_MINING)
+    per_anchor: int = setting(1, "Negatives per anchor; each makes a row.", min=1, group=_MINING)
     pick: NegativePick = setting(
-        NegativePick.TOP, "Which of the allowed: the nearest, or drawn at random.", group=_MINING
+        NegativePick.TOP, "Choice among the allowed texts: the nearest, or at random.", group=_MINING
     )
     corpus_prompt: str | None = setting(
         None,
-        "As --prompt, which is for anchors, for other texts; default: the model's for documents.",
+        "Prompt of texts other than anchors (--prompt); default: the model's one for documents.",
         metavar="TEXT|NAME",
         group=_MINING,
     )
     corpus: list[str] | None = setting(
         None,
-        "More texts to find negatives in, beside the positives; repeat for more.",
+        "File of further texts to search besides the positives; repeat for more.",
         group=_MINING,
         metavar="FILE",
     )
     index: Path | None = setting(
         None,
-        "Find them in this index instead (`simcse encode --index`, or FAISS).",
+        "Index to search instead (`simcse encode --index`, or FAISS).",
         group=_MINING,
         excludes=("corpus",),
         because="which is searched instead",
@@ -152,32 +152,32 @@ class PairOptions(MiningOptions):
 
     paraphrases: bool = setting(
         False,
-        "Input is one corpus: mine the pairs of nearest texts with --model.",
+        "Mine pairs of near texts from one corpus with --model.",
         group=_MINING,
         enables=(*_OF_MINING, "top_k", "max_pairs", "min_score", "max_score"),
         excludes=("flickr30k", "parallel"),
         because="which finds pairs with a model",
     )
-    top_k: int = setting(100, "Nearest texts looked at for each text.", "--top-k", min=1, group=_MINING)
-    max_pairs: int = setting(500_000, "Keep so many pairs, the nearest.", min=1, group=_MINING)
+    top_k: int = setting(100, "Nearest texts to consider for each text.", "--top-k", min=1, group=_MINING)
+    max_pairs: int = setting(500_000, "Keep this many of the nearest pairs.", min=1, group=_MINING)
     min_score: float = setting(0.8, "Least cosine of a mined pair.", group=_MINING)
     max_score: float | None = setting(None, "Largest cosine of a mined pair.", group=_MINING)
 
     flickr30k: bool = setting(
         False,
-        "Captions: every two captions of an image are a pair.",
+        "The inputs are captions: pair every two of an image.",
         excludes=("parallel", "columns"),
         because="which pairs captions",
     )
     parallel: bool = setting(
         False,
-        "Two text files: line i of one belongs to line i of the other.",
+        "The inputs are two text files with matching lines.",
         excludes=("columns",),
         because="which reads two text files",
     )
     columns: str | None = setting(
         None,
-        "Columns to pair, where they are not recognised; with --paraphrases the one of texts.",
+        "Columns to pair, if they are not recognised; with --paraphrases the column of texts.",
         metavar="anchor=A,positive=B",
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
@@ -196,17 +196,15 @@ class NeighbourOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolderOptions:
-    """What a model folder holds, and where it goes."""
+    """The contents and the path of a model folder."""
 
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
-    backend: list[Backend] | None = setting(
-        None, "Also write a graph for this backend of sentence-transformers; repeat for both."
-    )
+    backend: list[Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
     pooler: Pooler | None = setting(
-        None, "How token states become a vector; default: what the model records."
+        None, "How token states become a vector; default: the model's recorded pooler."
     )
     force_pooler: bool = setting(
-        False, "Use --pooler although the model records another or lacks its weights."
+        False, "Use --pooler even if the model records another or lacks its weights."
     )
     revision: str | None = setting(None, REVISION_HELP)
-    force: bool = setting(False, "Overwrite an existing folder, which may be the model's own.")
+    force: bool = setting(False, "Overwrite an existing folder, even that of the model itself.")

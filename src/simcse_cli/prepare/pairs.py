@@ -1,4 +1,4 @@
-"""``prepare pairs``: paraphrase and caption corpora in their published layouts."""
+"""``prepare pairs``: read paraphrase and caption corpora in their published layouts."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from simcse_cli.prepare.rows import RowWriter
 
 @dataclass(frozen=True)
 class PairLayout:
-    """The columns of a corpus, and which of its rows are paraphrases.
+    """The columns of a corpus, and the labels that mark paraphrases.
 
-    One of the columns ``label`` may hold the label, in lower case among ``accepted`` for paraphrases; without
-    one every row counts.
+    ``label`` names columns that may hold the label; its lower-cased value is in ``accepted`` for paraphrases. A table
+    without such a column has only paraphrases.
     """
 
     anchor: str
@@ -84,11 +84,11 @@ def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
 def pair_rows(
     sources: Sequence[InputPath], *, columns: Mapping[str, str] | None = None, encoding: str = "utf-8"
 ) -> Iterator[Row]:
-    """Yield the pairs of the sources; the layout is found from the column names of each.
+    """Yield the pairs of the sources; the column names tell the layout of each.
 
-    Known are QQP, MRPC and WikiAuto (rows that are no paraphrases are left out), ParaNMT and any other file
-    of two or three tab-separated columns without a header, and what ``iter_training_rows`` knows; ``columns``
-    says what ``anchor`` and ``positive`` are called in others.
+    Known layouts are QQP, MRPC and WikiAuto (rows that are not paraphrases are left out), ParaNMT and any other file
+    of two or three tab-separated columns without a header, and those of ``iter_training_rows``. ``columns`` gives
+    the names of ``anchor`` and ``positive`` in other tables.
     """
     for source in sources:
         yield from _pairs_of(source, columns, encoding)
@@ -122,7 +122,7 @@ def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: st
 
 
 def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
-    """Return the columns of WikiAuto's manual alignments, which have tabs and no header; none for other files."""
+    """Return the columns of WikiAuto's manual alignments (tabs, no header); nothing for other files."""
     if guess_format(source) not in (FileFormat.TEXT, FileFormat.TSV) or str(source) == STDIO:
         return ()
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
@@ -131,7 +131,7 @@ def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield line i of one text file with line i of the other, as WikiAuto's ``train.src`` and ``train.dst``."""
+    """Pair line i of two text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
     left, right = iter_lines(first, encoding=encoding), iter_lines(second, encoding=encoding)
     for n_before, (text, other) in enumerate(zip_longest(left, right)):
         if text is None or other is None:
@@ -151,8 +151,8 @@ _CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
 def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
-    Read are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
-    ``|`` between the columns, and tables with a column of image names and one of captions.
+    The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
+    ``|`` between the columns, or tables with a column of image names and one of captions.
     """
     for source in sources:
         for captions in _captions_by_image(source, encoding):

@@ -1,4 +1,4 @@
-"""From the rows of a corpus to a training file and its manifest: lint, clean, filter, sample, write."""
+"""Write the rows of a corpus to a training file with a manifest: lint, clean, filter, sample, write."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,14 +34,14 @@ _MANIFEST_SETTINGS = (
 
 
 class CorpusCounts(Protocol):
-    """What was read of a corpus; filled by the time its rows are used up."""
+    """Counts of what was read from a corpus, complete when its rows are exhausted."""
 
     def summary(self) -> str: ...
 
 
 @dataclass
 class RowResult:
-    """What happened to the rows; ``overlap`` is over the written pairs."""
+    """Counts and findings of the rows; ``overlap`` is over the written pairs."""
 
     counts: RowCounts = field(default_factory=RowCounts)
     findings: list[Finding] = field(default_factory=list)
@@ -50,10 +50,10 @@ class RowResult:
 
 
 class RowWriter:
-    """Writes rows that survive into one file with their manifest, and reports what happened.
+    """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
-    Memory does not grow with the corpus, except for what must be remembered: a sample, the digests for
-    finding duplicates (here and in the lint of pairs), and about 2 kB per row for near duplicates.
+    Memory does not grow with the corpus, except for a sample, the digests to find duplicates (here and in the lint
+    of pairs), and about 2 kB per row to find near duplicates.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class RowWriter:
     ) -> RowResult:
         """Write the rows.
 
-        ``kind`` is the sub-command, whose own options, for the manifest, are ``settings``; ``corpus`` says what
-        was read.
+        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` holds the counts of
+        what was read.
 
         Raises:
-            DataError: no row is left, or lint found something and ``strict`` is on; nothing is written then.
+            DataError: no row is left, or lint found something and ``strict`` is on; nothing is written.
             OutputError: the output exists without ``force`` or cannot be written.
         """
         options, progress = self.options, self.progress
@@ -115,7 +115,7 @@ class RowWriter:
             if options.strict and result.findings:
                 raise DataError(
                     f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
-                    hint="mend the input, or leave out --strict: what lint finds is only reported then",
+                    hint="mend the input, or leave out --strict to have the findings only reported",
                 )
         if corpus is not None:
             progress.info(corpus.summary())

@@ -1,4 +1,4 @@
-"""``prepare sentences``: one sentence per line, of lines or of running text split by rule."""
+"""``prepare sentences``: write one sentence per line, from lines or from running text split by rule."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _TITLES = ("mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "c
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
 _OTHERS = ("vs", "inc", "ltd", "co", "corp", "fig", "no", "vol", "pp", "ed", "eds", "al", "e.g", "i.e", "cf")
 _ABBREVIATIONS = frozenset((*_TITLES, *_MONTHS, *_OTHERS, "a.m", "p.m", "u.s", "u.k"))
-# An end mark with closing quotes or brackets, white space, and what may start a sentence; or a CJK end mark.
+# An end mark with closing quotes or brackets, white space and a possible sentence start; or a CJK end mark.
 _BOUNDARY = re.compile(
     r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
 )
@@ -43,7 +43,7 @@ def sentence_rows(
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, stripped; nothing is lost but white space between them.
+    """Split a text into stripped sentences; only the white space between them is lost.
 
     A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``, ``e.g. this``), nor
     when a lower-case letter follows.

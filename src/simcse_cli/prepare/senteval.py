@@ -1,7 +1,7 @@
-"""``prepare senteval``: a SentEval folder compared file by file with the published one.
+"""``prepare senteval``: compare a SentEval folder file by file with the published one.
 
-The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content
-digest leaves trailing white space out, so that files with other line ends pass.
+The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content digest
+ignores trailing white space, so files with other line ends pass.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _MAX_NAMED = 8
 
 
 class FileState(StrEnum):
-    """What is wrong with a file, if anything."""
+    """State of a file: as published, or its fault."""
 
     OK = "ok"
     MISSING = "missing"
@@ -38,7 +38,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True)
 class FileCheck:
-    """The state of one file; ``detail`` says what was found and what was expected."""
+    """The state of one file; ``detail`` compares the found with the expected."""
 
     expected: ExpectedFile
     state: FileState
@@ -97,7 +97,7 @@ def check_task_names(tasks: str) -> list[str]:
 
 
 def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
-    """Raise DataError that names the files that are not as published, if any."""
+    """Raise DataError if any file differs from the published one; it names them."""
     bad = _not_ok(checks)
     if bad:
         named = "; ".join(
@@ -111,7 +111,7 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
-    """Return every file; the table has those that are not as published, or a row for each task where all are."""
+    """Return the states of all files as JSON, and a table of the wrong ones, or of the tasks if there are none."""
     bad = _not_ok(checks)
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:

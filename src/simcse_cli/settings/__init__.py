@@ -1,1 +1,1 @@
-"""What a setting is, the settings that commands share, and the recipes that set them."""
+"""Settings: how they are declared, those that commands share, and the recipes that set them."""

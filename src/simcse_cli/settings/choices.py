@@ -1,4 +1,4 @@
-"""The field's standard terms as string enums: each value is what the user types and what files record."""
+"""String enums of the field's standard terms; their values appear on the command line and in files."""
 
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ class Pooler(StrEnum):
 
 
 class HeadUse(StrEnum):
-    """What becomes of the MLP head over [CLS] after training."""
+    """Use of the MLP head over [CLS] after training."""
 
     TRAIN_ONLY = "train-only"
     KEPT = "kept"
@@ -37,14 +37,14 @@ class Backend(StrEnum):
 
 
 class Gather(StrEnum):
-    """Gradient of negatives gathered from other processes: the true one, or 1/W of it as the original code."""
+    """Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
 
     TRUE = "true"
     ORIGINAL = "original"
 
 
 class OptimizerName(StrEnum):
-    """Update rule: adamw-uncorrected leaves out the bias correction, rmsprop is TensorFlow's."""
+    """Update rule: adamw-uncorrected omits the bias correction, rmsprop follows TensorFlow."""
 
     ADAMW = "adamw"
     ADAMW_UNCORRECTED = "adamw-uncorrected"
@@ -73,14 +73,14 @@ class DropoutMode(StrEnum):
 
 
 class LoraSave(StrEnum):
-    """What a model trained by LoRA is saved as: whole, with the adapter merged into it, or the adapter alone."""
+    """How a LoRA model is saved: whole with the adapter merged, or the adapter alone."""
 
     MERGED = "merged"
     ADAPTER = "adapter"
 
 
 class Tracker(StrEnum):
-    """Where the metrics of a run go besides its folder."""
+    """Experiment trackers, which log the metrics of a run besides its folder."""
 
     TENSORBOARD = "tensorboard"
     WANDB = "wandb"
@@ -104,7 +104,7 @@ class Metric(StrEnum):
 
 
 class DevSuite(StrEnum):
-    """What scores a model during training: the pairs of one STS-B file, STS tasks, or transfer tasks."""
+    """Evaluation during training: the pairs of one STS-B file, STS tasks or transfer tasks."""
 
     FILE = "file"
     STS = "sts"
@@ -122,14 +122,14 @@ class Precision(StrEnum):
 
 
 class LongTexts(StrEnum):
-    """What becomes of texts beyond the model's length: cut, or the mean over their windows."""
+    """Treatment of texts beyond the model's length: cut them, or average over their windows."""
 
     CUT = "cut"
     MEAN = "mean"
 
 
 class SearchBackend(StrEnum):
-    """How the nearest vectors are found: by looking at all of them, or through a FAISS index."""
+    """Search for the nearest vectors: exact, or through a FAISS index."""
 
     EXACT = "exact"
     FAISS = "faiss"
@@ -152,7 +152,7 @@ class Device(StrEnum):
 
 
 class Attention(StrEnum):
-    """Attention of padded rows by what transformers brings, under its names; or rows packed on any device."""
+    """Attention of padded batches by a transformers implementation, or of packed batches on any device."""
 
     PACKED = "packed"
     EAGER = "eager"
@@ -163,7 +163,7 @@ class Attention(StrEnum):
 
 
 class Correction(StrEnum):
-    """What stays small over many tests: the chance of a false finding, their share (bh), or neither."""
+    """Multiple-testing correction: Holm (FWER), BH (FDR) or none."""
 
     HOLM = "holm"
     BH = "bh"
@@ -209,7 +209,7 @@ class Augmentation(StrEnum):
 
 
 class TextUnit(StrEnum):
-    """What an augmentation counts, drops and moves: words between spaces, or characters as read."""
+    """Units of an augmentation: words between spaces, or characters as read (grapheme clusters)."""
 
     WORD = "word"
     CHAR = "char"
@@ -239,7 +239,7 @@ class TransferProtocol(StrEnum):
 
 
 class Probe(StrEnum):
-    """Classifiers on frozen vectors: the original protocol's, or scikit-learn's cross-validated one."""
+    """Classifiers on frozen vectors: that of the original protocol, or the cross-validated one of scikit-learn."""
 
     SENTEVAL = "senteval"
     SKLEARN = "sklearn"
@@ -261,14 +261,14 @@ class StsProtocol(StrEnum):
 
 
 class Dedup(StrEnum):
-    """Which repeated rows are dropped."""
+    """Kinds of repeated rows to drop."""
 
     EXACT = "exact"
     NEAR = "near"
 
 
 class PositiveLabel(StrEnum):
-    """Which NLI hypotheses become positives (the rows of Table 4)."""
+    """NLI hypotheses that become positives (the rows of Table 4)."""
 
     ENTAILMENT = "entailment"
     NEUTRAL = "neutral"
@@ -277,7 +277,7 @@ class PositiveLabel(StrEnum):
 
 
 class HardNegativeLabel(StrEnum):
-    """Which NLI hypotheses become hard negatives."""
+    """NLI hypotheses that become hard negatives."""
 
     CONTRADICTION = "contradiction"
     NEUTRAL = "neutral"
@@ -286,7 +286,7 @@ class HardNegativeLabel(StrEnum):
 
 
 class NegativePick(StrEnum):
-    """Which of the allowed texts become hard negatives."""
+    """How hard negatives are picked from the allowed texts."""
 
     TOP = "top"
     RANDOM = "random"

@@ -1,4 +1,4 @@
-"""The settings of training and of models: every default once."""
+"""The settings of training and models, with their defaults."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -30,26 +30,26 @@ MODEL_HELP = (
     "Run folder, Hugging Face or sentence-transformers folder, Hub name, or alias "
     "(minilm, bert-base, roberta-base, unsup-simcse, sup-simcse, ...)."
 )
-REVISION_HELP = "Branch, tag or commit of a Hub model; NAME@REVISION says it for one of several."
-COLUMNS_HELP = "What the columns of --pair-file are called, where that is not recognised."
+REVISION_HELP = "Branch, tag or commit of a Hub model; for one of several, use NAME@REVISION."
+COLUMNS_HELP = "Names of the columns of --pair-file, if they are not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
 _MODEL, _DATA, _METHOD, _OPTIMISER, _RUN = "Model", "Data and model", "Method", "Optimisation", "Run"
 
 
 def pinned(model: str, revision: str | None) -> str:
-    """Return a model with its revision as one name, as it is opened and recorded."""
+    """Return ``MODEL@REVISION``, the name under which a model is opened and recorded."""
     return model if revision is None else f"{model}@{revision}"
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How models are loaded and run; for commands that take several."""
+    """Options for loading and running models, for commands that take several."""
 
     pooler: Pooler | None = setting(
-        None, "How token states become a vector; default: what the model records.", group=_MODEL
+        None, "How token states become a vector; default: the model's recorded pooler.", group=_MODEL
     )
     force_pooler: bool = setting(
-        False, "Use --pooler although the model records another or lacks its weights.", group=_MODEL
+        False, "Use --pooler even if the model records another or lacks its weights.", group=_MODEL
     )
     device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE", group=_MODEL)
     precision: Precision = setting(
@@ -62,7 +62,9 @@ class LoadOptions:
         None, "Tokens per forward pass; default: tuned to the machine.", min=16, group=_MODEL
     )
     prompt: str | None = setting(
-        None, "Put before every text: a text, or the name of a prompt of the model.", metavar="TEXT|NAME"
+        None,
+        "Text to put before every sentence, or the name of one of the model's prompts.",
+        metavar="TEXT|NAME",
     )
     truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
     long: LongTexts = setting(
@@ -80,7 +82,7 @@ class _OneModel:
 
 @dataclass(frozen=True)
 class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
-    """One model, and how it is loaded and run."""
+    """Options for one model and for loading and running it."""
 
 
 @dataclass(frozen=True)
@@ -92,28 +94,28 @@ class TrainConfig:
     )
     train_file: list[str] | None = setting(
         None,
-        "Training file, hf://OWNER/NAME or - for stdin; repeat for several, each perhaps with how often an epoch "
-        "takes it (a.csv:2). Default: the generated corpus.",
+        "Training file, hf://OWNER/NAME or - for stdin; repeat it for several files, with passes per epoch if "
+        "wanted (a.csv:2). Default: the generated corpus.",
         metavar="FILE[:WEIGHT]",
         group=_DATA,
         main=True,
     )
     columns: str | None = setting(
         None,
-        "What columns are called where that is not recognised: anchor, positive, hard_negative (label) of "
+        "Names of columns that are not recognised: anchor, positive, hard_negative (label) of "
         "--train-file; left, right, score of --dev-file.",
         metavar="anchor=A,positive=B",
         group=_DATA,
     )
     dev_file: str | None = setting(
         None,
-        "Scored pairs that choose the best model; under another --dev-suite they give alignment and uniformity.",
+        "Scored pairs that choose the best model; with another --dev-suite, for alignment and uniformity only.",
         group=_DATA,
         main=True,
     )
     dev_suite: DevSuite = setting(
         DevSuite.FILE,
-        "What chooses the best model: the pairs of --dev-file, STS tasks, or transfer tasks.",
+        "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks or transfer tasks.",
         group=_DATA,
     )
     dev_tasks: str | None = setting(
@@ -126,24 +128,24 @@ class TrainConfig:
     model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA, main=True, completes="model")
     revision: str | None = setting(None, REVISION_HELP, group=_DATA)
     max_length: int = setting(
-        32, "Sub-words per sentence in training, special ones included.", group=_DATA, min=1
+        32, "Sub-words per sentence in training, including special ones.", group=_DATA, min=1
     )
     hard_negative_alpha: float = setting(
         1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", group=_METHOD, above=0
     )
     temperature: float | None = setting(
-        None, "Divides similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0, main=True
+        None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0, main=True
     )
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", group=_METHOD)
     pooler: Pooler | None = setting(
         None,
-        "Pooler to train; default: what the model records, else cls, which adds a fresh head.",
+        "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
         group=_METHOD,
         main=True,
     )
     head: HeadUse | None = setting(
         None,
-        "Head after training: dropped (train-only, the default of unsup), kept, or none at all.",
+        "Head after training: dropped (train-only, the default of unsup), kept, or never added.",
         group=_METHOD,
     )
     dropout: float | None = setting(
@@ -167,25 +169,23 @@ class TrainConfig:
         group=_METHOD,
         min=1,
     )
-    lora_alpha: float = setting(16.0, "Adapters count alpha / rank times.", group=_METHOD, above=0)
+    lora_alpha: float = setting(16.0, "Scale of the adapters: alpha / rank.", group=_METHOD, above=0)
     lora_save: LoraSave = setting(
-        LoraSave.MERGED, "Save a whole model, or the adapter and the name of its base model.", group=_METHOD
+        LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model.", group=_METHOD
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1, main=True)
     micro_batch_size: int | None = setting(
-        None, "Encoder rows at a time, by cached gradients (same gradient).", group=_OPTIMISER, min=1
+        None, "Encode this many rows at a time and cache gradients (same gradient).", group=_OPTIMISER, min=1
     )
     lr: float = setting(3e-5, "Peak learning rate.", group=_OPTIMISER, above=0, main=True)
     epochs: float = setting(1.0, "Passes over the data.", group=_OPTIMISER, above=0, main=True)
     max_steps: int | None = setting(
         None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1, main=True
     )
-    warmup: float = setting(0.0, "Share of the steps with rising rate.", group=_OPTIMISER)
+    warmup: float = setting(0.0, "Share of the steps in which the rate rises.", group=_OPTIMISER)
     weight_decay: float = setting(0.0, "Decoupled weight decay.", group=_OPTIMISER)
-    max_grad_norm: float = setting(
-        1.0, "Gradient norm is clipped here; 0: not at all.", group=_OPTIMISER, min=0
-    )
+    max_grad_norm: float = setting(1.0, "Maximum gradient norm; 0: no clipping.", group=_OPTIMISER, min=0)
     optimizer: OptimizerName = setting(OptimizerName.ADAMW, "Update rule.", group=_OPTIMISER)
     schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", group=_OPTIMISER)
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
@@ -195,36 +195,38 @@ class TrainConfig:
         None, "Steps between resume states; default: as --eval-every.", group=_RUN, min=1
     )
     keep_checkpoints: int = setting(
-        1, "Newest resume states to keep, for `simcse eval --checkpoints`; 0: all.", group=_RUN
+        1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.", group=_RUN
     )
     log_every: int = setting(10, "Steps between lines of metrics.jsonl.", group=_RUN, min=1)
     dev_metric: Metric = setting(
-        Metric.SPEARMAN, "Correlation that chooses the best model; transfer has accuracy.", group=_RUN
+        Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy.", group=_RUN
     )
-    patience: int | None = setting(None, "Stop after so many evaluations without gain.", group=_RUN, min=1)
+    patience: int | None = setting(
+        None, "Stop after this many evaluations without improvement.", group=_RUN, min=1
+    )
     track: Tracker | None = setting(
         None,
-        "Also log to a tracker; nothing leaves this machine unless the tracker's own variable says so.",
+        "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
         group=_RUN,
     )
     track_project: str | None = setting(None, "Project of the tracker [simcse].", group=_RUN)
     track_name: str | None = setting(
-        None, "Name of the run there, of several runs their group; default: the folder's.", group=_RUN
+        None, "Name of the run in the tracker, or of a group of runs; default: the folder's.", group=_RUN
     )
     seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
     gradient_checkpointing: bool = setting(
         False,
-        "Keep the inputs of layers only and compute the rest again: less memory, slower.",
+        "Keep only layer inputs and recompute the rest: less memory, slower.",
         group=_RUN,
     )
     compile: bool = setting(
-        False, "Compile the transformer by torch.compile (minutes, once a run).", group=_RUN
+        False, "Compile the transformer with torch.compile (takes minutes, once per run).", group=_RUN
     )
     attention: Attention | None = setting(
         None,
-        "Attention of padded batches, or packed: without padding on a GPU too; default: what transformers takes.",
+        "Attention of padded batches, or packed: no padding, on a GPU too; default: that of transformers.",
         group=_RUN,
     )
 
@@ -247,12 +249,12 @@ class TrainConfig:
         self._check_companions()
 
     def _check_dev_settings(self) -> None:
-        """Reject dev settings that would have no effect."""
+        """Reject dev settings without effect."""
         for name in ("dev_tasks", "data_dir"):
             if self.dev_suite is DevSuite.FILE and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{flag(TrainConfig, name)} {getattr(self, name)}: nothing reads it, "
-                    "the dev score is taken on --dev-file",
+                    f"{flag(TrainConfig, name)} {getattr(self, name)}: has no effect, "
+                    "the dev score comes from --dev-file",
                     hint="add --dev-suite sts or --dev-suite transfer, or leave it out",
                 )
         if self.dev_suite is DevSuite.TRANSFER and self.dev_metric is not Metric.SPEARMAN:
@@ -262,7 +264,7 @@ class TrainConfig:
             )
 
     def _check_companions(self) -> None:
-        """Reject settings that another one has to go with."""
+        """Reject settings that need another one."""
         companions = {
             "lora": ("lora_alpha", "lora_save"),
             "track": ("track_project", "track_name"),
@@ -273,13 +275,13 @@ class TrainConfig:
                 if getattr(self, main) is None and value != getattr(TrainConfig, name):
                     needed = flag(TrainConfig, main)
                     raise ConfigError(
-                        f"{flag(TrainConfig, name)} {value}: nothing reads it without {needed}",
+                        f"{flag(TrainConfig, name)} {value}: has no effect without {needed}",
                         hint=f"add {needed}, or leave it out",
                     )
         if self.track is Tracker.TENSORBOARD and (self.track_project or self.track_name):
             raise ConfigError(
-                "--track tensorboard has no projects and names: it shows folders",
-                hint="name the run by -o, and several by the folder that holds them",
+                "--track tensorboard has no projects or names: it shows folders",
+                hint="name a run by -o, and several runs by the folder that holds them",
             )
 
     @property

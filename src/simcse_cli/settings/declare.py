@@ -1,4 +1,4 @@
-"""A setting is written once, as a field of a dataclass: it is the flag, the YAML key, the variable and the help."""
+"""Settings as fields of a dataclass: one declaration gives the flag, the YAML key, the variable and the help."""
 
 import os
 import re
@@ -16,7 +16,7 @@ ALL = ("*",)
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field says of itself beside its type and default.
+    """Describe a field beyond its type and default: its flags, help, range and rules.
 
     Rules between settings are declared here and checked by ``check_rules``. A condition is ``name`` (it has a value),
     ``name=value``, ``name~part`` (its text contains the part), their opposites with ``!`` before the sign, or
@@ -26,14 +26,14 @@ class Setting:
     help: str
     flags: tuple[str, ...] = ()  # as typed; empty: the field's name with dashes
     group: str | None = None  # heading in --help
-    env: str | None = None  # variable of the environment, read by every command that takes the setting
-    metavar: str | None = None  # what --help shows for the value
+    env: str | None = None  # environment variable, read by every command that has the setting
+    metavar: str | None = None  # placeholder for the value in --help
     min: float | None = None
-    above: float | None = None  # numbers have to be larger
+    above: float | None = None  # exclusive lower bound
     max: float | None = None
     hidden: bool = False  # a key in YAML only, not a flag
-    main: bool = False  # a command with such settings shows only them, the rest with --help-all
-    completes: str | None = None  # what a shell offers for the value: a function of `commands.completion`
+    main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
+    completes: str | None = None  # function of `commands.completion` that completes the value
     needs: str | Mapping[str, str] = field(default_factory=dict)  # conditions without which it has no effect
     enables: tuple[str, ...] = ()  # settings that have no effect without it
     excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
@@ -54,7 +54,7 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
 
 
 def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
-    """Return the fields of a dataclass that are settings, by name; inherited ones follow its own."""
+    """Return the settings of a dataclass by name, its own before inherited ones."""
     own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
     inherited = settings_of(group.__base__) if is_dataclass(group.__base__) else {}
     return {n: own[n] for n in own if n not in inherited} | {n: own[n] for n in inherited}
@@ -72,7 +72,7 @@ def flag_of(name: str, own: Setting) -> str:
 
 
 def check_ranges(values: Any) -> None:
-    """Raise ConfigError for a number outside what its setting allows; None passes."""
+    """Raise ConfigError for a number out of the range of its setting; None passes."""
     for name, (_, own) in settings_of(type(values)).items():
         value = getattr(values, name)
         if value is None:
@@ -93,7 +93,7 @@ _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 
 
 def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
-    """Say whether a setting has another value than its default, and not from a variable of the environment."""
+    """Tell whether a setting differs from its default for another reason than an environment variable."""
     own, details = declared[name]
     default = own.default_factory() if own.default_factory is not MISSING else own.default
     from_variable = details.env is not None and details.env in os.environ
@@ -125,7 +125,7 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
-    """Return what ``check_rules`` asks of a setting, as sentences for the reference."""
+    """Return the rules of a setting as sentences for the reference."""
     own = declared[name][1]
     found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
     found += [
@@ -171,7 +171,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 
 
 def _phrase(condition: str, declared: Declared) -> str:
-    """Return a condition that does not hold in words: ``without --dedup near or --leak-near``."""
+    """Put a condition that does not hold into words: ``without --dedup near or --leak-near``."""
     parts = list(_parts(condition))
     flags = [f"{flag_of(name, declared[name][1])} {text}".strip() for name, _, text in parts]
     preposition = "with" if parts[0][1].startswith("!") else "without"
@@ -181,7 +181,7 @@ def _phrase(condition: str, declared: Declared) -> str:
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by name; keys may be spelled as flags where ``valid`` gives them.
+    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them.
 
     Raises:
         ConfigError: a key is unknown; names the place and the nearest valid key.
@@ -205,7 +205,7 @@ _SPELLINGS = {"true": True, "yes": True, "1": True, "false": False, "no": False,
 
 
 def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
-    """Return ``value`` in the type of the field, accepting the spellings of YAML and of the environment."""
+    """Convert ``value`` to the type of the field, accepting the spellings of YAML and the environment."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     kind = next(option for option in options if option is not type(None))
     kind = get_origin(kind) or kind
@@ -241,7 +241,7 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return settings checked and converted to the types of a dataclass.
+    """Check settings and convert them to the types of a dataclass.
 
     Raises:
         ConfigError: an unknown key (with the nearest valid one) or a value of the wrong type.

@@ -1,4 +1,4 @@
-"""Where settings come from: recipes and sweeps in YAML, the environment, flags.
+"""Read settings from recipes and sweeps in YAML, the environment and flags.
 
 Order of precedence: dataclass default < the objective's own defaults < recipe < environment < flag.
 """
@@ -37,7 +37,7 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
         if not shipped.is_file():
             known = shipped_recipes(kind)
-            cutoff = 0.7 if path.suffix else 0.3  # a file of one's own has a name of one's own
+            cutoff = 0.7 if path.suffix else 0.3  # be strict with file names, lenient with names of recipes
             raise ConfigError(
                 f"{name}: neither a YAML file nor one of the shipped {kind}",
                 hint=did_you_mean(name, known, f"shipped {kind}: {', '.join(known)}", cutoff=cutoff),
@@ -54,7 +54,7 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """Return the value of a YAML text: plain data, not nested in itself, no more of it than the text is long."""
+    """Parse YAML as plain data; refuse deep nesting, and aliases that expand far beyond the length of the text."""
     try:
         value = yaml.safe_load(text)
         check_depth(value, place)
@@ -78,7 +78,7 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """Return the number of values in a value of acceptable depth, those behind an alias counted each time."""
+    """Count the values nested in a value, those behind an alias each time; the depth was checked before."""
     if id(value) not in known:
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         known[id(value)] = 1 + sum(_size(part, known) for part in parts)
@@ -86,7 +86,7 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 
 def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
-    """Return the ``KEY=VALUE`` of ``--set`` as a mapping; a value is read as in YAML."""
+    """Return the ``KEY=VALUE`` items of ``--set`` as a mapping; values are parsed as YAML."""
     values: dict[str, Any] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -97,9 +97,9 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
 
 
 def environment_settings() -> dict[str, Any]:
-    """Return the settings given as ``SIMCSE_<NAME>``; variables that name no setting are left alone.
+    """Return the settings given as ``SIMCSE_<NAME>``; other variables are ignored.
 
-    The data folder has the variable of all commands, ``SIMCSE_DATA``, and only counts where a suite reads it.
+    The data folder is ``SIMCSE_DATA``, as for all commands; it is used only if a dev suite reads it.
     """
     names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
     found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
@@ -118,10 +118,9 @@ def resolve_config(
     flags: Mapping[str, Any] | None = None,
     objective_defaults: Mapping[ObjectiveName, Mapping[str, Any]] | None = None,
 ) -> TrainConfig:
-    """Return the settings of a run, later sources winning over earlier ones.
+    """Return the settings of a run; later sources override earlier ones.
 
-    None among ``flags`` means not given; ``objective_defaults`` are what each objective changes of the
-    dataclass defaults.
+    None among ``flags`` means not given; ``objective_defaults`` holds the defaults that each objective changes.
     """
     layers = [
         coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},

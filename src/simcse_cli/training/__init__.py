@@ -1,1 +1,1 @@
-"""From settings to a trained model in a run folder."""
+"""Training: from settings to a model in a run folder."""

@@ -1,4 +1,4 @@
-"""Which examples each step sees, and their batches: functions of seed and step alone, so that runs resume exactly."""
+"""Draw the examples and batch of each step from seed and step alone, so that runs resume exactly."""
 
 import queue
 import threading
@@ -43,12 +43,12 @@ class BatchMaker:
         own = parts[self._rank]
         generator = random_generator(self._config.seed, epoch, step, self._rank)
         made = self._objective.collate([examples[int(i)] for i in own], generator)
-        # How many examples a batch makes of one does not depend on the process.
+        # The number of examples made from one does not depend on the process.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
         return made.prepacked(self._objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
-        """Return an epoch's examples and their order, the same on every process."""
+        """Return the examples of an epoch and their order, which is the same on every process."""
         if self._epoch is None or self._epoch[0] != epoch:
             generator = random_generator(self._config.seed, epoch)
             examples = self._objective.examples(self._data, generator)
@@ -64,28 +64,28 @@ class BatchMaker:
 
 
 def random_generator(*key: int) -> np.random.Generator:
-    """Return the generator of a key such as (seed, epoch); those of different keys are independent."""
+    """Return a random generator for a key such as (seed, epoch); different keys give independent ones."""
     return np.random.default_rng(np.random.SeedSequence(key))
 
 
 def files_of(data: Any, examples: Sequence[Any]) -> Sequence[tuple[int, float]]:
-    """Return how many examples each training file has, and how often an epoch takes them."""
+    """Return the number of examples of each training file and its passes per epoch."""
     files = getattr(data, "files", ()) if examples is getattr(data, "rows", None) else ()
     return files or ((len(examples), 1.0),)
 
 
 def n_taken(n_examples: int, weight: float) -> int:
-    """Return how many examples of a file an epoch has: ``weight`` times all, at least one."""
+    """Return the number of examples that a file gives an epoch: ``weight`` times all of them, at least one."""
     return max(1, round(weight * n_examples))
 
 
 def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Generator) -> Indices:
     """Return the order of an epoch: each file shuffled, and the files mixed evenly.
 
-    A file is passed through as often as its weight says, every pass in an order of its own, the last one
-    perhaps in part; so two copies of an example stand about a pass apart and hardly ever meet in a batch.
-    Files take turns in proportion to what they give: files with 4 and 2 examples are mixed as a, b, a, a, b,
-    a. ``files`` holds number of examples and weight of each; examples are numbered from one file to the next.
+    The weight of a file is its number of passes, each in a new order and the last one possibly partial; so two copies
+    of an example are about a pass apart and rarely meet in a batch. Files take turns in proportion to their share:
+    files with 4 and 2 examples are mixed as a, b, a, a, b, a. ``files`` holds the number of examples and the weight
+    of each file; examples are numbered across files.
     """
     orders, places, first = [], [], 0
     for n_examples, weight in files:
@@ -100,7 +100,7 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
     """Return the optimizer steps of an epoch, at least 1.
 
-    The last, smaller batch counts if it holds two examples for every process (one alone has no negatives).
+    The last, smaller batch counts if it has two examples for every process (a single one has no negatives).
     """
     full, rest = divmod(n_examples, global_batch_size)
     return max(1, full + (rest >= 2 * n_processes))
@@ -109,10 +109,10 @@ def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int)
 def bucket_by_length(
     order: Indices, examples: Sequence[Any], window: int, batch_size: int, generator: np.random.Generator
 ) -> Indices:
-    """Return the order with sentences of like length in one batch, and the batches shuffled.
+    """Return an order with sentences of similar length in each batch, and the batches shuffled.
 
-    So many batches as ``window`` says are sorted together: larger ones pad less, but sentences of like length
-    are harder negatives of each other. Batches that are not full come last.
+    ``window`` batches are sorted together: a larger window pads less, but sentences of similar length are harder
+    negatives of each other. Incomplete batches come last.
     """
     lengths = np.asarray([sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples])
     batches: list[Indices] = []
@@ -129,7 +129,7 @@ def bucket_by_length(
 def prefetch(make: Callable[[int], _T], steps: range, depth: int = 2) -> Generator[_T, None, None]:
     """Yield ``make(step)`` for each step, computed up to ``depth`` steps ahead in one thread.
 
-    An error in the thread is raised where the batch was due; closing the iterator ends the thread.
+    An error in the thread is raised in place of its batch; closing the iterator ends the thread.
     """
     ready: queue.Queue[_T | BaseException] = queue.Queue(maxsize=depth)
     stopped = threading.Event()

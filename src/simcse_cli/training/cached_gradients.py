@@ -22,13 +22,12 @@ def cached_backward(
 ) -> Tensor:
     """Add the gradient of ``loss`` over all chunks to the parameters; return the loss, detached.
 
-    Three passes: encode every chunk without a graph, remembering the random state before each; compute the
-    loss on all representations and its gradient towards them (and towards the parameters the loss uses
-    itself); encode every chunk again from its random state, so with the same dropout masks, and send its rows
-    of that gradient back. The result is the gradient of encoding the chunks one by one with all graphs kept;
-    memory is that of the largest chunk plus the representations. Rows of what ``encode`` returns follow those
-    of the chunk. ``device`` is where the encoder draws its masks; a gradient scaler's ``backward`` starts the
-    pass.
+    Three passes: encode every chunk without a graph, remembering the random state before each; compute the loss on all
+    representations and its gradient with respect to them (and to the loss's own parameters); encode every chunk again
+    from its random state, hence with the same dropout masks, and backpropagate its rows of that gradient. The result
+    is the gradient of encoding the chunks one by one with all graphs kept; memory is that of the largest chunk plus
+    the representations. The rows that ``encode`` returns are in the order of the chunk. ``device`` is where the
+    encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
     """
     states, parts = [], []
     with torch.no_grad():

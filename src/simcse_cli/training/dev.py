@@ -1,4 +1,4 @@
-"""Dev sets, which score a model during training: the pairs of a file, STS tasks or transfer tasks."""
+"""Score a model during training on a dev set: the pairs of a file, STS tasks or transfer tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,9 +51,9 @@ TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
 
 @dataclass(frozen=True)
 class DevScore:
-    """One dev evaluation; None where the data or the vectors do not define a value.
+    """The scores of one dev evaluation; None for values that the data or the vectors do not define.
 
-    ``tasks`` holds the scores behind the mean of a suite, by measure (``STSBenchmark-dev``).
+    ``tasks`` holds the scores behind the mean of a suite, by name (``STSBenchmark-dev``).
     """
 
     score: float | None
@@ -66,10 +66,10 @@ NO_SCORE = DevScore(None, None, None)
 
 
 class DevSet(Protocol):
-    """Scores a model during training."""
+    """A set that scores a model during training."""
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the scores of an encoder, dropout off."""
+        """Return the scores of an encoder without dropout."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class DevTransfer:
         )
 
     def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
-        """Help to encode all tasks; return the dev accuracy of the task of this process, or an error message."""
+        """Encode all tasks together; return the dev accuracy of the task of this process, or an error message."""
         own = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)
@@ -223,7 +223,7 @@ def _build_sts(
     if on_test:
         progress.warn(
             f"--dev-tasks: no dev data for {', '.join(on_test)}, so the model is chosen on test data; "
-            "scores on these tasks, and averages with them, are not to be reported"
+            "do not report scores on these tasks, or averages with them"
         )
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
@@ -246,7 +246,7 @@ def _build_transfer(
         raise DataError(f"--dev-suite transfer: {error.message}", hint=hint) from error
     tasks = [read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
-        outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # refuses too few examples for the folds
+        outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # raises an error for too few examples
         for remark in task.size_remarks():
             progress.warn(remark)
     paths = [path for name in names for path in transfer_files(data_dir, name).values()]
@@ -255,7 +255,7 @@ def _build_transfer(
 
 
 def geometry_pairs(tasks: Sequence[StsTask]) -> StsSubset:
-    """Return the pairs for alignment and uniformity: those of STS-B where it is among the tasks, else all."""
+    """Return the pairs for alignment and uniformity: those of STS-B if it is among the tasks, else all."""
     chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
     return StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 

@@ -1,4 +1,4 @@
-"""What a run would do: its first batch as text, measured steps, and a forecast of time and memory."""
+"""Forecast the time and memory of a run from its first batch and a few measured steps."""
 
 import math
 import time
@@ -14,14 +14,14 @@ ENOUGH_S = 5.0  # a step as long as this is measured once: Barlow Twins has a pr
 
 
 def n_kept_states(trainer: Trainer) -> int:
-    """Return how many states the run folder will hold: at most those of the start, every save and the end."""
+    """Return the largest number of states in the run folder: those of the start, every save and the end."""
     config = trainer.config
     n_saved = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     return min(n_saved, config.keep_checkpoints) if config.keep_checkpoints else n_saved
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:
-    """Return the settings of a run with what takes the place of those that are left to the program."""
+    """Return the settings of a run with the automatic ones resolved."""
     config, device = trainer.config, trainer.accelerator.device
     return replace(
         config,
@@ -36,7 +36,7 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 def forecast(trainer: Trainer) -> str:
     """Do one step unmeasured, up to ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
 
-    Returned are the first batch and the forecast as people read them.
+    Returns the first batch and the forecast as text.
     """
     batch = trainer.batches.make(0)
     with trainer.progress.task("measuring steps") as task:

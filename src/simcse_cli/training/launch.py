@@ -25,11 +25,11 @@ POLL_S = 0.1
 GRACE_S = (
     10.0  # for the first process to report by itself what another has failed with, and for the one behind it
 )
-USAGE_ERROR = 2  # exit code of what is wrong with the flags, which all processes see alike
+USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 
-# What an accelerate configuration may ask for that splits a model over processes, by the variable that tells them.
+# Features of an accelerate configuration that split a model over processes, by their environment variables.
 SPLITTING = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -39,7 +39,7 @@ SPLITTING = {
 
 
 class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
-    """Training ended early: it was asked to stop, or its processes have failed and said why."""
+    """Training ended early, on request or because its processes failed (and reported why)."""
 
     def __init__(self, message: str | None = None, *, exit_code: int = INTERRUPTED) -> None:
         super().__init__(message)
@@ -48,22 +48,22 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
 
 
 def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
-    """Say which settings of ``accelerate launch`` have no effect here.
+    """Warn about settings of ``accelerate launch`` without effect here.
 
     Raises:
-        ConfigError: it was told to split the model over processes.
+        ConfigError: accelerate is configured to split the model over processes.
     """
     for variable, name in SPLITTING.items():
         if environment.get(variable, "").lower() == "true":
             raise ConfigError(
-                f"accelerate was told to use {name}, which splits a model over processes; "
+                f"accelerate is configured to use {name}, which splits a model over processes; "
                 "here each process has all of it (DDP)",
                 hint="choose distributed_type MULTI_GPU (`accelerate config`, or `accelerate launch --multi_gpu`); "
                 "what saves memory here is --micro-batch-size",
             )
     mixed = environment.get("ACCELERATE_MIXED_PRECISION", "no")
     if mixed != "no":
-        progress.warn(f"--mixed_precision {mixed} of accelerate has no effect: --precision is what counts")
+        progress.warn(f"--mixed_precision {mixed} of accelerate has no effect: use --precision")
 
 
 def launch(
@@ -74,11 +74,11 @@ def launch(
     environment: Mapping[str, str] = os.environ,
     shows_result: bool = True,
 ) -> None:
-    """Run the same command in several processes, none of which outlives another or this one.
+    """Run the same command in several processes; if one of them or this one ends, all of them end.
 
-    The first process shows what it does; what the others say is shown if only they fail. They hold the locks
-    that this process holds until the last of them is gone. ``arguments`` are those of the command;
-    ``--num-processes`` is left out.
+    The output of the first process is shown, that of the others only if the first does not fail itself. They share
+    the locks of this process until the last of them has ended. ``arguments`` is the command line, from which
+    ``--num-processes`` is removed.
 
     Raises:
         Stopped: with the exit code of the first process that fails.
@@ -93,7 +93,7 @@ def launch(
         "LOCAL_WORLD_SIZE": str(n_processes),
         LAUNCHED: "1",
     }
-    # -P: a file of the current folder must not stand in for a module.
+    # -P: a file of the current folder must not shadow a module.
     command = [sys.executable, "-P", "-m", "simcse_cli", *without_flag(arguments)]
     with tempfile.TemporaryFile() as others:
         workers = [
@@ -134,7 +134,7 @@ def launch(
             raise TrainingError(
                 f"process {workers.index(failed)} of {n_processes} was killed "
                 f"({signal.Signals(-failed.returncode).name}), so the others were stopped",
-                hint="go on from the last state with --resume",
+                hint="continue from the last state with --resume",
             )
         if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
             others.seek(0)
@@ -143,10 +143,10 @@ def launch(
 
 
 def launch_run(config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress) -> RunRecord:
-    """Train into a run folder, or go on there, in several processes; return the record.
+    """Train into a run folder, or resume there, in several processes; return the record.
 
     Raises:
-        Stopped: the processes have failed; an interrupted run has a record that says so.
+        Stopped: the processes have failed; the record of an interrupted run has that status.
     """
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
@@ -176,16 +176,16 @@ def without_flag(arguments: Sequence[str]) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return an unused port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes] | None":
-    """Wait until all are done or one has failed, and return that one; of several, the first of the list.
+    """Wait until all processes are done or one has failed; return the first failed one of the list.
 
-    One that has only lost contact to another is not returned while the other can still be waited for.
+    One that has only lost contact with another is not returned while the other may still report its own failure.
     """
     deadline = math.inf
     while True:
@@ -203,7 +203,7 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
 def stop_on_signal(forward: Callable[[int], None] | None = None) -> Iterator[list[bool]]:
     """Yield a list that becomes non-empty on Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once.
 
-    ``forward`` is given the first signal.
+    ``forward`` is called with the first signal.
     """
     stopped: list[bool] = []
 

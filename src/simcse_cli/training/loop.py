@@ -70,9 +70,9 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 
 @dataclass(frozen=True)
 class RunningStep:
-    """A step that the device may still work on.
+    """A step that the device may still be computing.
 
-    ``numbers`` are the terms of the loss, the metrics and the norm of the gradient, one after the other.
+    ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this order.
     """
 
     step: int
@@ -87,8 +87,8 @@ class RunningStep:
 class Trainer:
     """One training run.
 
-    Only the first process writes to ``run_dir``. ``should_stop`` is asked after every step: true saves the
-    state and ends the run.
+    Only the first process writes to ``run_dir``. ``should_stop`` is called after every step; if it returns true, the
+    state is saved and the run ends.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Trainer:
         self.running_since = 0.0
 
     def run(self) -> RunRecord:
-        """Train to the end or to an interruption, export the model and return the record, also in ``run.json``."""
+        """Train until the end or an interruption, export the model, and return and save the record (``run.json``)."""
         status = self.train()
         self.accelerator.wait_for_everyone()
         record = self.record(status)
@@ -144,7 +144,7 @@ class Trainer:
             if status != "interrupted" and record.best_step == 0 and record.trained_score is not None:
                 self.progress.warn(
                     f"training did not improve the model: dev score {percent(record.start_score)} before, "
-                    f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the model before"
+                    f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the untrained model"
                 )
         return record
 
@@ -214,13 +214,13 @@ class Trainer:
         return self.finish_steps()
 
     def wants_numbers(self) -> bool:
-        """Tell whether to wait for the numbers of the last step: a CPU has them, a GPU would run out of work."""
+        """Tell whether to wait for the numbers of the last step; on a GPU, waiting would leave it idle."""
         config, step = self.config, self.position.step
         due = (config.log_every, config.eval_every, config.save_every or config.eval_every)
         return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
 
     def start_step(self, step: int, batch: Batch) -> None:
-        """Give the device one optimizer step to do; dropout depends on seed, step and process alone."""
+        """Queue one optimizer step on the device; dropout depends only on seed, step and process."""
         if not self.running:
             self.running_since = time.perf_counter()
         key = np.random.SeedSequence((self.config.seed, step, self.rank))
@@ -274,7 +274,7 @@ class Trainer:
         loss, about = sum(losses.values()), f"lr {done.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
             found = f"the loss of step {done.step + 1} is {loss} (parts: {losses}, {about})"
-        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 leaves such steps out
+        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
             found = f"the gradient of step {done.step + 1} is not finite (loss {loss:.4g}, {about})"
         else:
             return
@@ -284,9 +284,9 @@ class Trainer:
         )
 
     def backward(self, batch: Batch) -> Losses:
-        """Compute and backpropagate the losses of a batch, in chunks with cached gradients where asked for."""
+        """Compute and backpropagate the losses of a batch, if set in chunks with cached gradients."""
         n_rows = self.config.micro_batch_size
-        # Several processes have to take the same path, however many rows each has.
+        # All processes must take the same path, however many rows each has.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
@@ -313,7 +313,7 @@ class Trainer:
         return found[0]
 
     def update(self) -> Tensor:
-        """Clip the gradients, step and clear them; return their norm before."""
+        """Clip the gradients, step, and clear them; return their norm before clipping."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
@@ -326,7 +326,7 @@ class Trainer:
         return norm
 
     def evaluate(self) -> DevScore | None:
-        """Score the model with dropout off, all processes together; None without dev set or on all but the first."""
+        """Score the model without dropout on all processes; None without a dev set and on all but the first."""
         if self.dev_set is None:
             return None
         started = time.perf_counter()
@@ -340,7 +340,7 @@ class Trainer:
             self.progress.warn("the dev score is undefined: the vectors or the gold scores are constant")
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:
             self.progress.warn(
-                f"collapse: uniformity {score.uniformity:.3f} means that all sentences get nearly the same vector; "
+                f"collapse: by its uniformity of {score.uniformity:.3f}, all sentences get nearly the same vector; "
                 "lower --lr or check the views"
             )
         return score
@@ -349,7 +349,7 @@ class Trainer:
         return self.position.step % every == 0
 
     def stops(self) -> tuple[bool, bool]:
-        """Say whether patience has run out, or a stop was asked for, on any process: all do the same next."""
+        """Tell whether patience has run out or a stop was requested on any process; all get the same answer."""
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
         own = torch.tensor([float(is_out), float(self.should_stop())], device=self.accelerator.device)
@@ -361,7 +361,7 @@ class Trainer:
             self.save_model()
 
     def require_finite(self) -> None:
-        """Raise TrainingError if a weight is NaN or infinite; nothing of such a model is kept."""
+        """Raise TrainingError if a weight is NaN or infinite; such a model is not saved."""
         for name, parameter in self.objective.named_parameters():
             if not parameter.isfinite().all():
                 raise TrainingError(

@@ -10,7 +10,7 @@ from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.settings.choices import OptimizerName, Schedule
 from simcse_cli.settings.config import TrainConfig
 
-# Contrastive Tension: share of the first learning rate from each 0-based step on (code of Carlsson et al. 2021,
+# Contrastive Tension: share of the initial learning rate from each 0-based step on (code of Carlsson et al. 2021,
 # where a rate holds up to and including its boundary).
 TENSION_STEPS = ((0, 1.0), (501, 0.8), (1001, 0.6), (1501, 0.4), (2001, 0.2))
 TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
@@ -25,7 +25,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, in its fused form where there is one.
+    """Return the optimizer of the settings, in its fused form if there is one.
 
     RMSprop has the constants of TensorFlow: ``v = 0.9 v + 0.1 g^2;  w -= lr g / (sqrt(v) + 1e-7)``.
     """
@@ -46,7 +46,7 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
 
     Linear: rises from 0 over ``warmup`` of the steps, rounded up, then falls to reach 0 after the last one;
     without warm-up the first step has the full rate and the last has ``1 / total_steps`` of it. This is
-    ``get_linear_schedule_with_warmup`` of transformers, the length of the warm-up as its ``Trainer`` has it.
+    ``get_linear_schedule_with_warmup`` of transformers, with the warm-up length of its ``Trainer``.
 
     Slanted triangle (Howard and Ruder 2018, as in AllenNLP): with p rising to 1 over ``warmup`` of the steps,
     rounded down, and falling to 0 at the last one, ``(1 + 31 p) / 32``. AllenNLP counts steps from 1.
@@ -66,15 +66,15 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return the norm they had.
+    """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return their norm before.
 
-    What ``torch.nn.utils.clip_grad_norm_`` does, factor min(1, max_norm / (norm + 1e-6)), but a CPU leaves
-    gradients alone that the factor would leave as they are. A ``max_norm`` of 0 clips nothing.
+    Like ``torch.nn.utils.clip_grad_norm_``, with factor min(1, max_norm / (norm + 1e-6)), but on a CPU a factor of 1
+    is not applied. A ``max_norm`` of 0 clips nothing.
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     is_asked = max_norm > 0
-    # Asking another device than the CPU for the norm would make it wait.
+    # On other devices than the CPU, reading the norm would wait for the device.
     if is_asked and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm

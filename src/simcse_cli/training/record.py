@@ -25,7 +25,7 @@ from simcse_cli.training.trackers import RunLog, start_tracker
 class StepResult:
     """One optimizer step: loss and its terms, metrics, gradient norm and learning rate.
 
-    Sentences and tokens, of all processes, and seconds are those of all steps since the last result.
+    Sentences and tokens (of all processes) and seconds are summed over the steps since the last result.
     """
 
     loss: float
@@ -49,7 +49,7 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """Cost of a run, over all calls that worked on it: when it started, the most memory, and the seconds before."""
+    """Cost of a run over all its sessions: start time, peak memory and seconds so far."""
 
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
@@ -74,7 +74,7 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a run that starts or resumes, and return its metrics log with the tracker started."""
+    """Write the record of a starting or resuming run, start its tracker, and return its metrics log."""
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
@@ -123,7 +123,7 @@ def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, be
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
-    """Check that the exported model gives the same vectors everywhere, note its digest, write the model card.
+    """Check that all libraries get the same vectors from the exported model, record its digest, write its card.
 
     ``start`` is the folder of the model that training started from.
     """
@@ -158,19 +158,19 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
             raise DataError(
                 f"{name} has changed since the run in {run_dir} started "
                 f"(SHA-256 {digest[:12]}, now {now.get(name, 'missing')[:12]})",
-                hint="put the file back as it was, or start another run with a new -o",
+                hint="restore the file, or start another run with a new -o",
             )
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests of a record by what the files are called there."""
+    """Return the digests in a record by file name."""
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     every = single | dict(data.get("dev_files", {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
-    """Return the outcome of a run as one row; nothing is best without a dev score."""
+    """Return the outcome of a run as a table of one row; without dev scores there is no best step."""
     scores = ("start", "best", "best_step") if record.best_score is not None else ()
     row = {
         "run": str(run_dir),

@@ -1,4 +1,4 @@
-"""``simcse train`` from its options to a result: one run, several seeds, a sweep, or a dry run."""
+"""Carry out ``simcse train``: one run, several seeds, a sweep, or a dry run."""
 
 import itertools
 import os
@@ -71,7 +71,7 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 @contextmanager
 def in_contact_or_silent() -> Iterator[None]:
-    """Say it where another process is gone, unless this one was launched: the launcher says it."""
+    """Report the loss of another process, unless our launcher does."""
     try:
         with in_contact():
             yield
@@ -85,15 +85,15 @@ def in_contact_or_silent() -> Iterator[None]:
 def train(
     flags: Settings, options: RunOptions, arguments: Sequence[str], progress: Progress
 ) -> Outcome | str | None:
-    """Do the runs that were asked for and return what to show: a result, or the text of a dry run.
+    """Do the requested runs and return a result to show, or the text of a dry run.
 
-    ``arguments`` are those of the whole command, for the processes it starts. Returned is None where another
-    process shows the result.
+    ``arguments`` is the whole command line, for the processes it starts. Returns None if another process shows the
+    result.
 
     Raises:
-        SimcseError: whatever is wrong with settings, files or the model, before anything is written.
-        ContactError, Stopped: another process of this training is gone.
-        Stopped: a run was interrupted, or the processes that were started have failed.
+        SimcseError: settings, files or the model are wrong; raised before anything is written.
+        ContactError, Stopped: another process of this training has ended.
+        Stopped: a run was interrupted, or the started processes have failed.
     """
     if is_launched():
         end_with_launcher()
@@ -112,7 +112,7 @@ def train(
     resumed = options.output if options.resume else None
     if options.resume and not is_launched():
         if resumed is None:
-            raise UsageError("name the run to go on with by -o", option="--resume")
+            raise UsageError("name the run to continue with -o", option="--resume")
         require_run(resumed, may_start="train_file" in flags or options.config is not None)
     config = resolve_settings(flags, options.config, resumed)
     run_dir = options.output or exchange(default_run_dir(config))[0]
@@ -140,13 +140,13 @@ def train(
 
 
 def going_on(run_dir: Path, n_processes: int) -> str:
-    """Return what to tell somebody who has stopped a run: what is kept, and how to go on."""
+    """Return the message after an interruption: what is kept, and how to continue."""
     states = kept_states(run_dir / "checkpoint")
     if not states:
         return f"stopped before the first state of {run_dir} was saved; nothing is kept"
     processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
     command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{processes}"
-    return f"stopped; step {step_of(states[-1])} of {run_dir} is kept, go on with: {command}"
+    return f"stopped; step {step_of(states[-1])} of {run_dir} is kept, continue with: {command}"
 
 
 def train_many(flags: Settings, options: RunOptions, n_processes: int, progress: Progress) -> Outcome | None:
@@ -187,7 +187,7 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
             )
     except Stopped as stop:
         if stop.exit_code == INTERRUPTED:
-            raise Stopped(f"stopped; the same command with -o {folder} --resume goes on") from None
+            raise Stopped(f"stopped; add -o {folder} --resume to the same command to continue") from None
         raise
 
 
@@ -196,7 +196,7 @@ def train_run(
 ) -> RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume`` a run that is complete stays as it is.
+    With ``resume`` a complete run is left unchanged.
     """
     is_first = process_rank() == 0
     shown = progress if is_first else SilentProgress()
@@ -226,12 +226,12 @@ def train_run(
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run folder; a launcher has it already, and of many processes only the first writes."""
+    """Return the lock of a run folder; none if the launcher holds it, or on all but the first process."""
     return nullcontext() if is_launched() or process_rank() > 0 else lock_run(folder)
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
-    """Return the settings that --mode, --mlm-weight, --dual-encoder and --set stand for."""
+    """Return the settings behind --mode, --mlm-weight, --dual-encoder and --set."""
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -258,7 +258,7 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
             raise ConfigError(
                 f"{flag(TrainConfig, name)} {value} differs from the run in {resumed}, "
                 f"which has {getattr(config, name)}",
-                hint="leave the flag out to go on with the run, or start another with a new -o",
+                hint="leave the flag out to continue the run, or start another with a new -o",
             )
     return config
 
@@ -285,7 +285,7 @@ def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
 
 
 def default_run_dir(config: TrainConfig) -> Path:
-    """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number behind it where that exists."""
+    """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number appended if that exists."""
     stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
     return next(path for path in candidates if not path.exists())

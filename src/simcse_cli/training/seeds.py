@@ -15,7 +15,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""Trains into a folder, continuing where an earlier call stopped; None on all processes but the first."""
+"""A function that trains into a folder or resumes there; it returns None on all processes but the first."""
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -27,7 +27,7 @@ def parse_seeds(text: str | None) -> list[int]:
     except ValueError:
         raise UsageError(f"{text!r}; need whole numbers, such as 1,2,3", option="--seeds") from None
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"{text!r}; each seed once", option="--seeds")
+        raise UsageError(f"{text!r}; give each seed once", option="--seeds")
     return seeds
 
 
@@ -52,10 +52,10 @@ def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
-    """Return the record of a run, from its folder if it is finished there.
+    """Train and return the record of a run; a finished run is read from its folder.
 
-    The resume state of a finished run is removed, unless more than the newest was asked for. An interrupted
-    run raises ``Stopped``.
+    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises
+    ``Stopped``.
     """
     if is_run(run_dir):
         record = read_run_record(run_dir)
@@ -96,7 +96,7 @@ def train_seeds(
     resume: bool = False,
     force: bool = False,
 ) -> Outcome | None:
-    """Train one run per seed; return and save (``seeds.json``) the dev scores with their mean and deviation."""
+    """Train one run per seed; return the dev scores with mean and deviation, and save them as ``seeds.json``."""
     if len(seeds) < 2:
         raise ConfigError(
             f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"

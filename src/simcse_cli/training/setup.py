@@ -1,4 +1,4 @@
-"""From settings to the objects of a run: encoder with its head, objective, data, dev set."""
+"""Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
 import math
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ LOW_LORA_RATE = 1e-4
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """Everything a run consists of besides its folder."""
+    """The objects of a run, without its folder."""
 
     objective: Objective
     data: Any
@@ -66,7 +66,7 @@ class TrainingParts:
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
-    """Return what to train: where the settings leave it open, what the model records, else SimCSE's ``cls``."""
+    """Return pooler and head of the settings, by default those of the model's record, else SimCSE's ``cls``."""
     pooler = config.pooler or record.pooler or Pooler.CLS
     kept = record.pooler is pooler and record.head_use is HeadUse.KEPT
     return pooler, config.head or (HeadUse.KEPT if kept else HeadUse.TRAIN_ONLY)
@@ -81,10 +81,10 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 
 
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
-    """Return the encoder to train, in float32; told in one line.
+    """Return the encoder to train, in float32, and report it in one line.
 
-    A model that records the pooler keeps the head and the normalisation that it has; another gets a fresh
-    seeded head where the pooler is ``cls``.
+    A model with this pooler in its record keeps its head and normalisation; any other model gets a new seeded head
+    if the pooler is ``cls``.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
@@ -122,7 +122,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
 
 def put_lora(encoder: SentenceEncoder, config: TrainConfig, rank: int, progress: Progress) -> None:
-    """Freeze the transformer and put LoRA into it, as the settings say."""
+    """Freeze the transformer and add LoRA adapters to it."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -158,7 +158,7 @@ def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_o
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
     """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
-    ``shuffle`` acts on sub-words and stands alone, the rest acts on text.
+    ``shuffle`` acts on sub-words and cannot be combined; the others act on text.
     """
     if text is None:
         return None
@@ -168,13 +168,13 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
         return model_augmenter(options)
     if len(steps) > 1 or steps[0].model is not None:
         raise ConfigError(
-            f"--augment {text}: shuffle moves the sub-words of the encoder's own tokenizer and stands alone",
+            f"--augment {text}: shuffle moves the sub-words of the encoder's own tokenizer and cannot be combined",
             hint="write --augment shuffle:0.2, or combine it with others by `simcse augment`",
         )
     return TokenShuffle(steps[0].rate or 0.0)
 
 
-# Why an objective that does not take a setting has no use for it.
+# Reasons why some objectives do not take a setting.
 REFUSALS = {
     "temperature": "its loss has no temperature",
     "similarity": "its loss compares vectors in one way only",
@@ -233,9 +233,9 @@ def _split_weight(text: str) -> tuple[str, float]:
 
 
 def read_data(config: TrainConfig, progress: Progress) -> Any:
-    """Return the training data in the shape that the objective reads, several files joined.
+    """Read the training data in the form that the objective needs, joining several files.
 
-    Of a Hub dataset no more rows are read than ``--max-steps`` needs, where every row is an example.
+    If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
     objective, sources = OBJECTIVES[config.objective], train_sources(config)
     for source, weight in sources:
@@ -264,17 +264,19 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
 
 def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int | None:
-    """Return how many rows of a Hub dataset the steps of a run can see, None for all of a source."""
+    """Return the number of rows of a Hub dataset that the steps of a run can use, None for the whole source."""
     is_stream = guess_format(source) is FileFormat.HUB and issubclass(OBJECTIVES[config.objective], TextViews)
     if not is_stream or config.max_steps is None:
         return None
     limit = config.max_steps * config.batch_size * process_count()
-    progress.info(f"{source}: the first {limit:,} rows are read, all that {config.max_steps:,} steps can see")
+    progress.info(
+        f"{source}: reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
+    )
     return limit
 
 
 def _check_random_state(config: TrainConfig, device: torch.device) -> None:
-    """Refuse what computes a layer twice where the second time would have other dropout masks."""
+    """Refuse settings that compute a layer twice if the second pass would draw other dropout masks."""
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
             raise ConfigError(
@@ -285,14 +287,14 @@ def _check_random_state(config: TrainConfig, device: torch.device) -> None:
 
 
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
-    """Prepare the transformers for the padded pass as the settings say."""
+    """Choose between packed and padded batches, and prepare the transformers for the padded pass."""
     for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
         if config.gradient_checkpointing:
             encoder.checkpoint_layers()
         for name in ("attention", "compile"):
             if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
                 raise ConfigError(
-                    f"{flag(TrainConfig, name)}: nothing reads it, on a CPU the rows of {encoder.name} are packed, "
+                    f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of {encoder.name} are packed, "
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )

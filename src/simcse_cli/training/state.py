@@ -1,4 +1,4 @@
-"""What ``--resume`` needs, as safetensors and JSON: weights, optimizer moments, position, best score."""
+"""Save and restore the state of a run as safetensors and JSON: weights, moments, position, best score."""
 
 import os
 import shutil
@@ -24,9 +24,9 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 @dataclass
 class Position:
-    """Where a run stands after a completed optimizer step.
+    """The position of a run after a completed optimizer step.
 
-    ``trained_score`` is the best dev score after step 0; ``total_seconds`` are those of all sessions.
+    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions.
     """
 
     step: int = 0
@@ -41,12 +41,12 @@ class Position:
     n_sentences: int = 0
 
     def add_work(self, n_sentences: int, seconds: float) -> None:
-        """Count sentences of all processes, and the time that steps over them took."""
+        """Add sentences of all processes and the time of their steps."""
         self.n_sentences += n_sentences
         self.train_seconds += seconds
 
     def note_score(self, score: float | None) -> bool:
-        """Take in a dev score; return whether it is the best so far, the one before training among them."""
+        """Record a dev score; return whether it is the best so far, counting the one before training."""
         if score is None:
             return False
         if self.step == 0:
@@ -62,9 +62,9 @@ class Position:
 
 @dataclass(frozen=True)
 class States:
-    """Saves and restores the state of a run, one folder a step.
+    """Save and restore the states of a run, one folder per step.
 
-    ``keep`` says how many states stay, the newest; 0 for all. Only the newest keeps what the optimizer needs.
+    ``keep`` is the number of newest states to keep; 0 keeps all. Only the newest keeps the optimizer's moments.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class States:
     keep: int = 1
 
     def save(self, position: Position) -> None:
-        """Write the state of a step, unless it is there, and remove earlier ones once it is complete.
+        """Write the state of a step, unless it exists, and then remove earlier ones.
 
         Raises:
             OutputError: the folder cannot be written, for example because the disk is full.
@@ -111,7 +111,7 @@ class States:
         write_json(folder / STATE_FILE, facts)
 
     def restore(self) -> Position | None:
-        """Restore weights and moments from the newest state; return its position, None without a state."""
+        """Restore weights and moments from the newest state; return its position, or None without a state."""
         states = kept_states(self.folder)
         if not states:
             return None
@@ -163,10 +163,10 @@ def _restore_optimizer(
     numbers: Mapping[str, float],
     n_tensors: int | None,
 ) -> None:
-    """Give the optimizer the moments of a state; ``n_tensors`` is how many were saved, where that is known.
+    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known.
 
     Raises:
-        ValueError: they are not those of the optimizer's parameters.
+        ValueError: they do not match the optimizer's parameters.
     """
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
@@ -193,7 +193,7 @@ def _require_finite(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors; what the library reports of the disk becomes an ``OSError``."""
+    """Write tensors; turn disk errors of the library into ``OSError``."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:
@@ -206,7 +206,7 @@ def _thin_out(folder: Path, newest: Path, keep: int) -> None:
     dropped = older[: max(0, len(older) - keep + 1)] if keep else []
     for state in dropped:
         retired = temporary_beside(state)
-        os.replace(state, retired)  # a state is there as a whole or not at all
+        os.replace(state, retired)  # a state exists as a whole or not at all
         shutil.rmtree(retired)
     for state in older[len(dropped) :]:
         (state / OPTIMIZER_FILE).unlink(missing_ok=True)

@@ -96,7 +96,7 @@ def read_plan(name: str) -> SweepPlan:
 
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
-    """Return settings with ``options.NAME`` gathered under ``options``, checked as a recipe is."""
+    """Gather ``options.NAME`` under ``options`` and check the settings like those of a recipe."""
     plain = {name: value for name, value in settings.items() if not name.startswith(_OPTION)}
     checked = coerce_settings(TrainConfig, plain, place=place)
     options = {name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain}
@@ -113,14 +113,14 @@ def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
 def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int) -> Iterator[Trial]:
     """Yield the trials that Optuna's tree-structured Parzen search proposes, from seed and earlier scores alone.
 
-    It learns from the scores that a trial holds when the next one is asked for; without a score it counts as failed.
+    Each trial must have its scores before the next is requested; a trial without a score counts as failed.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for number in range(n_trials):
-        # The seed follows the trial, so that a resumed search repeats itself.
+        # The seed depends on the trial, so that a resumed search proposes the same trials.
         study.sampler = optuna.samplers.TPESampler(seed=seed + number)
         asked = study.ask()
         settings = {name: _suggest(asked, name, span) for name, span in ranges.items()}
@@ -142,7 +142,7 @@ def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
 
 
 def trial_name(settings: Settings) -> str:
-    """Return a folder name made of the settings of a trial."""
+    """Return a folder name made from the settings of a trial."""
     shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
     parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
     return ",".join(parts).replace("/", "_")
@@ -157,7 +157,7 @@ def run_sweep(
     seeds: Sequence[int] = (),
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed and return all with their scores; ``folder/sweep.json`` grows with each.
+    """Run each trial as it is proposed and return all with their scores; save them to ``folder/sweep.json``.
 
     Each trial gets a subfolder named after its settings; without ``seeds`` the seed of the settings is used.
     """
@@ -190,7 +190,7 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Return the trial with the highest score, the earlier one of equals; None if none has a score."""
+    """Return the trial with the highest score, on ties the earlier one; None if none has a score."""
     scored = [trial for trial in trials if trial.score is not None]
     return max(scored, key=_score_or_lowest, default=None)
 
@@ -216,7 +216,7 @@ def train_sweep(
 
     Raises:
         ConfigError: the sweep file is wrong, or there is no dev score to choose by.
-        MissingExtraError: it holds a search and Optuna is not installed; without Matplotlib only the plot is missing.
+        MissingExtraError: the plan is a search and Optuna is not installed; without Matplotlib there is just no plot.
         OutputError: the folder is in use, or one of its runs has other settings.
         Stopped: a run was interrupted.
     """
@@ -290,7 +290,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Return flags and the settings of a trial in one mapping."""
+    """Merge flags and the settings of a trial; they must not overlap."""
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
         raise ConfigError(

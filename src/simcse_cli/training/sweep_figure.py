@@ -1,4 +1,4 @@
-"""The plot at the end of a sweep: dev score against one swept setting, over two, or trial by trial."""
+"""Plot a sweep: the dev score over one swept setting, over two, or trial by trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One trial: its settings, dev score as a fraction, and deviation where it has several seeds."""
+    """One trial: its settings, dev score as a fraction, and deviation over seeds, if there are several."""
 
     settings: dict[str, Any]
     score: float
@@ -23,8 +23,8 @@ class SweepPoint:
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
-    One setting gives a line over numbers, points over names, the deviation over seeds as bars; a full grid of two
-    gives a table of coloured cells; anything else gives the trials in the order they ran.
+    One setting gives a line over numbers or points over names, with the deviation over seeds as bars; a full grid of
+    two gives a table of coloured cells; anything else shows the trials in the order they ran.
     """
     values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
     if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):

@@ -1,7 +1,7 @@
-"""Experiment trackers through Accelerate: the settings of a run and the lines of its ``metrics.jsonl``.
+"""Log the settings and metrics of a run to experiment trackers, through Accelerate.
 
 Everything stays on this machine unless a variable of the tracker itself says otherwise (``WANDB_MODE``,
-``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). What goes wrong while a run is logged ends the logging, not the run.
+``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). An error of the tracker ends the logging, not the run.
 """
 
 import hashlib
@@ -36,10 +36,10 @@ _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run.
+    """Facts about a run for its tracker.
 
-    ``group`` is None for a single run; ``key`` is the same in every call that works on the run, and in no
-    other run; ``last_step`` is the step that a resumed run goes on from, None for a new one.
+    ``group`` is None for a single run; ``key`` identifies the run over all its sessions; ``last_step`` is the step
+    from which a resumed run continues, None for a new one.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class TrackedRun:
 
 
 def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
-    """Return what a tracker is told of a run; seeds and trials of a sweep form a group, named after their folder."""
+    """Return the facts about a run; seeds and trials of a sweep form a group named after their folder."""
     settings, folder = record.config, run_dir.resolve()
     given, above = settings["track_name"], group_folder(folder)
     group = None if above is None else given or above.name
@@ -67,7 +67,7 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    """Return nested values under names with slashes; lists as text, nothing for null."""
+    """Flatten nested values under names with slashes; lists become text and nulls are dropped."""
     found: dict[str, Value] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -85,7 +85,7 @@ def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
     if run.is_new:
         from torch.utils.tensorboard.summary import hparams
 
-        # Accelerate would write the settings as a run of their own, named by the clock.
+        # Accelerate would write the settings as a separate run, named by the clock.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
     return tracker
@@ -135,7 +135,7 @@ def _start_mlflow(run: TrackedRun) -> GeneralTracker:
 
 
 def _mlflow_id(run: TrackedRun) -> str | None:
-    """Return what MLflow calls a run that it has seen before."""
+    """Return the MLflow id of a run that it has logged before."""
     import mlflow
 
     found = mlflow.search_runs(
@@ -155,7 +155,7 @@ _START: dict[Tracker, Callable[[TrackedRun], GeneralTracker]] = {
 
 
 def _where(tracker: Tracker, run: TrackedRun) -> str:
-    """Return where to look at what is logged."""
+    """Return the command that shows the logged runs."""
     folder = run.folder / TRACKING
     if tracker is Tracker.TENSORBOARD:
         return f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
@@ -166,7 +166,7 @@ def _where(tracker: Tracker, run: TrackedRun) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep a tracker's own remarks off stdout, and the local one from asking the Hub who the user is."""
+    """Keep the trackers' output off stdout, and stop trackio from asking the Hub for the user."""
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)
     try:
@@ -204,13 +204,11 @@ class RunLog:
                 call(self._tracker)
         except Exception as error:
             self._tracker = None
-            self._progress.warn(
-                f"nothing more is logged to the tracker ({reason_of(error)}); the run goes on"
-            )
+            self._progress.warn(f"logging to the tracker has stopped ({reason_of(error)}); the run continues")
 
 
 def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
-    """Return the tracker that the settings of a run name, started; None without one."""
+    """Start and return the tracker of a run; None without one."""
     if record.config["track"] is None:
         return None
     tracker = Tracker(record.config["track"])
