@@ -304,7 +304,7 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
     [
         (("--track-project", "p"), "--track-project p: has no effect without --track"),
         (("--track-name", "n"), "--track-name n: has no effect without --track"),
-        (("--track", "tensorboard", "--track-name", "n"), "has no projects and names: it shows folders"),
+        (("--track", "tensorboard", "--track-name", "n"), "has no projects or names: it shows folders"),
     ],
 )
 def test_names_that_nothing_reads_are_refused(invoke, tmp_path, flags, message):

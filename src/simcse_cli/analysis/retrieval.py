@@ -1,4 +1,4 @@
-"""`analyze retrieval`: nearest sentences to queries, and how many of the relevant ones are among them."""
+"""`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +95,7 @@ def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores
 
 @dataclass(frozen=True)
 class CorpusSearch:
-    """What is asked for, the corpus, and the encoders with an index over it each."""
+    """The options, the corpus, and the encoders, each with an index over the corpus."""
 
     options: RetrievalOptions
     corpus: NumberedTexts
@@ -106,7 +106,7 @@ class CorpusSearch:
         return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
 
     def excluded(self, queries: Sequence[str]) -> list[RowSet]:
-        """Return for each query the rows that are no result: sentences equal to it."""
+        """Return for each query the rows to leave out of its results: sentences equal to it."""
         return [self._rows_by_text.get(query, frozenset()) for query in queries]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
@@ -120,7 +120,7 @@ class CorpusSearch:
         }
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
-        """Return how well the relevant sentences are found among the first ``depth``, by label."""
+        """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
         excluded = self.excluded(queries.sentences)
         judged = read_relevance(qrels, queries, self.corpus)
         relevant = [wanted - unwanted for wanted, unwanted in zip(judged, excluded, strict=True)]
@@ -133,7 +133,7 @@ class CorpusSearch:
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
-    """Return the options completed by arguments: the corpus, where none is given yet, then queries."""
+    """Add the arguments to the options: the corpus first, unless it is given, then queries."""
     n_corpora = int(options.corpus is None and not options.index)
     return replace(
         options,
@@ -146,7 +146,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
 def open_search(
     options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
-    """Read the corpus, load or build an index over it for each model, and save it where that is asked for."""
+    """Read the corpus, load or build its index for each model, and save the index if requested."""
     check_outputs(shown, force=force)
     sources = _check(options, shown)
     if options.save_index is not None:
@@ -249,7 +249,7 @@ def _build_index(
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
 ) -> tuple[NamedEncoder, SearchIndex]:
-    """Return a saved index with its model, read as it was when the vectors were made."""
+    """Return a saved index with its model, loaded with the recorded settings of the vectors."""
     index = SearchIndex.load(path)
     info = index.info
     if not model:
@@ -275,7 +275,7 @@ def _load_index(
 
 
 def read_ranks(text: str) -> list[int]:
-    """Return the ranks of a comma-separated list, in rising order."""
+    """Parse a comma-separated list of ranks and sort it."""
     try:
         ranks = sorted({int(part) for part in text.split(",")})
     except ValueError:

@@ -1,1 +1,1 @@
-"""Changing text: the operators, the models behind them, and files of augmented pairs."""
+"""Text augmentation: the operators, their models, and files of augmented pairs."""

@@ -108,7 +108,7 @@ def _write_augmented(
 
 @dataclass(frozen=True)
 class AugmentJob:
-    """What to make of each line: ``copies`` rows, each with other randomness, the anchor augmented too or not."""
+    """Make ``copies`` rows from each line, each with its own randomness; the anchor may be augmented too."""
 
     augmenter: TextAugmenter
     seed: int
@@ -130,7 +130,7 @@ class AugmentJob:
 
 @dataclass(frozen=True)
 class AugmentCounts:
-    """What happened to the input."""
+    """Counts of input lines and output rows."""
 
     n_lines: int = 0  # those that are not blank
     n_blank: int = 0
@@ -160,7 +160,7 @@ def write_pairs(
     workers: int,
     progress: Progress,
 ) -> AugmentCounts:
-    """Write the rows of all sentences, which do not depend on ``workers``; short inputs are done in this process."""
+    """Write the rows of all sentences, the same for any ``workers``; short inputs are processed in this process."""
     counts = AugmentCounts()
     with progress.task("augment") as task:
         for rows, part in _results(_chunks(sentences), job, workers):
@@ -215,7 +215,7 @@ def _start_worker(job: AugmentJob) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent was killed; it would wait for work for ever."""
+    """End this worker when its parent is killed; otherwise it would wait for work forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

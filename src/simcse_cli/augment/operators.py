@@ -1,4 +1,4 @@
-"""What is done to the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
+"""Operators on the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
 
 An operator takes units, a rate where it has one and a ``random.Random``; it returns new units and never an
 empty list. ``docs/augmentation.md`` marks what the papers leave open.
@@ -79,7 +79,7 @@ def delete_one(units: Sequence[str], rng: random.Random) -> list[str]:
 def shuffle(
     units: Sequence[Unit], rate: float, rng: random.Random, positions: Sequence[int] | None = None
 ) -> list[Unit]:
-    """Choose ``round(rate n)`` of ``n`` positions uniformly and permute what stands there.
+    """Choose ``round(rate n)`` of ``n`` positions uniformly and permute their units.
 
     Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views,
     each on its own. All permutations are equally likely, the identity included. Fewer than 2: unchanged.

@@ -1,4 +1,4 @@
-"""What users choose about `augment`."""
+"""The settings of `simcse augment`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """Which augmentation, what is made of each sentence, and where it is written."""
+    """The augmentation, the rows made from each sentence, and the output."""
 
     method: str = setting(
         ...,

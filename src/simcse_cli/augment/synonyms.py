@@ -1,4 +1,4 @@
-"""Words replaced by WordNet synonyms of the same part of speech, in the same form and case.
+"""Replace words by WordNet synonyms of the same part of speech, in the same form and case.
 
 There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged texts, by how
 often a lemma has the form seen, and by the word before it (an article asks for a noun, ``to`` for a base verb).
@@ -188,7 +188,7 @@ def _bare(word: str) -> str:
 def inflection_of(word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool) -> Inflection:
     """Return the form that a lower-case ``word`` is of ``lemma``, one of its base forms.
 
-    ``after_auxiliary`` (be or have stands shortly before) decides where past and participle look alike.
+    ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look alike.
     """
     if word == lemma or pos is Pos.ADVERB:
         return Inflection.BASE

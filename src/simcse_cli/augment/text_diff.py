@@ -1,4 +1,4 @@
-"""What changed between two texts, word by word."""
+"""Compare two texts word by word."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Text as words or graphemes and back, and the English words that stand in for no other.
 
-A word is what stands between white space, as in the SimCSE authors' own augmentation (issue 231 of their
+Words are separated by white space, as in the SimCSE authors' own augmentation (issue 231 of their
 repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its accents, a
 flag, a family emoji, a Devanagari cluster.
 """
@@ -22,7 +22,7 @@ _UNSPACED_RUN = regex.compile(
 
 
 def split_words(text: str) -> list[str]:
-    """Return what white space separates; no grapheme is cut."""
+    """Split at white space, without cutting a grapheme."""
     if text.isascii():
         return text.split()
     return [word for word in _WORD_BREAK.split(text.strip()) if word]
@@ -55,7 +55,7 @@ def is_unspaced(text: str) -> bool:
 
 
 def split_punctuation(word: str) -> tuple[str, str, str]:
-    """Return what stands before, in and after a word; punctuation alone stands before nothing.
+    """Return the punctuation before a word, the word, and the punctuation after it; punctuation alone comes first.
 
     ``"(cat's),"`` gives ``("(", "cat's", "),")``.
     """

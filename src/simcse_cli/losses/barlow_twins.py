@@ -1,4 +1,4 @@
-"""Barlow Twins: the cross-correlation of two views is to be the identity."""
+"""Barlow Twins: make the cross-correlation of two views the identity."""
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def off_diagonal_squares(matrix: Tensor) -> Tensor:
 
 
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two views in float32 at least; ValueError if shapes differ or there is one row only."""
+    """Return two views in at least float32; raise ValueError if shapes differ or there is only one row."""
     if view_a.ndim != 2 or view_a.shape != view_b.shape:
         raise ValueError(
             f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"

@@ -1,4 +1,4 @@
-"""Barlow Twins: the cross-correlation of two views is to be the identity."""
+"""Barlow Twins: make the cross-correlation of two views the identity."""
 
 from typing import Any
 

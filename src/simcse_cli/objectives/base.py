@@ -1,4 +1,4 @@
-"""What every training objective is: examples from data, batches from examples, losses from batches."""
+"""The base of training objectives: examples from data, batches from examples, losses from batches."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 class DataKind(StrEnum):
-    """What an objective reads from the training file."""
+    """Kinds of training data that objectives read."""
 
     ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
     LABELLED = "labelled"  # anchor, positive, label
@@ -65,7 +65,7 @@ class Batch:
         return batch._with_tensors(lambda t: t.pin_memory()) if encoder.device.type == "cuda" else batch
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch with its tensors on a device, without waiting for them."""
+        """Copy the batch to a device without waiting."""
         return self._with_tensors(
             lambda tensors: (
                 tensors.to(device) if isinstance(tensors, PaddedRows) else to_device(tensors, device)
@@ -130,7 +130,7 @@ class Objective(nn.Module, ABC):
         return self.encoder
 
     def after_step(self, step: int) -> None:
-        """Do what a method does after an optimizer step (1-based); nothing by default."""
+        """Called after each optimizer step (1-based); does nothing by default."""
 
 
 class TwoEncoders(Objective):

@@ -1,4 +1,4 @@
-"""DeCLUTR: spans of a document that lie near each other, against spans from everywhere else."""
+"""DeCLUTR: contrast nearby spans of a document with spans from everywhere else."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class SpanSampler:
 
     @property
     def min_document(self) -> int:
-        """Fewest tokens a document needs: two blocks for each anchor."""
+        """Minimum number of tokens in a document: two blocks for each anchor."""
         return 2 * self.n_anchors * self.max_length
 
     def _length(self, a: float, b: float, generator: np.random.Generator) -> int:

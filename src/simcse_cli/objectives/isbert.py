@@ -1,4 +1,4 @@
-"""IS-BERT: token features tell their own sentence's feature from those of other sentences."""
+"""IS-BERT: distinguish the feature of a token's own sentence from those of other sentences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

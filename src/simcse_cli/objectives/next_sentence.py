@@ -30,7 +30,7 @@ class NextSentence(SimcseUnsup):
         self.window = window
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        """Return a pair for every sentence that another follows in its document."""
+        """Return a pair for every sentence but the last of each document."""
         sentences, following = positions_in_documents(data.documents)
         anchors, positives = sample_next(following, window=self.window, generator=generator)
         if not len(anchors):

@@ -1,4 +1,4 @@
-"""The one list of objectives, and how settings reach their constructors."""
+"""The list of objectives, and the passing of settings to their constructors."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Objectives that compare two views of a sentence: where the views come from, and how they become rows."""
+"""Objectives that compare two views of a sentence: make the views and turn them into rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ class TextViews(TwoEncoders):
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
 
     def _frame_ids(self) -> frozenset[int]:
-        """Return the ids that the tokenizer puts around a text: they keep their places in a shuffle."""
+        """Return the ids that the tokenizer puts around a text, which keep their places in a shuffle."""
         tokenizer = self.encoder.tokenizer
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
         return frozenset(token for name in names if (token := getattr(tokenizer, name, None)) is not None)

@@ -1,4 +1,4 @@
-"""What every post-processor is: fitted on vectors, then a pure map of vectors.
+"""The base of post-processors, which are fitted on vectors and then map vectors without state.
 
 The shape is scikit-learn's: ``fit`` returns self, ``transform`` changes nothing, learned values end in ``_``.
 """
@@ -55,7 +55,7 @@ class PostProcessor(ABC):
 
     @abstractmethod
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Become fitted from what ``state`` returned.
+        """Restore the fit from arrays returned by ``state``.
 
         Raises:
             KeyError: an array is missing.

@@ -34,10 +34,10 @@ class _DirectionRemoval(PostProcessor):
 
     @abstractmethod
     def _centre_of(self, matrix: FloatArray) -> Float64Array:
-        """Return what is subtracted before the directions are looked for."""
+        """Return the centre that is subtracted before the directions are computed."""
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
-        """Learn centre and directions; ``ValueError`` also if as many directions as dimensions would go."""
+        """Learn centre and directions; also raise ``ValueError`` if no dimension would be left."""
         matrix = fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions

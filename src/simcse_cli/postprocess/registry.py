@@ -1,4 +1,4 @@
-"""Post-processors by name, and their files: safetensors arrays with a JSON record in the header."""
+"""Build post-processors by name, and read and write their files (safetensors with a JSON record)."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ _HOW_TO_SAVE = (
 
 @dataclass(frozen=True)
 class FitRecord:
-    """Where a post-processor comes from: the encoder and the sentences it was fitted on."""
+    """Origin of a post-processor: the encoder and the sentences of its fit."""
 
     encoder: str
     encoder_digest: str
