@@ -3,7 +3,7 @@
 #   SIMCSE_DATA  folder with senteval/, wiki/ and nli/ (some recipes name more); required
 #   SCALE        full: encoder, data and settings of the paper, for a GPU (default)
 #                small: the packaged MiniLM and short runs, on a CPU
-#   OUT          folder for runs and results (default: runs); what is complete in it is kept, the rest goes on
+#   OUT          folder for runs and results (default: runs); complete runs in it are kept, others resume
 #   SEEDS        seeds of every run, such as 1,2,3 (default: 42); several give mean and deviation
 #   MODEL, STEPS, DEV_FILE  encoder, steps of a small run (default: 100), dev pairs
 #   PRECISION    arithmetic of a small run (default: auto, bfloat16 where the processor has it)
@@ -50,7 +50,7 @@ if [ "$(cat "$OUT/settings")" != "$settings" ]; then
   exit 2
 fi
 
-# train NAME OPTION...: one run (or one per seed) in $OUT/NAME; what is there already goes on, or is kept if complete
+# train NAME OPTION...: one run (or one per seed) in $OUT/NAME; an existing run resumes, or is kept if complete
 train() {
   local resume=()
   [ ! -d "$OUT/$1" ] || resume=(--resume)

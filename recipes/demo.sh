@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole chain on the generated corpus and the bundled encoder: no network, no data, a few minutes. What is complete
-# in the folder is kept, the rest goes on.
+# in the folder is kept, and the rest continues.
 set -euo pipefail
 
 OUT=${1:-demo}
@@ -12,7 +12,7 @@ say() { printf '\n%s$ simcse %s%s\n' "$bold" "$*" "$plain" >&2; simcse "$@"; }
 # unless FILE COMMAND...: the command, unless the file that it writes last is there
 unless() { if [ -e "$1" ]; then echo "$1 is there already" >&2; else say "${@:2}"; fi; }
 
-# train NAME OPTION...: a run in $OUT/NAME; what is there already goes on, or is kept if complete
+# train NAME OPTION...: a run in $OUT/NAME; an existing run resumes, or is kept if complete
 train() {
   local resume=()
   [ ! -d "$OUT/$1" ] || resume=(--resume)

@@ -22,19 +22,19 @@ class Progress(Protocol):
         """Open a task; ``total`` in any unit, None when unknown."""
 
     def info(self, message: str) -> None:
-        """Tell the user something worth one line on stderr."""
+        """Show one line on stderr."""
 
     def hint(self, message: str) -> None:
-        """Like ``info``, but once a day however often it is given."""
+        """Show a line like ``info``, at most once a day."""
 
     def detail(self, message: str) -> None:
-        """Tell something shown only with ``-v``."""
+        """Show a message only with ``-v``."""
 
     def warn(self, message: str) -> None:
-        """Tell the user something is probably wrong."""
+        """Show a warning on stderr."""
 
     def relay(self, text: str) -> None:
-        """Show as it is what another process had to say, its errors among it."""
+        """Show what another process printed, errors included, unchanged."""
 
 
 class _SilentTask:
