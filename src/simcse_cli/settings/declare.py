@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -53,6 +54,7 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
     return field(default=default, metadata=metadata)
 
 
+@cache  # every call of the program asks for each group several times
 def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
     """Return the settings of a dataclass by name, its own before inherited ones."""
     own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
@@ -73,11 +75,12 @@ def flag_of(name: str, own: Setting) -> str:
 
 def check_ranges(values: Any) -> None:
     """Raise ConfigError for a number out of the range of its setting; None passes."""
-    for name, (_, own) in settings_of(type(values)).items():
+    group: type = type(values)
+    for name, (_, own) in settings_of(group).items():
         value = getattr(values, name)
         if value is None:
             continue
-        place = f"{flag(type(values), name)} {value}"
+        place = f"{flag(group, name)} {value}"
         if isinstance(value, float) and not isfinite(value):
             raise ConfigError(f"{place}: need a finite number")
         if own.min is not None and value < own.min:
@@ -102,7 +105,8 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
     """Raise UsageError for the first of these settings that was chosen; for rules that depend on data."""
-    declared, given = settings_of(type(values)), vars(values)
+    group: type = type(values)
+    declared, given = settings_of(group), vars(values)
     for name in names:
         if is_chosen(name, declared, given):
             raise UsageError(reason, option=flag_of(name, declared[name][1]))
