@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+FEW    := $(VENV)/.installed-demo
 STAMP  := $(VENV)/.installed
 EXTRAS := demo,cpu-kernels,plot,dev,docs,mteb,faiss,search,onnx,openvino,peft,tensorboard
 PINS   := constraints.txt
@@ -17,13 +18,19 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist load
 help:            ## show the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
 
-$(STAMP): pyproject.toml $(PINS)
+$(FEW): pyproject.toml $(PINS)
+	@echo "installing simcse, PyTorch and the demo's model into $(VENV): about 70 packages, 1.9 GB, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c $(PINS) torch
+	$(BIN)/python -m pip install -q -c $(PINS) -e '.[demo,cpu-kernels,plot]'
+	touch $@
+
+$(STAMP): $(FEW)
+	@echo "installing what tests, types, docs and peers need besides: about 60 packages, 0.9 GB"
 	$(BIN)/python -m pip install -q -c $(PINS) -e '.[$(EXTRAS)]'
 	touch $@
 
-demo: $(STAMP)   ## the main job on a generated corpus: prepare, train, eval, encode, analyze
+demo: $(FEW)     ## the main job on a generated corpus: prepare, train, eval, encode, analyze
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
 
 test: $(STAMP)   ## the tests of the code
@@ -48,10 +55,10 @@ test-pythons:    ## all tests on other versions of Python, where there is one: P
 soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 with SEED=0
 	$(BIN)/python tools/soak --seconds $(or $(SECONDS),600) --seed $(or $(SEED),0)
 
-check: $(STAMP)  ## format, lint, types, tests
+check: $(STAMP)  ## format, lint, types on each system, tests
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
-	$(BIN)/mypy
+	for system in linux darwin win32; do $(BIN)/mypy --platform $$system --cache-dir .mypy_cache/$$system || exit 1; done
 	$(PYTEST)
 
 format: $(STAMP) ## format the code

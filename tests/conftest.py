@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from helpers import SENTENCES, build_tiny_model, write_sts_folder
+import hub as small_hub
+from helpers import LIMIT_S, SENTENCES, build_tiny_model, write_sts_folder
+
+# Read on import: no test asks the real Hub, and only those with the fixture ``hub`` ask the small one.
+os.environ |= {"HF_ENDPOINT": small_hub.ADDRESS, "HF_HUB_OFFLINE": "1", "no_proxy": "127.0.0.1"}
+os.environ |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(int(LIMIT_S)))
 
 # The same examples in every run, on machines of any speed, and nothing kept between runs.
 settings.register_profile("simcse", deadline=None, derandomize=True, database=None)
@@ -42,7 +47,6 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     """Keep the user's settings, cache and the Hub out of every test."""
     for name in [name for name in os.environ if name.startswith("SIMCSE_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -109,12 +113,21 @@ def sts_folder(tmp_path: Path) -> Path:
     return write_sts_folder(tmp_path / "senteval")
 
 
+@pytest.fixture(scope="session")
+def _served_hub() -> Iterator[None]:
+    with small_hub.serving():
+        yield
+
+
 @pytest.fixture
-def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return an empty cache of the Hub that this test reads, offline; see ``helpers.put_on_hub``."""
+def hub(_served_hub: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> small_hub.Hub:
+    """Return an empty Hub that is online, with an empty cache; its clients do not sleep between attempts."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    return tmp_path / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    for module in ("utils._http", "file_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.time", small_hub.CLOCK)
+    monkeypatch.setattr(small_hub.Handler, "hub", small_hub.Hub())
+    return small_hub.Handler.hub
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,18 @@ SENTENCES = (
     "A man is cutting bread with a knife.",
     "The museum opens at nine in the morning.",
 )
+LIMIT_S = 600.0
+"""Limit of every wait in the tests: they wait for events, and this ends what would wait for ever."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
 _POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for something that another process or thread does."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class CountingProgress:
@@ -136,16 +147,6 @@ def write_sts_folder(folder: Path, *, pairs_per_subset: int = 6) -> Path:
         body = (f"{i}\t{a}\t{b}\t{g}\tNEUTRAL\n" for i, (a, b, g) in enumerate(rows()))
         (sick / f"SICK_{sick_name}.txt").write_text(header + "".join(body))
     return folder
-
-
-def put_on_hub(model: Path, cache: Path, name: str, *, commit: str, branch: str = "main") -> Path:
-    """Lay a model folder out as the cache of the Hub holds it, and return the snapshot."""
-    import shutil
-
-    repository = cache / f"models--{name.replace('/', '--')}"
-    (repository / "refs").mkdir(parents=True, exist_ok=True)
-    (repository / "refs" / branch).write_text(commit)
-    return Path(shutil.copytree(model, repository / "snapshots" / commit))
 
 
 def plain_vectors(folder: Path, pooler: str, sentences: Sequence[str]) -> NDArray[np.float32]:

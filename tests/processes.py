@@ -42,18 +42,27 @@ def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
     main()
 
 
-def start_command(*arguments: object, stderr: Path | None = None) -> Any:
-    """Start the console command; the processes that it launches are forks too."""
+def start_command(
+    *arguments: object, stderr: Path | None = None, prepare: Callable[[], None] | None = None
+) -> Any:
+    """Start the console command, after a call of ``prepare``; the processes that it launches are forks too."""
     words = [str(argument) for argument in arguments]
-    process = FORKS.Process(target=_start, args=(words, dict(os.environ), stderr))
+    process = FORKS.Process(target=_start, args=(words, dict(os.environ), stderr, prepare))
     process.start()
     return process
 
 
-def _start(arguments: list[str], environment: Mapping[str, str], stderr: Path | None) -> None:
+def _start(
+    arguments: list[str],
+    environment: Mapping[str, str],
+    stderr: Path | None,
+    prepare: Callable[[], None] | None,
+) -> None:
     if stderr is not None:
         os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     launch.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": _fork})  # type: ignore[attr-defined]
+    if prepare is not None:
+        prepare()
     run_command(arguments, environment)
 
 

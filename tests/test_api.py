@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import simcse_cli
 from helpers import SENTENCES, plain_vectors
 from simcse_cli.api import Embedder
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 
@@ -92,7 +93,55 @@ def test_the_page_lists_what_is_public():
 def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("captions.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
-    load = simcse_cli.load
+    rows = [f"{a},{b}\n" for a, b in pairwise(SENTENCES)]
+    Path("nli.csv").write_text("anchor,positive\n" + "".join(rows), encoding="utf-8")
+    scored = [f"{row.strip()},{i % 5}\n" for i, row in enumerate(rows)]
+    Path("sts-dev.csv").write_text("sentence1,sentence2,score\n" + "".join(scored), encoding="utf-8")
+    load, train = simcse_cli.load, simcse_cli.train
+    short = {"model": str(tiny_model_dir), "max_steps": 2, "device": "cpu"}
+    monkeypatch.setattr("simcse_cli.api.train_model", lambda path, **given: train(path, **given | short))
     monkeypatch.setattr(Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu"))
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
         exec(compile(ast.parse(block), str(PAGE), "exec"), {"print": lambda *_: None})
+
+
+def test_training_is_the_run_of_the_command_and_reports_every_step(tiny_model_dir, invoke, tmp_path):
+    pairs = tmp_path / "dev.csv"
+    pairs.write_text(
+        "sentence1,sentence2,score\n" + "".join(f"{s},{s},{i % 5}\n" for i, s in enumerate(SENTENCES))
+    )
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {
+        "model": str(tiny_model_dir),
+        "train_file": str(tmp_path / "rows.txt"),
+        "dev_file": str(pairs),
+        "pooler": "avg",
+        "max_steps": 3,
+        "eval_every": 1,
+        "device": "cpu",
+    }
+    steps, scores = [], []
+    run = simcse_cli.train(
+        tmp_path / "python",
+        **settings,
+        on_step=lambda step, result: steps.append((step, result.loss)),
+        on_eval=lambda step, score: scores.append((step, score.score)),
+    )
+    flags = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", value))
+    outcome = invoke("train", *flags, "-o", tmp_path / "command")
+    assert outcome.exit_code == 0, outcome.stderr
+    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("python", "command")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert [step for step, _ in steps] == [1, 2, 3]
+    assert [step for step, _ in scores] == [0, 1, 2, 3]
+    assert [each.dev_score for each in run.metrics] == [score for _, score in scores]
+    assert run.load(device="cpu").digest == run.record.model_digest
+
+
+def test_a_wrong_setting_of_training_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="train: unknown key 'batchsize'"):
+        simcse_cli.train(tmp_path / "run", batchsize=3)
+
+
+def test_public_names_are_listed():
+    assert dir(simcse_cli) == ["Embedder", "load", "train"]

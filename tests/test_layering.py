@@ -23,12 +23,12 @@ LAYERS = (
     {"data", "losses", "postprocess"},
     {"models"},
     {"encoding"},
-    {"api", "prepare"},
+    {"prepare"},
     {"augment"},
     {"objectives", "evaluation"},
     {"comparison"},
     {"analysis", "training"},
-    {"commands"},
+    {"api", "commands"},
     {"__main__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -38,7 +38,7 @@ ROOMS = {
     "accelerate": {"training"},
     "datasets": {"data"},
     "faiss": {"encoding"},
-    "huggingface_hub": {"data", "models", "training"},
+    "huggingface_hub": {"data", "files", "models", "training"},
     "jinja2": {"analysis", "models"},
     "llvmlite": {"models"},
     "matplotlib": {"results"},
@@ -53,6 +53,7 @@ ROOMS = {
     "openvino": {"models"},
     "optuna": {"training"},
     "peft": {"models"},
+    "psutil": {"files"},
     "pyarrow": {"data", "encoding", "files"},
     "ray": {"encoding"},
     "regex": {"augment", "data"},
@@ -68,7 +69,7 @@ ROOMS = {
     },
     "transformers": {"augment", "models"},
     "typer": {"commands"},
-    "yaml": {"settings"},
+    "yaml": {"settings", "files"},
 }
 EXTRAS = {
     "faiss",
@@ -92,8 +93,8 @@ ADDITIONS = PROJECT["optional-dependencies"]
 FOR_DEVELOPERS = {"bench", "dev", "docs", "test"}
 REQUIREMENTS = [*PROJECT["dependencies"], *(line for lines in ADDITIONS.values() for line in lines)]
 
-# Lazy imports have one place: what a command needs is imported when it runs.
-LAZY_ROOMS = {"commands", "__main__"}
+# Lazy imports have one place: what a command or a public function needs is imported when it runs.
+LAZY_ROOMS = {"api", "commands", "__main__"}
 
 # `files` opens `-`, the standard streams as files.
 WRITERS = {"commands/console.py", "files/atomic.py", "files/streams.py"}

@@ -1,6 +1,6 @@
 """Contrastive sentence embeddings from the command line: prepare, augment, train, eval, encode, analyze, compare.
 
-In Python, ``load`` opens a model; what is public stands in ``docs/python.md``.
+In Python, ``load`` opens a model and ``train`` makes one; ``docs/python.md`` lists what is public.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,16 +9,21 @@ from simcse_cli.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from simcse_cli.api import Embedder
+    from simcse_cli.api import train_model as train
 
     load = Embedder.load
 
-__all__ = ["Embedder", "load"]
+__all__ = ["Embedder", "load", "train"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is public when it is first asked for: the package itself stays light."""
+    """Import a public name when it is first used, so that the package itself stays light."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from simcse_cli.api import Embedder
+    from simcse_cli import api
 
-    return Embedder if name == "Embedder" else Embedder.load
+    return {"Embedder": api.Embedder, "load": api.Embedder.load, "train": api.train_model}[name]

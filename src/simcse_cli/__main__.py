@@ -1,10 +1,18 @@
-"""Run the command line as ``python -m simcse_cli``."""
+"""Start the command line, as ``simcse`` or as ``python -m simcse_cli``."""
 
 import sys
+
+
+def start() -> None:
+    """Import and run the command line; Ctrl-C during the imports ends without a traceback."""
+    try:
+        from simcse_cli.commands.app import main
+    except KeyboardInterrupt:
+        sys.exit(130)
+    main()
+
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
         del sys.path[0]  # ``-m`` puts the current folder first: its files would stand in for modules
-    from simcse_cli.commands.app import main
-
-    main()
+    start()

@@ -1,7 +1,8 @@
-"""The toolkit in Python: a model that encodes, compares and searches sentences (``docs/python.md``)."""
+"""The toolkit in Python: train a model; encode, compare and search sentences with it (``docs/python.md``)."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -14,18 +15,20 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.runs import Measured, RunRecord, read_metrics, read_run_record
 from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
-from simcse_cli.settings.config import pinned
+from simcse_cli.settings.config import TrainConfig, pinned
+from simcse_cli.settings.declare import coerce_settings
 
 Texts = str | Sequence[str]
 Vectors = NDArray[np.floating[Any]]
 
 
 class Embedder:
-    """A sentence encoder, ready to use; :meth:`load` makes one.
+    """A sentence encoder that is ready to use; :meth:`load` returns one.
 
-    Texts are given one by one or as a sequence: one text gives the result for it alone, without the axis of the
-    sequence. An empty text is encoded as the special tokens of the model.
+    Methods take one text or a sequence. The result for one text has no axis for the sequence. An empty text is
+    encoded as the special tokens of the model.
     """
 
     def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
@@ -46,7 +49,7 @@ class Embedder:
         long: LongTexts | str = LongTexts.CUT,
         revision: str | None = None,
     ) -> Self:
-        """Return a model.
+        """Load a model.
 
         Args:
             model: run folder, Hugging Face or sentence-transformers folder, Hub name or alias.
@@ -55,10 +58,10 @@ class Embedder:
             device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
             batch_tokens: tokens per forward pass; default is tuned to the machine.
-            prompt: put before every text: a text, or the name of one of the model's prompts; default is what
-                the model takes by default. ``search`` takes the model's own for queries and for documents.
-            truncate_dim: keep so many first components of vectors.
-            long: texts beyond the model's length are ``cut``, or get the ``mean`` over their windows.
+            prompt: text to put before every input, or the name of one of the model's prompts; default is the
+                model's default prompt. ``search`` uses the model's prompts for queries and for documents.
+            truncate_dim: number of leading components to keep.
+            long: ``cut`` texts beyond the model's length, or take the ``mean`` over their windows.
             revision: branch, tag or commit of a Hub model; default is the newest.
 
         Raises:
@@ -113,9 +116,9 @@ class Embedder:
         """Return vectors, ``(N, D)`` float32, or ``(D,)`` for one text.
 
         Args:
-            texts: one or any number.
+            texts: one text or a sequence.
             normalize: scale vectors to length 1.
-            max_length: cut texts after so many sub-words; at most, and by default, the model's own limit.
+            max_length: most sub-words per text; the model's own limit is the default and the upper bound.
             prompt: text or name of a prompt, instead of that of :meth:`load`.
         """
         chosen = None if prompt is None else self._encoder.find_prompt(prompt)
@@ -137,8 +140,8 @@ class Embedder:
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
-        Either side is texts or vectors of any length. One text or vector has no axis, so that two of them give
-        a number, ``()``.
+        Either side may be texts or vectors of any length. A single text or vector has no axis, so two of them
+        give a number, ``()``.
         """
         left, right = (side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b))
         cosines = unit_rows(np.atleast_2d(left), np.float32) @ unit_rows(np.atleast_2d(right), np.float32).T
@@ -151,7 +154,7 @@ class Embedder:
         backend: SearchBackend | str = SearchBackend.EXACT,
         prompt: str | None = None,
     ) -> SearchIndex:
-        """Return an index over texts, to search several times or to keep: ``index.save(path)``.
+        """Return an index over texts, to search repeatedly or to save: ``index.save(path)``.
 
         Args:
             corpus: the texts.
@@ -178,12 +181,13 @@ class Embedder:
     ) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
-        Queries get the prompt of :meth:`load`, else the model's for queries; a corpus as in :meth:`index`.
+        Queries get the prompt given to :meth:`load`, else the model's prompt for queries; for the prompt of a corpus
+        see :meth:`index`.
 
         Args:
             queries: one text (the result is its list) or several (a list for each).
             corpus: texts, or an index of this model over them.
-            k: how many, if there are so many.
+            k: number of results; fewer if the corpus is smaller.
 
         Raises:
             DataError: the index was made by another model.
@@ -200,8 +204,57 @@ class Embedder:
         return found[0] if isinstance(queries, str) else found
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run folder and its record; ``metrics`` are the dev scores of its steps, fractions."""
+
+    path: Path
+    record: RunRecord
+
+    @property
+    def metrics(self) -> list[Measured]:
+        return read_metrics(self.path / "metrics.jsonl")
+
+    def load(self, **settings: Any) -> Embedder:
+        """Load the best model; the settings are those of :meth:`Embedder.load`."""
+        return Embedder.load(self.path, **settings)
+
+
+def train_model(
+    output: str | Path,
+    *,
+    config: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+    on_step: Callable[[int, Any], object] | None = None,
+    on_eval: Callable[[int, Any], object] | None = None,
+    **settings: Any,
+) -> FinishedRun:
+    """Train a model: the same run as ``simcse train`` with these settings, bit for bit.
+
+    Args:
+        output: the run folder.
+        config: YAML file or name of a shipped recipe.
+        resume: continue the run in the folder, if there is one.
+        force: replace the run in the folder.
+        on_step: called with the number of steps done and their ``StepResult``: loss, terms, rate.
+        on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model before training.
+        settings: by the names of a recipe, such as ``objective="simcse-sup"`` or ``train_file="nli.csv"``.
+
+    Raises:
+        SimcseError: a setting, a file or the model is wrong; raised before anything is written.
+    """
+    from simcse_cli.training.run import ready_settings, train_run  # takes seconds
+
+    run_dir, progress = Path(output), _PythonWarnings()
+    flags = coerce_settings(TrainConfig, settings, place="train")
+    ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
+    record = train_run(ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval)
+    return FinishedRun(run_dir, record or read_run_record(run_dir))
+
+
 class _PythonWarnings(SilentProgress):
-    """Says what is probably wrong as Python programs do."""
+    """Issues warnings through Python's ``warnings``."""
 
     def warn(self, message: str) -> None:
         warnings.warn(message, stacklevel=4)

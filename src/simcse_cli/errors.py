@@ -4,11 +4,11 @@
 
     SimcseError
     ├── ConfigError         settings: unknown key, contradiction, bad value
-    ├── UsageError          an option that another one excludes or needs (exit code 2)
+    ├── UsageError          options that contradict or need each other (exit code 2)
     ├── DataError           input files: place, found, needed
     ├── OutputError         output files: exists, not writable, disk full
     ├── CheckpointError     models: not found, corrupt, pooler refused
-    ├── TrainingError       a run that cannot go on: NaN loss, nothing to resume
+    ├── TrainingError       training cannot start or continue: NaN loss, nothing to resume
     ├── ContactError        processes that work together: another one has ended
     ├── ToleranceError      `compare --check`: scores too far from the reference (exit code 3)
     └── MissingExtraError   an optional dependency is not installed
@@ -23,12 +23,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 INTERRUPTED = 130
-"""Exit code of a command that was stopped and kept what it could."""
+"""Exit code of a command that was stopped and kept its finished work."""
 
 
 @contextmanager
 def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
-    """Let Ctrl-C inside tell the user what is kept and how to go on."""
+    """Add a note to a Ctrl-C inside the block: which files are kept, and how to continue."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -52,7 +52,7 @@ class ConfigError(SimcseError):
 
 
 class UsageError(SimcseError):
-    """An option has a value that it cannot have beside the others; ``option`` is the flag."""
+    """An option has a wrong value or contradicts another one; ``option`` is the flag."""
 
     exit_code = 2
 
@@ -70,11 +70,11 @@ class OutputError(SimcseError):
 
 
 class CheckpointError(SimcseError):
-    """A model cannot be found, read or used with the pooler asked for."""
+    """A model cannot be found, read or used with the requested pooler."""
 
 
 class TrainingError(SimcseError):
-    """A training run cannot start or go on."""
+    """A training run cannot start or continue."""
 
 
 class ContactError(SimcseError):
@@ -82,7 +82,7 @@ class ContactError(SimcseError):
 
 
 class ToleranceError(SimcseError):
-    """A comparison asked for with ``--check`` found scores outside the tolerance."""
+    """``compare --check`` found scores outside the tolerance."""
 
     exit_code = 3
 
@@ -95,12 +95,14 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra; the binary cannot have one, which it says."""
+    """Return the command that installs an extra; for the binary, say that it cannot have one."""
     command = f"pip install 'simcse-cli[{extra}]'"
-    is_binary = Path(
-        sys.prefix, "unpack.py"
-    ).is_file()  # in the folder that it unpacks; see tools/binary/build.py
-    return f"the binary has no such extra; install with pip instead: {command}" if is_binary else command
+    return f"the binary has no such extra; install with pip instead: {command}" if is_binary() else command
+
+
+def is_binary() -> bool:
+    """Tell whether this is the one-file binary, by a file in the folder that it unpacks (tools/binary/build.py)."""
+    return Path(sys.prefix, "unpack.py").is_file()
 
 
 # Import name -> the package, and the extra that installs it.
@@ -125,7 +127,7 @@ _EXTRAS = {
 def require_extra(module: str, purpose: str) -> None:
     """Raise MissingExtraError unless an optional package is installed; imports nothing.
 
-    To be asked before hours of work as well as right before the import.
+    Call it before hours of work, and again right before the import.
     """
     if find_spec(module) is None:
         raise MissingExtraError(*_EXTRAS[module], purpose)
@@ -134,12 +136,25 @@ def require_extra(module: str, purpose: str) -> None:
 def did_you_mean(
     name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
 ) -> str | None:
-    """Return the hint for a name that is none of those known: the nearest of them, or what to say without one."""
+    """Return a hint with the nearest known name, or ``otherwise`` if none is near."""
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 
 
+_OUT_OF_MEMORY = ("failed to map segment", "allocate memory", "not enough memory", "start new thread")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an operation failed for want of memory, which libraries report as errors of many types."""
+    known = isinstance(error, ImportError | RuntimeError | OSError)
+    return isinstance(error, MemoryError) or (known and any(sign in str(error) for sign in _OUT_OF_MEMORY))
+
+
 def reason_of(error: BaseException) -> str:
-    """Return the first line of a foreign error's message, or its type where it has none."""
+    """Return the first line of a foreign error's message, or its type if it has none.
+
+    A line that announces the next one with a colon is joined with it; 300 characters are kept.
+    """
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    n_shown = 2 if lines and lines[0].endswith(":") else 1
+    return " ".join(line.strip() for line in lines[:n_shown])[:300] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What the core reports while it works: a protocol that the console implements, and a silent version."""
+"""Progress reports of the core: a protocol that the console implements, and a silent version."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -44,7 +44,7 @@ class _SilentTask:
 
 
 class SilentProgress:
-    """Shows nothing; collects warnings in ``warnings`` so that callers can look at them."""
+    """Shows nothing; collects warnings in ``warnings`` for the caller."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

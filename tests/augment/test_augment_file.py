@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from helpers import LIMIT_S
 from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentCounts, AugmentJob, number_lines, write_pairs
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
@@ -106,15 +107,16 @@ def test_write_pairs_reads_only_a_few_chunks_ahead(small_chunks: None) -> None:
 
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     code = (
-        "import os, time; from concurrent.futures import ProcessPoolExecutor; from multiprocessing import get_context\n"
+        "import os; from concurrent.futures import ProcessPoolExecutor; from multiprocessing import get_context\n"
         "from simcse_cli.augment.augment_file import _start_worker\n"
         "if __name__ == '__main__':\n"
         "    with ProcessPoolExecutor(1, get_context('spawn'), _start_worker, (None,)) as pool:\n"
-        "        print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
+        "        print(pool.submit(os.getpid).result(), flush=True); input()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as parent:
         assert parent.stdout is not None
         assert int(parent.stdout.readline())
         parent.kill()
-        ended, _, _ = select.select([parent.stdout], [], [], 30)  # once nobody can write to it any more
+        ended, _, _ = select.select([parent.stdout], [], [], LIMIT_S)  # once nobody can write to it any more
         assert ended

@@ -3,7 +3,6 @@ import io
 import json
 import os
 import re
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -25,6 +24,11 @@ REPORT = Report(
     [{"model": "a|b", "sts": 0.72368, "n": 3108, "s": 1.26}, {"model": "c", "sts": None, "n": 0}],
     ["a note"],
 )
+
+
+def test_bars_in_headings_and_cells_do_not_split_a_markdown_table():
+    report = Report("", [Column("a", "left|right")], [{"a": "x|y"}])
+    assert to_markdown(report).splitlines() == ["| left\\|right |", "|---|", "| x\\|y |"]
 
 
 def test_scores_are_shown_times_hundred_and_missing_is_a_dash():
@@ -170,11 +174,11 @@ def test_long_progress_off_a_terminal_says_rate_and_time_left_ever_more_rarely(c
 def test_live_progress_has_label_count_and_rate(capsys, monkeypatch):
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Console().task("encoding", 2000) as task:
+    console = Console()
+    with console.task("encoding", 2000) as task:
         task.advance(500)
-        time.sleep(0.01)
         task.advance(500)
-        time.sleep(0.15)
+        console._bar.refresh()
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
     assert re.search(r"encoding .* 1,000/2,000  [\d,]+/s", shown)
 

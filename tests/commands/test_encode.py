@@ -202,6 +202,8 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
     source.write_text("another\n")
     outcome = encode("--resume")
     assert "exists already and has another input_sha256" in outcome.stderr
+    (tmp_path / "v.npy.json").rename(tmp_path / "aside.json")
+    assert "exists already, without a side file that tells what it holds" in encode("--resume").stderr
     assert ((tmp_path / "v.npy").read_bytes(), index.read_bytes()) == written
 
 
@@ -279,3 +281,10 @@ def test_no_file_of_the_user_is_taken_for_a_side_file(encode, tmp_path):
     assert encode("--force").exit_code == 0
     (tmp_path / "v.npy").unlink()  # a side file of ours is no obstacle
     assert encode().exit_code == 0
+
+
+def test_nothing_is_printed_before_the_columns_of_pairs_are_known(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("q\tx\nA dog.\tA cat.\n")
+    outcome = invoke("encode", tmp_path / "pairs.tsv", "--pairs", "-m", tiny_model_dir)
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert "pairs.tsv: the columns are q, x; missing: left, right" in outcome.stderr

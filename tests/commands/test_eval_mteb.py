@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, build_tiny_model, put_on_hub
+from helpers import SENTENCES, build_tiny_model
 from simcse_cli.models.export import save_encoder
 
 pytest.importorskip("mteb", reason="needs the extra mteb")
@@ -90,15 +90,13 @@ def test_fit_target_is_refused(invoke, sts_folder, tiny_model_dir, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:is_cross_encoder")  # of a field that mteb itself writes
-def test_leaderboard_tools_read_the_results_of_a_hub_model(
-    invoke, sts_folder, tiny_encoder, hub_cache, tmp_path
-):
+def test_leaderboard_tools_read_the_results_of_a_hub_model(invoke, sts_folder, tiny_encoder, hub, tmp_path):
     """Name and commit are the Hub's, the metadata pass mteb's own model, and its loader finds the scores."""
     import mteb
     from mteb.models import ModelMeta
 
     save_encoder(tiny_encoder, tmp_path / "model")
-    put_on_hub(tmp_path / "model", hub_cache, "someone/tiny", commit="d" * 40)
+    hub.put("someone/tiny", tmp_path / "model", commit="d" * 40)
     common = ("eval", "mteb", "--model", "someone/tiny", "--tasks", "STSBenchmark,STS12")
     common = (*common, "--data-dir", sts_folder, "--results-dir", tmp_path / "results", "--format", "json")
     payload = json.loads(invoke(*common).stdout)

@@ -19,7 +19,8 @@ def evaluate(invoke, tiny_model_dir, senteval, tmp_path):
 
     def run(*arguments):
         fixed = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", senteval, "--protocol", "fast")
-        return invoke("eval", "transfer", *fixed, "--cache-dir", tmp_path / "cache", *arguments)
+        cache = () if "--no-cache" in arguments else ("--cache-dir", tmp_path / "cache")
+        return invoke("eval", "transfer", *fixed, *cache, *arguments)
 
     return run
 
@@ -62,9 +63,10 @@ def test_second_call_reuses_finished_tasks(evaluate):
     assert "MRPC: kept" not in outcome.stderr
 
 
-def test_no_cache_keeps_nothing(evaluate, tmp_path):
+def test_no_cache_keeps_nothing(evaluate, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path / "cache"))
     assert evaluate("--tasks", "CR", "--no-cache").exit_code == 0
-    assert not (tmp_path / "cache").exists()
+    assert not [*tmp_path.glob("cache/**/*.npz"), *tmp_path.glob("cache/**/*.json")]
 
 
 def test_ci_and_saved_scores_agree_with_the_accuracies(evaluate, tmp_path):

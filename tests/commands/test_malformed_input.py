@@ -32,8 +32,10 @@ def rated(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["geometry", "spectrum", "density"])
-def test_vectors_that_are_all_zero(invoke, rated, kind):
-    outcome = invoke("analyze", kind, *rated(np.zeros((len(SENTENCES), 4))))
+def test_vectors_that_are_all_zero(invoke, rated, kind, tmp_path):
+    with (tmp_path / "lines.txt").open("a") as lines:
+        lines.write("In no pair, and not zero: a file of zeros is refused.\n")
+    outcome = invoke("analyze", kind, *rated(np.eye(len(SENTENCES) + 1, 4, -len(SENTENCES))))
     if kind == "density":
         (model,) = json.loads(outcome.stdout)["models"]
         assert {group["mean"] for group in model["groups"]} <= {0.0, None}
@@ -191,3 +193,99 @@ def test_cells_that_a_spreadsheet_would_run_stay_as_they_are(invoke, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"anchor": "=1+1", "positive": "@SUM(A1)"}\n')
     assert invoke("prepare", "pairs", tmp_path / "in.jsonl", "-o", tmp_path / "out.csv").exit_code == 0
     assert (tmp_path / "out.csv").read_text() == "anchor,positive\n=1+1,@SUM(A1)\n"
+
+
+@pytest.mark.parametrize("seed", ["-1", "9" * 22])
+def test_seeds_that_no_generator_takes_are_refused(invoke, tiny_model_dir, tmp_path, seed):
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    source = ("--train-file", tmp_path / "lines.txt", "--model", tiny_model_dir)
+    command = ("train", "--mode", "unsup", *source, "-o", tmp_path / "run")
+    assert f"--seed {seed}: need at " in invoke(*command, "--seed", seed).stderr
+    assert "need whole numbers from 0 to 2^63 - 1" in invoke(*command, "--seeds", f"1,{seed}").stderr
+    assert invoke("compare", "--list", "--seed", seed).exit_code == 2
+    assert not list(tmp_path.glob("run/*"))
+
+
+def test_queries_whose_only_relevant_sentence_is_themselves(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "corpus.tsv").write_text("id\ttext\n1\tA dog.\n2\tA cat.\n")
+    (tmp_path / "qrels.tsv").write_text("1\t0\t1\t1\n")
+    corpus = ("--corpus", tmp_path / "corpus.tsv", "--queries", tmp_path / "corpus.tsv")
+    common = ("analyze", "retrieval", *corpus, "--qrels", tmp_path / "qrels.tsv", "--model", tiny_model_dir)
+    outcome = invoke(*common)
+    assert outcome.exit_code == 1
+    assert "qrels.tsv: the only relevant sentence of every query is the query itself" in outcome.stderr
+    assert invoke(*common, "--keep-identical").exit_code == 0
+
+
+def test_a_page_that_cannot_be_drawn_leaves_no_half_of_the_outputs(invoke, rated, tmp_path):
+    options = rated(np.eye(len(SENTENCES)))
+    path = tmp_path / "pairs.tsv"
+    path.write_text(path.read_text().replace("\t5.0\n", "\t3\n").replace("\t4.5\n", "\t4\n"))
+    outputs = ("-o", tmp_path / "o.json", "--html", tmp_path / "x.html")
+    outcome = invoke("analyze", "density", *options, *outputs)
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert "none is positive" in outcome.stderr
+    assert not list(tmp_path.glob("[ox].*"))
+
+
+def test_control_characters_are_escaped_in_forecasts_and_pages(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text(f"{ESCAPES} one \u202e.\ntwo\n")
+    source = ("--train-file", tmp_path / "lines.txt", "--model", tiny_model_dir)
+    outcome = invoke("train", "--mode", "unsup", *source, "-o", tmp_path / "run", "--dry-run")
+    assert r"\x1b]0;title\x07\x1b[2J\x9b31m one \u202e." in outcome.stdout, outcome.stderr
+    page = tmp_path / "page.html"
+    outcome = invoke("analyze", "search", tmp_path / "lines.txt", "two", "-m", tiny_model_dir, "--html", page)
+    assert outcome.exit_code == 0, outcome.stderr
+    for text in (outcome.stdout, page.read_text()):
+        assert r"\x1b]0;title\x07\x1b[2J\x9b31m one \u202e." in text
+        assert not set(text) & set(ESCAPES[0] + "\x07\x9b\u202e")
+
+
+@pytest.mark.parametrize("name", ["n" * 5000, "n/" * 5000])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "encode {} -o v.npy",
+        "encode lines.txt -o v.npy --model {}",
+        "eval sts --data-dir {} --model none",
+        "prepare sentences {} -o out.txt",
+        "analyze search {} dog",
+        "compare {}",
+        "train --train-file {} --model none -o run",
+        "train --train-file lines.txt --model none -o {}",
+    ],
+)
+def test_names_longer_than_the_system_allows(invoke, name, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    outcome = invoke(*(word.format(name) for word in command.split()))
+    assert outcome.exit_code == 1, outcome.stderr
+    assert len(outcome.stderr) < 12_000
+    assert "error: " in outcome.stderr
+
+
+def test_a_long_query_is_no_file(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    outcome = invoke("analyze", "search", tmp_path / "lines.txt", "word " * 2000, "-m", tiny_model_dir)
+    assert outcome.exit_code == 0, outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_an_error_in_words(error, invoke, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
+    (tmp_path / "lines.txt").write_text("one\n")
+    outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith("error: there is not enough memory (")
+    assert "ulimit -v" in outcome.stderr

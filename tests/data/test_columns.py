@@ -8,7 +8,9 @@ from simcse_cli.data.columns import (
     parse_columns,
     resolve_columns,
 )
-from simcse_cli.data.pair_files import SCORED_PAIR
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.table import Table
+from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError, UsageError
 
 
@@ -90,3 +92,14 @@ def test_columns_hint_can_be_pasted():
     assert "--columns anchor=id,positive=answer " in hint
     assert "anchor=1,positive=2" in hint
     assert "--columns 'anchor=my text,positive=NAME'" in columns_hint({"my text": ""}, POSITIONAL[:2])
+
+
+@pytest.mark.parametrize(("name", "place"), [("a.tsv", "a.tsv"), ("a.jsonl", "a.jsonl, line 1")])
+def test_columns_are_named_where_they_are(name, place, tmp_path):
+    (tmp_path / name).write_text(
+        '{"q": "A dog.", "x": "A cat."}\n' if "jsonl" in name else "q\tx\nA dog.\tA cat.\n"
+    )
+    for read in (read_scored_pairs, read_training_rows, lambda source: [*Table(source).sentences("z")]):
+        with pytest.raises(DataError) as error:
+            read(tmp_path / name)
+        assert error.value.message.startswith(f"{tmp_path / place}: ")

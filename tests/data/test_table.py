@@ -155,13 +155,6 @@ def test_table_reads_a_saved_dataset(tmp_path):
     assert list(Table(f"hf://{tmp_path}/saved").sentences()) == TWO
 
 
-def test_table_says_that_a_hub_dataset_cannot_be_loaded(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else the client tries for long
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(DataError, match="hf://nobody/nothing cannot be read"):
-        list(Table("hf://nobody/nothing").texts())
-
-
 @settings(max_examples=60)
 @given(
     data=st.binary(max_size=120) | st.text(max_size=60).map(str.encode),

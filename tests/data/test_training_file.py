@@ -128,7 +128,7 @@ def test_nothing_in_a_cell_is_no_text():
 @pytest.mark.parametrize("given", ["positive=B", "anchor=A,hard_negative=B"])
 def test_columns_that_make_no_row_are_refused(tmp_path, given):
     (tmp_path / "a.csv").write_text("A,B,C\na,b,c\n")
-    with pytest.raises(DataError, match=r"line 2: --columns names .*; need anchor, or") as caught:
+    with pytest.raises(DataError, match=r"a.csv: --columns names .*; need anchor, or") as caught:
         read_training_rows(tmp_path / "a.csv", parse_columns(given, POSITIONAL))
     assert "--columns anchor=A,positive=B (" in caught.value.hint
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from helpers import SENTENCES
-from processes import run_on_processes
+from processes import run_on_processes, start_command
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.encode_file import encode_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.errors import ConfigError, ContactError, OutputError
 from simcse_cli.machine import processes
 from simcse_cli.progress import SilentProgress
+from simcse_cli.training.launch import free_port
 
 
 def encode(source: str, output: str, model: str) -> None:
@@ -55,3 +56,22 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     assert "v.npy: process 1 (on " in first["unshared"]
     assert first["unlike"] == "process 1 has rows of the input 7, process 0 has 6"
     assert first["left"] == "rows.txt"
+
+
+def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting(
+    tmp_path, tiny_model_dir, monkeypatch
+):
+    (tmp_path / "here.txt").write_text("A cat.\n")
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    started = []
+    for rank, name in enumerate(("here", "missing")):
+        for variable, value in (group | {"RANK": str(rank)}).items():
+            monkeypatch.setenv(variable, value)
+        told = tmp_path / f"{rank}.stderr"
+        words = ("encode", tmp_path / f"{name}.txt", "-o", tmp_path / "v.npy", "-m", tiny_model_dir)
+        started.append(start_command(*words, stderr=told))
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [1, 1]
+    assert "another process of the group has ended" in (tmp_path / "0.stderr").read_text()
+    assert "missing.txt does not exist" in (tmp_path / "1.stderr").read_text()

@@ -148,7 +148,18 @@ def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tm
     place = data.index(b"IxFI") + 40  # within the serialised index
     data[place] ^= 1
     (tmp_path / "i").write_bytes(bytes(data))
-    with pytest.raises(DataError, match="the FAISS index in it has changed since it was written"):
+    with pytest.raises(DataError, match="its content has changed since it was written"):
+        SearchIndex.load(tmp_path / "i")
+
+
+@pytest.mark.parametrize("tensor", ["vectors", "text", "text_ends"])
+def test_an_index_with_zeros_in_place_of_its_content_is_refused(tensor, vectors, texts, tmp_path):
+    SearchIndex.build(vectors, texts).save(tmp_path / "i")
+    data = (tmp_path / "i").read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    first, last = json.loads(data[8:start])[tensor]["data_offsets"]
+    (tmp_path / "i").write_bytes(data[: start + first] + bytes(last - first) + data[start + last :])
+    with pytest.raises(DataError, match=r"i cannot be read .its content has changed since it was written"):
         SearchIndex.load(tmp_path / "i")
 
 
@@ -160,7 +171,9 @@ def test_a_damaged_index_is_named(vectors, texts, tmp_path):
     bad = {"vectors": good["vectors"][:5], "text_ends": good["text_ends"][::-1].copy()}
     bad["text_ends"] += 10**12
     for name, array in (*bad.items(), ("vectors", np.full_like(good["vectors"], np.nan))):
-        save_file(good | {name: array}, tmp_path / "bad", metadata={"format": search_index.FORMAT})
+        tensors = good | {name: array}
+        facts = {"format": search_index.FORMAT, "sha256": search_index._digest(tensors)}
+        save_file(tensors, tmp_path / "bad", metadata=facts)
         with pytest.raises(DataError, match=r"bad cannot be read .* need a search index"):
             SearchIndex.load(tmp_path / "bad")
 
@@ -182,6 +195,7 @@ def test_metadata_of_the_file_are_sorted(tmp_path):
         "format",
         "model",
         "pooler",
+        "sha256",
     ]
     loaded = SearchIndex.load(tmp_path / "i.idx")
     assert (loaded.info, loaded.sentences) == (info, ["x", "y", "z"])

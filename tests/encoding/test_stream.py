@@ -232,9 +232,10 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
     assert (tmp_path / "v.npy.json").read_text() == "beside"
 
 
-def test_empty_input_leaves_nothing(tmp_path):
-    with pytest.raises(DataError, match="input is empty"):
-        encode_stream(encode, [], tmp_path / "v.npy", dim=10)
+@pytest.mark.parametrize(("total", "found"), [(None, "input is empty"), (5, "has changed while it was read")])
+def test_empty_input_leaves_nothing(tmp_path, total, found):
+    with pytest.raises(DataError, match=found):
+        encode_stream(encode, [], tmp_path / "v.npy", dim=10, total=total)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simcse_cli.errors import ConfigError, DataError, OutputError
+from simcse_cli.files import streams
 from simcse_cli.files.atomic import (
     atomic_path,
     check_output,
@@ -17,8 +18,10 @@ from simcse_cli.files.atomic import (
     standard_output,
     temporary_beside,
     write_json,
+    writing,
 )
 from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import (
     Inputs,
     default_cache_dir,
@@ -28,6 +31,7 @@ from simcse_cli.files.streams import (
     require_file,
     sha256_file,
 )
+from simcse_cli.models.word_vectors import WordVectors
 
 
 def test_lines_end_at_newlines_only(tmp_path):
@@ -190,9 +194,10 @@ def test_lock_of_a_folder_lies_inside_it(tmp_path):
 
 
 def test_lock_is_free_once_its_holder_is_killed(tmp_path):
-    code = "import sys, time; from pathlib import Path; from simcse_cli.files.locks import sole_writer\n"
-    code += "with sole_writer(Path(sys.argv[1])): print(1, flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stdout=subprocess.PIPE) as holder:
+    code = "import sys; from pathlib import Path; from simcse_cli.files.locks import sole_writer\n"
+    code += "with sole_writer(Path(sys.argv[1])): print(1, flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], **pipes) as holder:
         holder.stdout.readline()
         with pytest.raises(OutputError, match=f"process {holder.pid} "):
             write_alone(tmp_path / "out")
@@ -351,7 +356,50 @@ def test_lock_that_cannot_be_written_is_not_left(tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "ftruncate", fail)
     with pytest.raises(OutputError, match="No space left"):
         write_alone(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_endless_files_are_refused(monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(streams, "LARGEST_TEXT", 1000)
+    with pytest.raises(DataError, match="/dev/zero, line 1: more than"):
+        list(iter_lines("/dev/zero"))
+    with pytest.raises(DataError, match="/dev/zero, line 1: more than"):
+        WordVectors("/dev/zero")
+    with pytest.raises(DataError, match="/dev/zero has more than"):
+        read_json("/dev/zero")
+
+
+def test_the_longest_line_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_LINE", 5)
+    (tmp_path / "a.txt").write_bytes(b"1234\n12345\n")
+    with pytest.raises(DataError, match=r"a\.txt, line 2: more than"):
+        list(iter_lines(tmp_path / "a.txt"))
+    (tmp_path / "a.txt").write_bytes(b"1234\n12345")
+    assert list(iter_lines(tmp_path / "a.txt")) == ["1234", "12345"]
+
+
+def test_an_error_number_of_a_rust_library_names_the_output(tmp_path):
+    with pytest.raises(OutputError, match=r"out: File too large") as caught, writing(tmp_path / "out"):
+        raise RuntimeError("I/O error: File too large (os error 27)")
+    assert "ulimit -f" in caught.value.hint
+    with pytest.raises(RuntimeError), writing(tmp_path / "out"):
+        raise RuntimeError("another error")
+
+
+def test_a_work_folder_stays_only_if_something_is_done(tmp_path):
+    folder = tmp_path / "o.mining"
+
+    def fail(*, when_done: bool) -> None:
+        with work_folder(folder, {"a": 1}, names=r"part\.npy", resume=False, force=False):
+            if when_done:
+                (folder / "part.npy").touch()
+            raise DataError("no such input")
+
+    for is_done in (False, True):
+        with pytest.raises(DataError):
+            fail(when_done=is_done)
+        assert folder.exists() is is_done

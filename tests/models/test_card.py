@@ -1,5 +1,6 @@
 """The model card of a run: what the Hub reads, what people read, what runs, and what `eval` adds."""
 
+import copy
 import json
 import re
 import shutil
@@ -11,7 +12,7 @@ import yaml
 from huggingface_hub import ModelCard, metadata_load
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 
-from helpers import SENTENCES, build_tiny_model, put_on_hub, write_sts_folder
+from helpers import SENTENCES, build_tiny_model, write_sts_folder
 from simcse_cli.models.card import write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
@@ -68,9 +69,9 @@ def index_of(folder):
     return {(each.dataset_name, each.metric_type): each.metric_value for each in results}
 
 
-def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub_cache, tmp_path):
+def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub, tmp_path):
     (tiny_model_dir / "README.md").write_text("---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# Tiny\n")
-    put_on_hub(tiny_model_dir, hub_cache, "someone/tiny", commit=COMMIT)
+    hub.put("someone/tiny", tiny_model_dir, commit=COMMIT)
     run = train_tiny(tmp_path, "someone/tiny", sts_folder)
     found = metadata_load(run / "model" / "README.md")
     assert ModelCard.load(run / "model" / "README.md").data.to_dict() == found
@@ -186,9 +187,9 @@ def test_a_card_of_ones_own_is_left_alone(run, invoke, sts_folder):
     assert not (run / "README.md").exists()
 
 
-def test_published_model_opens_by_name(run, hub_cache):
+def test_published_model_opens_by_name(run, hub):
     st = pytest.importorskip("sentence_transformers")
-    put_on_hub(run / "model", hub_cache, "someone/first", commit=COMMIT)
+    hub.put("someone/first", run / "model", commit=COMMIT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = st.SentenceTransformer("someone/first", revision=COMMIT, device="cpu")
@@ -199,3 +200,100 @@ def test_published_model_opens_by_name(run, hub_cache):
         encode(load_encoder("someone/first", device="cpu"), list(SENTENCES)),
         encode(load_encoder(run, device="cpu"), list(SENTENCES)),
     )
+
+
+def evaluate(invoke, run, sts_folder, *more):
+    outcome = invoke(
+        "eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark", *more
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    return outcome
+
+
+OWN_RESULT = {
+    "task": {"type": "retrieval"},
+    "dataset": {"name": "Mine", "type": "mine", "split": "test"},
+    "metrics": [{"type": "ndcg", "value": 0.5, "name": "by hand"}],
+}
+
+
+def test_eval_keeps_results_and_models_that_are_not_its_own(run, invoke, sts_folder):
+    card = run / "model" / "README.md"
+    metadata = metadata_load(card)
+    metadata["model-index"][0]["name"] = "published as"
+    metadata["model-index"][0]["results"].append(OWN_RESULT)
+    other = {"name": "other", "results": [copy.deepcopy(OWN_RESULT)]}
+    metadata["model-index"].insert(1, other)
+    body = card.read_text().split("---\n", 2)[2]
+    front = "# mine\n\n" + yaml.safe_dump({"model-index": metadata.pop("model-index")}) + "\n# more\n"
+    card.write_text(f"---\n{front}{yaml.safe_dump(metadata)}---\n{body}")
+    for _ in range(2):
+        evaluate(invoke, run, sts_folder)
+    found = metadata_load(card)
+    first, second = found.pop("model-index")
+    assert (found, second, first["name"]) == (metadata, other, "published as")
+    names = [result["dataset"]["name"] for result in first["results"]]
+    assert sorted(names) == ["Mine", "STS-B", "sts-dev.csv"]
+    assert first["results"][names.index("Mine")] == OWN_RESULT
+    text = card.read_text()
+    assert text.startswith("---\n# mine\n\nmodel-index:\n")
+    assert "\n\n# more\nlibrary_name" in text
+
+
+def test_eval_keeps_the_line_ends_of_a_card(run, invoke, sts_folder):
+    card = run / "model" / "README.md"
+    card.write_bytes(card.read_bytes().replace(b"\n", b"\r\n"))
+    evaluate(invoke, run, sts_folder)
+    content = card.read_bytes()
+    assert content.replace(b"\r\n", b"\n") == (run / "README.md").read_bytes().replace(
+        b"`model`", b"`.`"
+    ).replace(b'("model")', b'(".")').replace(b"--model model", b"--model .")
+    assert content.count(b"\n") == content.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("- name: first\n", "- name: first  # mine\n"),
+        ("library_name: sentence-transformers\n", "{library_name: x,\n"),
+        ("model-index:\n", "model-index: 3\nmodel-index:\n"),
+        ("<!-- end of scores -->", "My text.\n<!-- end of scores -->"),
+        ("<!-- end of scores -->", "| Mine | test | ndcg | by hand | 50.00 |\n<!-- end of scores -->"),
+        ("<!-- end of scores -->\n", ""),
+        ("model-index:\n- name: first\n", "model-index:\n- first\n- name: first\n"),
+        ("  - task:\n", "  - metrics: mine\n  - task:\n"),
+        ("## Limits\n", "## Limits\r\n"),
+    ],
+)
+def test_a_card_that_would_lose_something_is_left_with_a_warning(before, after, run, invoke, sts_folder):
+    card = run / "model" / "README.md"
+    changed = card.read_bytes().replace(before.encode(), after.encode())
+    assert changed != card.read_bytes()
+    card.write_bytes(changed)
+    outcome = evaluate(invoke, run, sts_folder)
+    assert "the model card was not updated: " in outcome.stderr
+    assert card.read_bytes() == changed
+    assert "STS-B" in (run / "README.md").read_text()  # which is as it was written
+
+
+def test_a_task_measured_alone_and_in_the_suite_is_listed_once(run, invoke, sts_folder):
+    evaluate(invoke, run, sts_folder)
+    invoke("eval", "sts", "--model", run, "--data-dir", sts_folder)
+    for folder in (run, run / "model"):
+        assert (folder / "README.md").read_text().count("| STS-B |") == 1
+        assert len(index_of(folder)) == 8
+
+
+def test_prepare_model_replaces_its_own_card_and_keeps_a_changed_one(run, invoke, tmp_path):
+    def publish():
+        outcome = invoke("prepare", "model", run, "-o", tmp_path / "public", "--force")
+        assert outcome.exit_code == 0, outcome.stderr
+        return card.read_text()
+
+    card, source = tmp_path / "public" / "README.md", run / "model" / "README.md"
+    assert publish() == source.read_text()
+    source.write_text("# Two\n")
+    assert publish() == "# Two\n"
+    card.write_text("# Mine\n")
+    source.write_text("# Three\n")
+    assert publish() == publish() == "# Mine\n"

@@ -55,7 +55,7 @@ def test_openvino_graph_gives_the_states(tiny_encoder, tmp_path):
 def test_prepare_model_writes_verifies_and_records_graphs(backend, invoke, tiny_encoder, tmp_path):
     pytest.importorskip(PACKAGES[backend])
     source = tmp_path / "source"
-    save_encoder(tiny_encoder, source, card="# A card\n", objective="simcse-unsup", step=7)
+    save_encoder(tiny_encoder, source, card=b"# A card\n", objective="simcse-unsup", step=7)
     before = load_encoder(source, device="cpu")
     outcome = invoke("prepare", "model", source, "-o", source, "--backend", backend, "--force")
     assert outcome.exit_code == 0, outcome.stderr

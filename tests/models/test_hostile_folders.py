@@ -52,6 +52,44 @@ def test_weights_that_are_not_finite_are_named(tiny_model_dir):
         load_encoder(tiny_model_dir, device="cpu")
 
 
+@pytest.mark.parametrize(
+    "name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.LayerNorm.weight"]
+)
+def test_weights_that_a_damaged_file_has_as_zeros_are_named(name, tiny_model_dir):
+    change_weights(tiny_model_dir, lambda t: t[name].fill(0))
+    with pytest.raises(CheckpointError, match=f"{name} are all zero"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def test_a_head_that_a_damaged_file_has_as_zeros_is_named(tiny_encoder, tmp_path):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    (dense,) = {path.parent for path in folder.glob("*/model.safetensors")}
+    change_weights(dense, lambda t: [tensor.fill(0) for tensor in t.values()])
+    with pytest.raises(CheckpointError, match=r"head\.dense\.weight are all zero"):
+        load_encoder(tmp_path / "model", device="cpu")
+
+
+def test_a_tokenizer_without_words_is_refused(tiny_model_dir):
+    path = tiny_model_dir / "tokenizer.json"
+    content = json.loads(path.read_text())
+    special = {token["content"] for token in content["added_tokens"]}
+    content["model"]["vocab"] = {word: i for word, i in content["model"]["vocab"].items() if word in special}
+    path.write_text(json.dumps(content))
+    for name in ("vocab.txt", "special_tokens_map.json"):
+        (tiny_model_dir / name).unlink(missing_ok=True)
+    for encode_only in (False, True):
+        with pytest.raises(CheckpointError, match="no vocabulary"):
+            load_encoder(tiny_model_dir, device="cpu", encode_only=encode_only)
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tiny_model_dir):
+    for path in tiny_model_dir.iterdir():
+        if path.name not in ("config.json", "model.safetensors"):
+            path.unlink()
+    with pytest.raises(CheckpointError, match="tiny-bert holds no vocabulary"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
 def test_the_first_sentence_without_a_finite_vector_is_named(tiny_encoder, sentences):
     word = tiny_encoder.tokenizer.convert_tokens_to_ids("guitar")
     with torch.no_grad():

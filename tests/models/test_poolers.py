@@ -56,4 +56,4 @@ def test_pooling_modules_of_sentence_transformers_name_their_pooler(tmp_path, co
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / "config.json", values)
     write_json(tmp_path / "modules.json", [{"path": name, "type": f"models.{name}"} for name in configs])
-    assert read_record(tmp_path, "model").pooler is pooler
+    assert read_record(tmp_path).pooler is pooler

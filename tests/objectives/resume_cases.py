@@ -22,6 +22,7 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "next-sentence": (Name.NEXT_SENTENCE, {"window": 3, "dual_encoder": True}, {}),
     "quick-thoughts": (Name.QUICK_THOUGHTS, {}, {}),
     "sbert": (Name.SBERT, {}, {}),
+    "cosent": (Name.COSENT, {}, {}),
     "ct": (Name.CT, {}, {}),
     "is-bert": (Name.IS_BERT, {"n_channels": 8}, {}),
     "declutr": (Name.DECLUTR, {"min_span": 4, "max_span": 16}, {"batch_size": 2}),
@@ -38,6 +39,8 @@ def write_train_files(folder: Path) -> dict[str, Path]:
         DataKind.DOCUMENTS: "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 3)),
         DataKind.LABELLED: "sentence1\tsentence2\tgold_label\n"
         + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i % 3]}" for i in range(24)),
+        DataKind.SCORED: "sentence1\tsentence2\tscore\n"
+        + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{i % 5}" for i in range(24)),
         "pairs": "anchor\tpositive\n" + "\n".join(f"{a}\t{a} Yes." for a in SENTENCES),
     }
     paths = {}

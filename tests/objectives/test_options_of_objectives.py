@@ -417,6 +417,8 @@ DEFAULTS = {
     Name.NEXT_SENTENCE: {},
     Name.QUICK_THOUGHTS: AVERAGED | {"batch_size": 400, "max_grad_norm": 5.0, "optimizer": "adam"},
     Name.SBERT: AVERAGED | {"batch_size": 16, "lr": 2e-5, "max_length": 128, "warmup": 0.1},
+    Name.COSENT: AVERAGED
+    | {"batch_size": 32, "epochs": 4.0, "lr": 2e-5, "max_length": 128, "warmup": 0.1},
     Name.CT: AVERAGED | {
         "batch_size": 16, "lr": 1e-5, "max_length": 75, "dropout_mode": "none", "optimizer": "rmsprop",
         "schedule": "tension", "max_grad_norm": 0.0, "eval_every": 500,
@@ -440,6 +442,7 @@ OPTIONS = {
     Name.NEXT_SENTENCE: {"window": 1, "temperature": 0.05},
     Name.QUICK_THOUGHTS: {"max_length": 32},
     Name.SBERT: {"max_length": 128},
+    Name.COSENT: {"temperature": 0.05, "max_length": 128},
     Name.CT: {"n_negatives": 7, "max_length": 75},
     Name.IS_BERT: {"n_channels": 256, "max_length": 128},
     Name.DECLUTR: {

@@ -1,9 +1,11 @@
 """A run of any objective survives kill -9 at any moment and goes on to the same bits."""
 
 import json
+import os
 import random
 import signal
-import time
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from helpers import build_tiny_model
 from processes import start_command
 from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.recipes import dump_config
+from simcse_cli.training.state import Position, States
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +41,20 @@ def finish(*arguments: object) -> None:
     assert process.exitcode == 0
 
 
-def kill_after_a_state(process: Any, run_dir: Path, delay: float) -> None:
-    """Send SIGKILL once a step is saved and some time has passed."""
-    deadline = time.monotonic() + 120
-    while process.is_alive() and time.monotonic() < deadline:
-        if any((run_dir / "checkpoint").glob("step-*[1-9]")):
-            break
-        time.sleep(0.002)
-    time.sleep(delay)
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+def die_after_a_state(n_operations: int) -> None:
+    """Kill this process at the N-th file that it opens, renames or removes once a step is saved."""
+    save, left = States.save, iter(range(n_operations))
+
+    def count(event: str, _: object) -> None:
+        if event in ("open", "os.rename", "os.remove") and next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def save_and_count(states: States, position: Position) -> None:
+        save(states, position)
+        if position.step == 2:
+            sys.addaudithook(count)
+
+    States.save = save_and_count  # type: ignore[method-assign]
 
 
 def tensors_of(run_dir: Path) -> dict[str, torch.Tensor]:
@@ -71,8 +77,10 @@ def test_run_killed_anywhere_goes_on_to_the_same_bits(case, train_files, model_d
     recipe, whole, killed = tmp_path / "recipe.yaml", tmp_path / "whole", tmp_path / "killed"
     recipe.write_text(dump_config(config))
     finish("--config", recipe, "-o", whole)
-    process = start_command("train", "-q", "--config", recipe, "-o", killed)
-    kill_after_a_state(process, killed, delay=random.Random(case).uniform(0, 0.15))
+    die = partial(die_after_a_state, random.Random(case).randrange(200))
+    process = start_command("train", "-q", "--config", recipe, "-o", killed, prepare=die)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     finish("-o", killed, "--resume")
 
     assert lines_of(killed) == lines_of(whole)

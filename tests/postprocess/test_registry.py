@@ -16,7 +16,7 @@ def fitted(name: Postprocess, dim: int = 16, **settings: object) -> FittedPostPr
 
 
 def test_registry_holds_every_name():
-    assert set(registry.CLASSES) == set(Postprocess)
+    assert set(registry.POSTPROCESSORS) == set(Postprocess)
 
 
 @pytest.mark.parametrize("name", list(Postprocess))
@@ -65,6 +65,17 @@ def test_load_refuses_one_value_that_is_not_finite(tmp_path):
     registry.save(broken, tmp_path / "p.safetensors")
     with pytest.raises(CheckpointError, match="mean is not finite"):
         registry.load(tmp_path / "p.safetensors")
+
+
+@pytest.mark.parametrize("name", list(Postprocess))
+def test_load_refuses_zeros_in_place_of_the_content(name, tmp_path):
+    path = tmp_path / "p.safetensors"
+    registry.save(fitted(name), path)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    path.write_bytes(content[:start] + bytes(len(content) - start))
+    with pytest.raises(CheckpointError, match=r"p\.safetensors cannot be read"):
+        registry.load(path)
 
 
 def test_digest_tells_maps_apart():

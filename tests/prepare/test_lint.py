@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from simcse_cli.prepare.lint import Check, Linter, guess_language, training_rows
@@ -15,6 +17,7 @@ def lint(*rows, **settings):
     ("row", "check"),
     [
         (("",), Check.EMPTY),
+        (("a sentence", "0.543"), Check.NUMBER_AS_TEXT),
         (("  ", "a"), Check.EMPTY),
         (("a\x07b",), Check.CONTROL_CHARACTERS),
         (("caf\u00c3\u00a9",), Check.WRONG_ENCODING),
@@ -105,3 +108,21 @@ def test_training_rows_takes_the_columns_there_are(tmp_path):
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
     (tmp_path / "b.txt").write_text("one\n")
     assert list(training_rows([tmp_path / "a.csv", tmp_path / "b.txt"])) == [("a", "b", "c"), ("one",)]
+
+
+def test_findings_name_the_file_and_its_row(invoke, tmp_path):
+    for name, text in (("a.txt", "one\ntwo\n"), ("b.txt", "three\n\n"), ("c.txt", "four\x07\n\n")):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
+    outcome = invoke("prepare", "lint", *files, "--format", "json")
+    found = {
+        each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)
+    }
+    assert found == {"empty": (2, files[1], 2), "control_characters": (1, files[2], 1)}
+    assert "b.txt" in invoke("prepare", "lint", *files).stdout
+    assert "file" not in invoke("prepare", "lint", files[1]).stdout.splitlines()[1]
+
+
+def findings_of(outcome):
+    assert outcome.exit_code == 0, outcome.stderr
+    return json.loads(outcome.stdout)["findings"]

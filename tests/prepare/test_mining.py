@@ -1,5 +1,7 @@
 import csv
+import errno
 import json
+import os
 import warnings
 
 import numpy as np
@@ -322,6 +324,23 @@ def test_files_of_others_in_the_folder_of_a_search_are_never_touched(
     assert outcome.exit_code == 1
     assert "o.csv.mining" in outcome.stderr
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_full_disk_is_an_error_where_the_folder_of_a_search_is_made(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
+    source, make = write_pairs(tmp_path / "pairs.csv", pairs), os.mkdir
+
+    def full(path, *rest, **more):
+        if str(path).endswith(".mining"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make(path, *rest, **more)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    outcome = invoke(*search_command(source, model, tmp_path / "o.csv"))
+    assert outcome.exit_code == 1
+    assert "o.csv.mining: No space left on device" in outcome.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
 
 
 def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcse_cli.errors import ConfigError
+from simcse_cli.files.schema import parse_yaml
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import ALIASES
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
-from simcse_cli.settings.recipes import parse_yaml, read_recipe, resolve_config, shipped_recipes
+from simcse_cli.settings.recipes import read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 

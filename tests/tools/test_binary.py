@@ -2,14 +2,17 @@
 
 import importlib
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from helpers import LIMIT_S, wait_until
 
 zstandard = pytest.importorskip("zstandard")
 pytestmark = [pytest.mark.upkeep, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
@@ -17,8 +20,8 @@ SOURCES = Path(__file__).resolve().parents[2] / "tools" / "binary"
 # Stands for the interpreter: unpacks with this one, and is the program.
 INTERPRETER = f"""#!/bin/sh
 case "$1" in
-  -m) shift 2; echo "ran $*" ;;
-  *) echo "$$" >> "$COUNT"; ${{SLOW:+sleep 60}}; exec {sys.executable} "$@" ;;
+  -m) shift 2; echo "ran $*$LD_LIBRARY_PATH" ;;
+  *) echo "$$" >> "$COUNT"; ${{SLOW:+exec sleep 600}} ${{CODE:+exit $CODE}}; exec {sys.executable} "$@" ;;
 esac
 """
 
@@ -40,7 +43,8 @@ def stub(build, tmp_path_factory):
 
 
 @pytest.fixture
-def binary(build, stub, tmp_path):
+def make(build, stub, tmp_path):
+    """Return a function that writes the binary, for a machine with that glibc and so much room."""
     root = tmp_path / "root"
     (root / "bin").mkdir(parents=True)
     (root / "bin/python3").write_text(INTERPRETER)
@@ -52,8 +56,17 @@ def binary(build, stub, tmp_path):
     (root / "lib" / ("long" * 30) / "data").write_bytes(bytes(range(256)) * 5000)
     build.write_runtime(root, files, runtime)
     build.write_archive(root, files, archive)
-    build.assemble(stub, runtime, archive, "1.2", 10**6, tmp_path / "simcse")
-    return tmp_path / "simcse"
+
+    def assemble(*, glibc=2, unpacked=10**6):
+        build.assemble(stub, runtime, archive, "1.2", unpacked, glibc, tmp_path / "simcse")
+        return tmp_path / "simcse"
+
+    return assemble
+
+
+@pytest.fixture
+def binary(make):
+    return make()
 
 
 def environment(binary, **variables):
@@ -64,7 +77,11 @@ def environment(binary, **variables):
 
 def start(binary, *words, **variables):
     return subprocess.run(
-        [binary, *words], env=environment(binary, **variables), capture_output=True, text=True, timeout=60
+        [binary, *words],
+        env=environment(binary, **variables),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
     )
 
 
@@ -91,23 +108,102 @@ def test_two_first_starts_unpack_once(binary):
         )
         for i in range(2)
     ]
-    assert [each.communicate(timeout=60)[0] for each in starts] == [b"ran 0\n", b"ran 1\n"]
+    assert [each.communicate(timeout=LIMIT_S)[0] for each in starts] == [b"ran 0\n", b"ran 1\n"]
     assert len((binary.parent / "count").read_text().splitlines()) == 1
 
 
-def test_a_killed_first_start_counts_for_nothing(binary):
+@pytest.fixture
+def unpacking(binary):
+    """Return a first start that does not finish, and its unpacker's process id."""
     count = binary.parent / "count"
     first = subprocess.Popen(
-        [binary], env=environment(binary, SLOW="1"), stderr=subprocess.DEVNULL, start_new_session=True
+        [binary], env=environment(binary, SLOW="1"), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not count.exists() or not count.read_text().endswith("\n"):
-        time.sleep(0.01)
+    wait_until(lambda: count.exists() and count.read_text().endswith("\n"))
     assert unpacked(binary) == [".unpacking"]
-    os.killpg(first.pid, signal.SIGKILL)
+    yield first, int(count.read_text())
+    first.kill()
     first.wait()
+    first.stderr.close()
+
+
+@pytest.mark.parametrize("kill", [os.killpg, os.kill])
+def test_a_killed_first_start_counts_for_nothing(binary, unpacking, kill):
+    kill(unpacking[0].pid, signal.SIGKILL)  # the unpacker ends with it, else the next start would wait
     assert start(binary).stdout == "ran \n"
     assert len(unpacked(binary)) == 1
     assert ".unpacking" not in unpacked(binary)
+
+
+@pytest.mark.parametrize(
+    ("kill", "number"),
+    [
+        (os.killpg, signal.SIGINT),
+        (os.kill, signal.SIGINT),
+        (os.kill, signal.SIGTERM),
+        (os.kill, signal.SIGHUP),
+    ],
+)
+def test_a_stopped_first_start_leaves_nothing(binary, unpacking, kill, number):
+    first, unpacker = unpacking
+    kill(first.pid, number)
+    _, told = first.communicate()
+    assert first.returncode == -number
+    assert told.splitlines()[1:] == ["simcse: stopped while it was unpacked; nothing is kept"]
+    assert unpacked(binary) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(unpacker, 0)
+
+
+def test_an_older_glibc_is_named_before_anything_is_unpacked(make):
+    binary = make(glibc=999)
+    outcome = start(binary)
+    assert outcome.returncode == 1
+    assert f"this machine has {platform.libc_ver()[0]} " in outcome.stderr
+    assert f" {platform.libc_ver()[1]}, this program needs glibc 2.999 or newer" in outcome.stderr
+    assert unpacked(binary) == []
+    assert start(make(glibc=int(platform.libc_ver()[1].split(".")[1]))).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a chroot")
+def test_a_machine_without_glibc_is_told_so(binary, tmp_path):
+    outcome = subprocess.run(
+        ["/simcse"],
+        env={"SIMCSE_CACHE": "/cache"},
+        preexec_fn=lambda: os.chroot(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert outcome.returncode == 1
+    assert "this machine has no glibc (there is no /lib64/ld-linux-x86-64.so.2)" in outcome.stderr
+
+
+@pytest.mark.parametrize("code", [1, 127])
+def test_an_interpreter_that_does_not_run_is_no_lack_of_room(binary, code):
+    outcome = start(binary, CODE=str(code))
+    assert outcome.returncode == 1
+    assert f"the interpreter in this file does not run here (exit code {code})" in outcome.stderr
+    assert "room" not in outcome.stderr
+    assert unpacked(binary) == []
+
+
+def test_too_little_room_is_noticed_at_once(make):
+    binary = make(unpacked=10**18)
+    outcome = start(binary)
+    assert outcome.returncode == 1
+    assert re.search(r"has \d+ MB of free space, this program takes 1000000000000 MB", outcome.stderr)
+    assert not (binary.parent / "count").exists()
+
+
+def test_libraries_of_another_installation_are_not_taken(binary):
+    assert start(binary, "--version", LD_LIBRARY_PATH="/elsewhere").stdout == "ran --version\n"
+
+
+def test_the_version_of_glibc_is_that_of_the_newest_symbol(build, tmp_path):
+    (tmp_path / "bin").mkdir()
+    shutil.copy(shutil.which("gcc"), tmp_path / "bin/python3")
+    assert 2 <= build.needed_glibc(tmp_path) <= int(platform.libc_ver()[1].split(".")[1])
 
 
 def test_a_folder_without_its_interpreter_is_made_again(binary):
@@ -163,8 +259,10 @@ def test_a_folder_of_another_user_is_refused_for_the_next_one(binary):
 
 
 def test_a_full_disk_is_one_clear_message(binary):
-    limited = ["sh", "-c", 'ulimit -f 1000; trap "" XFSZ; exec "$0"', str(binary)]
-    outcome = subprocess.run(limited, env=environment(binary), capture_output=True, text=True, timeout=60)
+    limited = ["sh", "-c", 'ulimit -f 1000; exec "$0"', str(binary)]
+    outcome = subprocess.run(
+        limited, env=environment(binary), capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert outcome.returncode == 1
     assert "cannot unpack into" in outcome.stderr
     assert "File too large" in outcome.stderr

@@ -25,7 +25,7 @@ assert not bench.findings
 
 import soak.kills as kills
 from random import Random
-job = kills.jobs(bench)[-1]
+job = next(job for job in kills.jobs() if job.arguments[0] == "augment")
 
 def findings(name, broken):
     whole = getattr(locks, name)

@@ -1,13 +1,13 @@
 """Which examples a step sees: every one once an epoch, in an order that follows from the seed alone."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from helpers import wait_until
 from simcse_cli.models.padding import PaddedRows, pad
 from simcse_cli.objectives.base import Batch
 from simcse_cli.settings.config import TrainConfig
@@ -153,15 +153,12 @@ def test_prefetch_stays_two_steps_ahead_and_ends_with_its_consumer():
 
     batches = prefetch(make, range(3, 100))
     assert [next(batches), next(batches)] == [3, 4]
-    deadline = time.monotonic() + 5
-    while len(made) < 5 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.05)
-    assert made == [3, 4, 5, 6, 7]  # two taken, two waiting, one that does not fit yet
+    wait_until(lambda: len(made) >= 5)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "batches"]
     assert thread.daemon
     batches.close()
     assert not thread.is_alive()
+    assert made == [3, 4, 5, 6, 7]  # two taken, two waiting, one that did not fit
 
 
 def test_prefetch_raises_an_error_where_its_batch_was_due():

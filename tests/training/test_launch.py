@@ -1,27 +1,22 @@
 """`simcse train --num-processes`: how processes are started and watched, and whose error is shown."""
 
 import json
+import math
 import os
 import socket
-import subprocess
-import sys
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
-from helpers import SENTENCES
+from helpers import LIMIT_S, SENTENCES
 from processes import is_alive
 from simcse_cli.errors import TrainingError
 from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training import launch as launching
 from simcse_cli.training import run as runs_of_training
-from simcse_cli.training.launch import Stopped, first_failure, free_port, launch, without_flag
-
-
-def test_the_flag_is_not_passed_on():
-    assert without_flag(["train", "--num-processes", "2", "--lr", "1"]) == ["train", "--lr", "1"]
-    assert without_flag(["train", "--num-processes=2", "-q"]) == ["train", "-q"]
+from simcse_cli.training.launch import Stopped, first_failure, free_port, launch
 
 
 def test_a_free_port_can_be_bound():
@@ -29,31 +24,45 @@ def test_a_free_port_can_be_bound():
         server.bind(("127.0.0.1", free_port()))
 
 
-def start(code: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", code])
+class Worker:
+    """A process that ends with its code at the N-th look."""
+
+    returncode: int | None = None
+
+    def __init__(self, code: int, after: float = 1) -> None:
+        self.code, self.left = code, after
+
+    def poll(self) -> int | None:
+        self.left -= 1
+        self.returncode = None if self.left > 0 else self.code
+        return self.returncode
 
 
+@pytest.fixture
+def clock(monkeypatch) -> SimpleNamespace:
+    """Let the launcher sleep in no time."""
+    clock = SimpleNamespace(now=0.0)
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    monkeypatch.setattr(launching, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    return clock
+
+
+@pytest.mark.usefixtures("clock")
 def test_the_first_failure_does_not_wait_for_the_others():
-    fine, failing, endless = map(start, ("pass", "raise SystemExit(7)", "import time; time.sleep(60)"))
-    try:
-        assert first_failure([fine, failing, endless]) is failing
-        assert endless.poll() is None
-    finally:
-        endless.kill()
-        endless.wait()
-    assert first_failure([fine, fine]) is None
+    fine, failing, endless = Worker(0), Worker(7, after=5), Worker(0, after=math.inf)
+    assert first_failure([fine, failing, endless]) is failing
+    assert first_failure([fine, Worker(0, after=3)]) is None
 
 
-def test_a_process_that_lost_contact_is_not_the_one_to_blame(monkeypatch):
-    lost, failing = map(start, ("raise SystemExit(75)", "import time; time.sleep(1); raise SystemExit(7)"))
+def test_a_process_that_lost_contact_is_not_the_one_to_blame(clock):
+    lost, failing = Worker(75), Worker(7, after=launching.GRACE_S / launching.POLL_S / 2)
     assert first_failure([lost, failing]) is failing
-    lost, endless = map(start, ("raise SystemExit(75)", "import time; time.sleep(60)"))
-    monkeypatch.setattr(launching, "GRACE_S", 0.2)
-    try:
-        assert first_failure([endless, lost]) is lost
-    finally:
-        endless.kill()
-        endless.wait()
+    assert clock.now == pytest.approx(launching.GRACE_S / 2, abs=2 * launching.POLL_S)
+    assert first_failure([Worker(0, after=math.inf), lost]) is lost
+    assert first_failure([lost, lost]) is lost
 
 
 def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_here(
@@ -61,6 +70,7 @@ def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_her
 ):
     (tmp_path / "yaml.py").write_text("open('executed', 'w')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)
     with pytest.raises(Stopped) as caught:
         launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"], SilentProgress())
     assert caught.value.exit_code == 2
@@ -76,14 +86,15 @@ def program(tmp_path):
         (tmp_path / "simcse_cli").mkdir()
         (tmp_path / "simcse_cli" / "__init__.py").touch()
         (tmp_path / "simcse_cli" / "__main__.py").write_text(
-            f"import os, signal, sys, time\nrank = int(os.environ['RANK'])\n{code}\n"
+            f"import os, pathlib, signal, sys, time\nrank = int(os.environ['RANK'])\n{code}\n"
         )
         return os.environ | {"PYTHONPATH": str(tmp_path)}
 
     return write
 
 
-def test_an_error_of_only_another_process_is_passed_on(program):
+def test_an_error_of_only_another_process_is_passed_on(program, monkeypatch):
+    monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)
     progress = Mock(spec=SilentProgress)
     environment = program("sys.exit('broken' * rank or 75)")
     with pytest.raises(Stopped) as caught:
@@ -95,8 +106,9 @@ def test_an_error_of_only_another_process_is_passed_on(program):
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_is_named_and_the_others_end(program, tmp_path, killed):
     environment = program(
-        f"open(f'{tmp_path}/{{os.getpid()}}.pid', 'w')\n"
-        f"time.sleep(0.5)\nif rank == {killed}: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n(folder / f'{{os.getpid()}}.pid').touch()\n"
+        "while len([*folder.glob('*.pid')]) < 2: time.sleep(0.01)\n"
+        f"if rank == {killed}: os.kill(os.getpid(), signal.SIGKILL)\nsys.stdin.read()"
     )
     with pytest.raises(TrainingError, match=rf"process {killed} of 2 was killed \(SIGKILL\)") as caught:
         launch(2, ["train"], SilentProgress(), environment=environment)
@@ -130,7 +142,7 @@ def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
     """Let launched commands run in this process; return number of processes and exit code of each."""
     done = []
 
-    def run_here(n_processes, arguments, progress, *, environment, shows_result):
+    def run_here(n_processes, arguments, progress, *, environment):
         assert "SIMCSE_LR" not in environment
         with monkeypatch.context() as patch:
             patch.delenv("SIMCSE_LR")

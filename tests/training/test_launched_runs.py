@@ -16,10 +16,11 @@ from accelerate.utils.launch import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from helpers import SENTENCES
+from helpers import LIMIT_S, SENTENCES, wait_until
 from processes import FORKS, is_alive, run_command, start_command
 from simcse_cli.errors import OutputError
 from simcse_cli.results.runs import lock_run
+from simcse_cli.training.loop import Trainer
 
 
 @pytest.fixture
@@ -62,9 +63,12 @@ def run_as_torchrun_does(arguments: list[str], environment: dict[str, str]) -> N
         run_id="test",
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
+        rdzv_configs=dict.fromkeys(
+            ("read_timeout", "heartbeat_timeout", "keep_alive_interval"), int(LIMIT_S)
+        ),
         local_addr="127.0.0.1",
         max_restarts=0,
-        start_method="forkserver",
+        start_method="fork",
     )
     elastic_launch(config, run_to_success)(arguments)
 
@@ -87,7 +91,7 @@ def test_two_processes_of_a_launcher_log_what_one_logs(launcher, invoke, argumen
     two = [*arguments, "--batch-size", "4", "-o", str(tmp_path / "two")]
     process = FORKS.Process(target=run_as_torchrun_does, args=(two, environment))
     process.start()
-    process.join(120)
+    process.join(LIMIT_S)
     assert process.exitcode == 0
     record = json.loads((tmp_path / "two" / "run.json").read_text())
     assert (record["status"], record["n_processes"]) == ("finished", 2)
@@ -130,11 +134,16 @@ def test_a_configuration_that_splits_the_model_is_refused(kind, invoke, argument
     assert not (tmp_path / "run").exists()
 
 
-def wait_for(condition, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def stay_after_a_state() -> None:
+    """Let runs wait after each state until they are told to stop, or are killed."""
+    save_state = Trainer.save_state
+
+    def save_and_stay(trainer: Trainer) -> None:
+        save_state(trainer)
+        while trainer.position.step and not trainer.should_stop():
+            time.sleep(0.01)
+
+    Trainer.save_state = save_and_stay
 
 
 def is_free(run: Path) -> bool:
@@ -159,16 +168,16 @@ def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, argumen
     def start_and_stop(*more: str, stop) -> tuple[int, str]:
         before = {path.name for path in run.glob("checkpoint/step-*0")}
         stderr.unlink(missing_ok=True)
-        process = start_command(*command, *more, stderr=stderr)
-        wait_for(
+        process = start_command(*command, *more, stderr=stderr, prepare=stay_after_a_state)
+        wait_until(
             lambda: process.exitcode or {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before
         )
         assert process.exitcode is None, stderr.read_text()
         ranks = children_of(process.pid)
         assert len(ranks) == 2
         stop(process, ranks)
-        process.join(120)
-        wait_for(lambda: not any(map(is_alive, ranks)) and is_free(run), seconds=10)
+        process.join(LIMIT_S)
+        wait_until(lambda: not any(map(is_alive, ranks)) and is_free(run))
         assert "Traceback" not in stderr.read_text()
         return process.exitcode, stderr.read_text()
 

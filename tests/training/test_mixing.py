@@ -16,7 +16,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_config, resolve_config
 from simcse_cli.training.batches import random_generator, shuffled_files
 from simcse_cli.training.loop import Trainer
-from simcse_cli.training.setup import build_parts, train_sources
+from simcse_cli.training.setup import build_parts, read_data, train_sources
 
 
 def order(files, seed=0):
@@ -68,6 +68,9 @@ def test_wrong_weights_and_files_are_refused(tmp_path):
     config = TrainConfig(train_file=[f"{tmp_path / 'a.txt'}:2"], objective="ct")
     with pytest.raises(ConfigError, match="makes its examples from all files together"):
         build_parts(config, SilentProgress())
+    for weight in ("1e9", "99999999999999999999"):
+        with pytest.raises(ConfigError, match=r"an epoch would have .* examples of this file, it can have"):
+            read_data(TrainConfig(train_file=[f"{tmp_path / 'a.txt'}:{weight}"]), SilentProgress())
 
 
 def test_settings_of_several_files_are_read_back(tmp_path):

@@ -93,8 +93,32 @@ def test_resuming_a_folder_without_a_run_is_an_error(invoke, settings, tmp_path,
     outcome = invoke("train", "-o", tmp_path / "typo", "--resume", *seeds)
     assert outcome.exit_code == 1
     assert "typo does not exist" in outcome.stderr
-    assert "without --resume" in outcome.stderr or "leave --resume out" in outcome.stderr
+    assert "give the whole command (with --train-file) to start a run there" in outcome.stderr
     assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("many", ["", "--seeds 1,2", "--sweep sweep.yaml"])
+def test_resume_starts_what_was_killed_before_it_had_a_folder(
+    many, invoke, settings, sts_folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.yaml").write_text("grid:\n  lr: [1.0e-5]\n")
+    dev = sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"
+    source = (
+        "-m",
+        settings.model,
+        "--train-file",
+        settings.train_file[0],
+        "--dev-file",
+        dev,
+        "--device",
+        "cpu",
+    )
+    command = ("train", *source, "--max-steps", 2, "--batch-size", 4, *many.split(), "--resume", "-o", "run")
+    for _ in range(2):
+        outcome = invoke(*command)
+        assert outcome.exit_code == 0, outcome.stderr
+    assert list((tmp_path / "run").rglob("model.safetensors"))
 
 
 def test_resume_needs_a_name(invoke):

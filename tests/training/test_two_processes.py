@@ -77,6 +77,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
     dev = {"dev_file": str(sts / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")}
     return {
         "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
+        "cosent": config(ObjectiveName.COSENT, train_file=dev["dev_file"], max_steps=2),
         "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
         "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
         "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
@@ -102,9 +103,12 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["sbert", "chunks"])
+@pytest.mark.parametrize("name", ["sbert", "cosent", "chunks"])
 def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_path):
-    """The loss of SBERT is a mean over rows, of which each process has a share; 21 rows leave 3 and 2."""
+    """The loss of SBERT is a mean over rows, of which each process has a share; 21 rows leave 3 and 2.
+
+    CoSENT compares all pairs of the global batch.
+    """
     alone = dataclasses.replace(configs[name], batch_size=8, micro_batch_size=None)
     train(alone, tmp_path / "alone")
     expected, found = logged(tmp_path / "alone"), logged(on_two[0] / name)

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
@@ -153,19 +154,25 @@ def write_archive(root: Path, without: Iterable[Path], target: Path) -> None:
             archive.add(path, str(path.relative_to(root)), recursive=False)
 
 
+def needed_glibc(root: Path) -> int:
+    """Return the minor version of the oldest glibc 2 that has all symbols the interpreter and the libraries need."""
+    objects = [root / "bin/python3", *(path for path in root.rglob("*.so*") if path.is_file())]
+    return max(map(int, re.findall(r"Name: GLIBC_2\.(\d+)", run("readelf", "--version-info", *objects))))
+
+
 def compile_stub(target: Path) -> None:
     """Compile the head of the file."""
     run("gcc", "-O2", "-Wall", "-Werror", "-static", "-s", HERE / "stub.c", "-o", target)
 
 
-def assemble(stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, target: Path) -> None:
+def assemble(
+    stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, glibc: int, target: Path
+) -> None:
     """Put the parts behind each other, and the line that says where they are."""
     parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
     digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
     sizes = [len(part) for part in parts]
-    line = (
-        f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {version}-{digest} "
-    )
+    line = f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {glibc} {version}-{digest} "
     trailer = f"{line}{zlib.crc32(line.encode()):08x}".ljust(TRAILER - 1) + "\n"
     with target.open("wb") as file:
         file.writelines([*parts, trailer.encode()])
@@ -190,7 +197,8 @@ def main() -> None:
     write_archive(root, files, archive)
     compile_stub(stub)
     unpacked = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-    assemble(stub, runtime, archive, arguments.wheel.name.split("-")[1], unpacked, arguments.target)
+    version = arguments.wheel.name.split("-")[1]
+    assemble(stub, runtime, archive, version, unpacked, needed_glibc(root), arguments.target)
     size = arguments.target.stat().st_size
     if size > LIMIT:
         sys.exit(

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,16 +21,24 @@
 #include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { TRAILER = 256, BLOCK = 512 };
+enum { ERRNO = 127 }; /* exit codes of the unpacker from here on are errno plus this; see unpack.py */
+
+static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
+static volatile sig_atomic_t stopped; /* by this signal */
+static volatile pid_t unpacker;
 
 struct payload {
     const char *runtime;
     long long offset, runtime_size, archive_size, unpacked_size;
     unsigned crc; /* of RUNTIME; ARCHIVE has its own */
+    int glibc;    /* 2.GLIBC is the oldest that it runs with */
     char name[128];
 };
 
@@ -73,9 +82,9 @@ static struct payload read_trailer(int file) {
         fail_damaged();
     char line[TRAILER + 1] = {0};
     memcpy(line, image + status.st_size - TRAILER, TRAILER);
-    int n = sscanf(line, "simcse-binary %lld %lld %lld %lld %x %127s %n%x", &found.offset, &found.runtime_size,
-                   &found.archive_size, &found.unpacked_size, &found.crc, found.name, &length, &check);
-    if (n != 7 || crc32(line, length) != check ||
+    int n = sscanf(line, "simcse-binary %lld %lld %lld %lld %x %d %127s %n%x", &found.offset, &found.runtime_size,
+                   &found.archive_size, &found.unpacked_size, &found.crc, &found.glibc, found.name, &length, &check);
+    if (n != 8 || crc32(line, length) != check ||
         found.offset + found.runtime_size + found.archive_size + TRAILER != status.st_size)
         fail_damaged();
     found.runtime = image + found.offset;
@@ -177,25 +186,86 @@ static int write_runtime(const struct payload *payload, const char *folder) {
     return 0;
 }
 
-/* Let the interpreter that stands in `part` unpack the archive beside itself; return 0 or the error. */
+/* Return the minor version of this machine's glibc 2: -1 without one, 0 if it cannot be told. */
+static int newest_glibc(void) {
+    char *folder = realpath(LOADER, NULL);
+    int newest = 0;
+    struct stat status;
+    if (!folder)
+        return -1;
+    *strrchr(folder, '/') = 0;
+    int file = open(text("%s/libc.so.6", folder), O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &status))
+        return 0;
+    const char *image = mmap(NULL, status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    if (image == MAP_FAILED)
+        return 0;
+    const char *end = image + status.st_size - 16; /* the names of its versions are far from the end */
+    for (const char *at = image; at < end && (at = memmem(at, end - at, "GLIBC_2.", 8)); at += 8)
+        if (atoi(at + 8) > newest)
+            newest = atoi(at + 8);
+    return newest;
+}
+
+static void check_glibc(int needed) {
+    int found = newest_glibc();
+    const char *has = found < 0 ? text("no glibc (there is no %s)", LOADER) : text("glibc 2.%d", found);
+    if (found && found < needed)
+        fail(text("this machine has %s, this program needs glibc 2.%d or newer; install simcse-cli with pip instead",
+                  has, needed));
+}
+
+static void check_room(const char *root, long long needed) {
+    struct statvfs room;
+    if (statvfs(root, &room) || !room.f_blocks)
+        return; /* not known */
+    long long found = (long long)room.f_bavail * room.f_frsize;
+    if (found < needed)
+        fail(text("%s has %lld MB of free space, this program takes %lld MB; set SIMCSE_CACHE to a folder with room",
+                  root, found / 1000000, needed / 1000000));
+}
+
+static void stop(int number) {
+    stopped = number;
+    if (unpacker > 0)
+        kill(unpacker, SIGKILL);
+}
+
+/* Let the interpreter that stands in `part` unpack the archive beside itself; return 0, the error, or -1 if it does
+   not run. */
 static int run_unpacker(const struct payload *payload, const char *part, int file, int lock) {
     char *python = text("%s/bin/python3", part);
     char *arguments[] = {python, text("%s/unpack.py", part), text("%d", file),
                          text("%lld", payload->offset + payload->runtime_size),
                          text("%lld", payload->archive_size), (char *)part, NULL};
     int status;
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0) {
+        signal(SIGINT, SIG_IGN); /* which a terminal sends to both: this process ends the child */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(ERRNO + EINTR);
         if (getenv("LD_ORIGIN_PATH"))
             setenv("LD_ORIGIN_PATH", text("%s/bin", part), 1);
         fcntl(file, F_SETFD, 0);
         fcntl(lock, F_SETFD, 0); /* while it writes nobody else does, even if this process is killed */
         execv(python, arguments);
-        _exit(errno);
+        _exit(ERRNO + errno);
     }
-    if (child < 0 || waitpid(child, &status, 0) < 0)
+    if (child < 0)
         return errno;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    unpacker = child;
+    if (stopped)
+        stop(stopped);
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return errno;
+    unpacker = 0;
+    if (!WIFEXITED(status))
+        return EINTR;
+    int code = WEXITSTATUS(status);
+    return code > ERRNO ? code - ERRNO : -code;
 }
 
 static void unpack(const struct payload *payload, const char *root, const char *folder, int file, int quiet) {
@@ -210,15 +280,28 @@ static void unpack(const struct payload *payload, const char *root, const char *
             fprintf(stderr, "simcse: unpacking into %s, once\n", folder);
         remove_folder(part);
         remove_folder(folder);
+        check_glibc(payload->glibc);
+        check_room(root, payload->unpacked_size);
+        for (int i = 0, numbers[] = {SIGHUP, SIGINT, SIGTERM}; i < 3; i++)
+            if (signal(numbers[i], stop) == SIG_IGN)
+                signal(numbers[i], SIG_IGN);
         int error = write_runtime(payload, part);
-        if (!error)
+        if (!error && !stopped)
             error = run_unpacker(payload, part, file, lock);
-        if (!error && rename(part, folder))
+        if (!error && !stopped && rename(part, folder))
             error = errno;
-        if (error)
+        if (error || stopped)
             remove_folder(part);
+        if (stopped) {
+            fprintf(stderr, "simcse: stopped while it was unpacked; nothing is kept\n");
+            signal(stopped, SIG_DFL);
+            raise(stopped);
+        }
         if (error == EBADMSG)
             fail_damaged();
+        if (error < 0)
+            fail(text("the interpreter in this file does not run here (exit code %d); it needs glibc 2.%d or newer",
+                      -error, payload->glibc));
         if (error)
             fail(text("cannot unpack into %s: %s\nIt takes %lld MB where programs may run; set SIMCSE_CACHE to a "
                       "folder with room", root, strerror(error), payload->unpacked_size / 1000000));
@@ -227,6 +310,8 @@ static void unpack(const struct payload *payload, const char *root, const char *
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write, not a silent end */
+    unsetenv("LD_LIBRARY_PATH"); /* a library of another installation could replace one of ours */
     int quiet = 0, file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     int has_proc = file >= 0;
     if (!has_proc)

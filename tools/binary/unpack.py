@@ -1,4 +1,7 @@
-"""Unpack the archive of the binary beside its interpreter; stub.c runs this once. The exit code is an errno."""
+"""Unpack the archive of the binary beside its interpreter; stub.c runs this once.
+
+The exit code is ``ERRNO`` plus an errno, so that stub.c can tell it from those of a loader or an interpreter.
+"""
 
 import errno
 import mmap
@@ -10,6 +13,7 @@ import zstandard
 
 BLOCK = 1 << 20
 WINDOW = 1 << 27
+ERRNO = 127
 
 
 def unpack(file: int, offset: int, size: int, folder: str) -> None:
@@ -29,7 +33,7 @@ def unpack(file: int, offset: int, size: int, folder: str) -> None:
                 source = archive.extractfile(member)
                 while source and (block := source.read(BLOCK)):
                     out.write(block)
-        while stream.read(BLOCK):  # the checksum stands at the end
+        while stream.read(BLOCK):  # the checksum is at the end
             pass
 
 
@@ -37,6 +41,6 @@ if __name__ == "__main__":
     try:
         unpack(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     except OSError as error:
-        sys.exit(error.errno or errno.EIO)
+        sys.exit(ERRNO + (error.errno or errno.EIO))
     except (zstandard.ZstdError, tarfile.TarError):
-        sys.exit(errno.EBADMSG)
+        sys.exit(ERRNO + errno.EBADMSG)

@@ -131,7 +131,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.expr, Callable[[], None]]]:
 
 
 def _without_behaviour(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what lies in annotations and decorators, and ``strict`` of ``zip``, which only guards."""
+    """Yield the parts of annotations and decorators, and ``strict`` of ``zip``, which is only a safeguard."""
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         parts += getattr(node, "decorator_list", [])

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -126,14 +127,9 @@ def change_lines(rng: random.Random, data: bytes) -> bytes:
 
 
 def change_number(rng: random.Random, data: bytes) -> bytes:
-    """Replace one run of digits."""
-    digits = [i for i, byte in enumerate(data) if 48 <= byte < 58 and (i == 0 or not 48 <= data[i - 1] < 58)]
-    if not digits:
-        return cut(rng, data)
-    start = end = rng.choice(digits)
-    while end < len(data) and 48 <= data[end] < 58:
-        end += 1
-    return data[:start] + rng.choice(NUMBERS).encode() + data[end:]
+    """Replace one number; raise IndexError where there is none."""
+    found = rng.choice([*re.finditer(rb"\d+(\.\d+)?", data)])
+    return data[: found.start()] + rng.choice(NUMBERS).encode() + data[found.end() :]
 
 
 def change_json(rng: random.Random, data: bytes) -> bytes:

@@ -5,6 +5,7 @@ An error leaves nothing behind; whatever is accepted gives finite results. Each 
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfe
 from soak.damage import ANY, ARRAYS, JSON, LINES, Damage
 from soak.workbench import Result, Workbench
 
+_NOT_FINITE = re.compile(rb"(^|[\t ])(NaN|-?Infinity|1e999|9{400,})$", re.MULTILINE)
 _LABELS = ("entailment", "neutral", "contradiction")
 _RUN = "train --mode unsup --train-file lines.txt --model bert --pooler avg --max-steps 2 --batch-size 4 --device cpu"
 _EVAL = "eval sts --model bert --data-dir senteval"
@@ -42,13 +44,17 @@ class Reader:
     damages: tuple[Damage, ...]
     command: str
     output: str | None = None  # what the command writes
+    has_digest: bool = False  # in or beside the file: what is accepted gives the same as the undamaged file
+    ends_in_numbers: bool = False  # its lines do, and the numbers have to be finite
 
 
 _STS = "senteval/downstream/STS"
 _SICK = "senteval/downstream/SICK"
 _YEAR = f"{_EVAL} --tasks STS12 --format json"
 _GLOVE = "--vectors glove.txt --data-dir senteval --format json"
+_COUNTS = f"eval sts {_GLOVE} --tasks STS12 --sif-counts counts.txt"
 _PAIRS = "--sentences pairs.txt --pair-file pairs.tsv --format json"
+_VECTORS = f"--embeddings vectors.npy {_PAIRS}"
 _SEARCH = "analyze retrieval --query rain --format json"
 _CORPUS = "analyze retrieval --model bert --corpus lines.txt --format json"
 _ROWS = "encode rows.jsonl -o out.npy --model bert --column anchor"
@@ -71,22 +77,27 @@ READERS = (
     Reader("documents", "lines.txt", LINES, "prepare neighbours lines.txt -o out.csv", "out.csv"),
     Reader("augment", "rows.jsonl", JSON, "augment rows.jsonl -o out.csv --method delete", "out.csv"),
     Reader("sts pairs", f"{_STS}/STS12-en-test/STS.input.MSRpar.txt", LINES, _YEAR),
-    Reader("sts gold", f"{_STS}/STS12-en-test/STS.gs.MSRpar.txt", LINES, _YEAR),
+    Reader("sts gold", f"{_STS}/STS12-en-test/STS.gs.MSRpar.txt", LINES, _YEAR, ends_in_numbers=True),
     Reader("sts-b", f"{_STS}/STSBenchmark/sts-dev.csv", LINES, f"{_EVAL} --split dev --format json"),
     Reader("sick", f"{_SICK}/SICK_test_annotated.txt", LINES, f"{_EVAL} --tasks SICKRelatedness"),
     Reader("senteval check", f"{_SICK}/SICK_train.txt", LINES, "prepare senteval --data-dir senteval"),
     Reader("transfer", "senteval/downstream/SST/binary/sentiment-dev", LINES, _TRANSFER),
     Reader("glove", "glove.txt", LINES, f"eval sts {_GLOVE} --tasks STS12"),
-    Reader("sif counts", "counts.txt", LINES, f"eval sts {_GLOVE} --tasks STS12 --sif-counts counts.txt"),
-    Reader("npy", "vectors.npy", ARRAYS, f"analyze spectrum --embeddings vectors.npy {_PAIRS}"),
+    Reader("sif counts", "counts.txt", LINES, _COUNTS, ends_in_numbers=True),
+    Reader("npy", "vectors.npy", ARRAYS, f"analyze spectrum {_VECTORS}"),
     Reader("npz", "vectors.npz", ARRAYS, f"analyze geometry --embeddings vectors.npz {_PAIRS}"),
     Reader(
         "tensors", "vectors.safetensors", ARRAYS, f"analyze density --embeddings vectors.safetensors {_PAIRS}"
     ),
-    Reader("pair file", "pairs.tsv", LINES, f"analyze density --embeddings vectors.npy {_PAIRS}"),
+    Reader("pair file", "pairs.tsv", LINES, f"analyze density {_VECTORS}", ends_in_numbers=True),
     Reader("corpus vectors", "corpus.npy", ARRAYS, f"{_CORPUS} --embeddings corpus.npy --query rain"),
-    Reader("index", "index.safetensors", ARRAYS, f"{_SEARCH} --index index.safetensors"),
-    Reader("faiss index", "faiss.safetensors", ARRAYS, f"{_SEARCH} --index faiss.safetensors"),
+    Reader(
+        "shard", "shards.shard-2-of-2.npy", ARRAYS, "encode --merge shards.npy", "shards.npy", has_digest=True
+    ),
+    Reader("index", "index.safetensors", ARRAYS, f"{_SEARCH} --index index.safetensors", has_digest=True),
+    Reader(
+        "faiss index", "faiss.safetensors", ARRAYS, f"{_SEARCH} --index faiss.safetensors", has_digest=True
+    ),
     Reader("judgements", "qrels.tsv", LINES, f"{_CORPUS} --queries lines.txt --qrels qrels.tsv"),
     Reader("recipe", "recipe.yaml", LINES, f"{_RUN} -o out --config recipe.yaml --dry-run"),
     Reader(
@@ -110,15 +121,17 @@ READERS = (
     Reader("modules", "st/modules.json", JSON, f"{_ENCODE} --model st", "out.npy"),
     Reader("pooling", "st/1_Pooling/config.json", JSON, f"{_ENCODE} --model st", "out.npy"),
     Reader("length", "st/sentence_bert_config.json", JSON, f"{_ENCODE} --model st", "out.npy"),
-    Reader("post-processor", "whitening.safetensors", ARRAYS, _WHITENED, "out.npy"),
+    Reader("post-processor", "whitening.safetensors", ARRAYS, _WHITENED, "out.npy", has_digest=True),
 )
 
 
 def build(bench: Workbench) -> Path:
-    """Return a folder with the valid files that the commands read."""
+    """Return a folder with the valid files that the commands read, made once."""
+    if bench.good is not None:
+        return bench.good
     for name in ("BertModel", "ModernBertModel", "BertTokenizer", "AutoModel", "AutoTokenizer"):
         getattr(transformers, name)  # imported on first use, here rather than in each fork
-    folder = bench.folder / "good"
+    bench.good = folder = bench.folder / "good"
     folder.mkdir()
     bench.call(partial(write_inputs, bench.model, folder))
     for command in (
@@ -130,6 +143,8 @@ def build(bench: Workbench) -> Path:
         f"{_EVAL} -o other.json --save-scores other.pairs.jsonl --pooler cls_before_pooler",
         f"{_EVAL} --tasks STS12 --postprocess whitening --fit lines.txt --save-postprocess whitening.safetensors",
         "encode lines.txt -o corpus.npy --model bert --index index.safetensors",
+        "encode lines.txt -o shards.npy --model bert --shard 1/2",
+        "encode lines.txt -o shards.npy --model bert --shard 2/2",
         "analyze retrieval --model bert --corpus lines.txt --backend faiss --faiss-factory Flat "
         "--save-index faiss.safetensors",
     ):
@@ -232,8 +247,7 @@ def damage(reader: Reader, good: Path, rng: Random) -> bytes:
 def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
     """Run the command of a reader on a damaged file and report what is wrong with how it took it."""
     data = damage(reader, good, Random(seed))
-    folder = bench.new_folder() / "work"
-    shutil.copytree(good, folder, copy_function=os.link)
+    folder = copy_of(bench, good)
     (folder / reader.file).unlink()
     (folder / reader.file).write_bytes(data)
     before = set(folder.rglob("*"))
@@ -243,6 +257,8 @@ def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
             bench, result, sorted(str(path.relative_to(folder)) for path in {*folder.rglob("*")} - before)
         )
         return
+    if reader.ends_in_numbers and _NOT_FINITE.search(data):
+        bench.report("wrong successes", "a number that is not finite")
     try:
         if reader.output == "out.npy" and not np.isfinite(np.load(folder / "out.npy")).all():
             bench.report("wrong successes", "vectors that are not finite")
@@ -250,8 +266,20 @@ def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
             bench.report("wrong successes", f"no {reader.output}")
         if "--format json" in reader.command:
             json.loads(result.stdout, parse_constant=int)
+        if reader.has_digest:
+            whole = copy_of(bench, good)
+            right = bench.run(*reader.command.split(), cwd=whole)
+            made = [(each / reader.output).read_bytes() if reader.output else b"" for each in (folder, whole)]
+            if result.stdout != right.stdout or made[0] != made[1]:
+                bench.report("wrong successes", "another result than that of the undamaged file")
     except ValueError as error:
         bench.report("wrong successes", f"output that cannot be read: {error}")
+
+
+def copy_of(bench: Workbench, good: Path) -> Path:
+    folder = bench.new_folder() / "work"
+    shutil.copytree(good, folder, copy_function=os.link)
+    return folder
 
 
 def _judge_error(bench: Workbench, result: Result, left: list[str]) -> None:

@@ -24,7 +24,7 @@ os.environ |= {
 for _name in [name for name in os.environ if name.startswith("SIMCSE_")]:
     del os.environ[_name]
 
-from soak import faults, hostile, kills, malformed, trainings  # noqa: E402 - the environment comes first
+from soak import faults, hostile, kills, malformed, options, texts, trainings  # noqa: E402 - the environment comes first
 from soak.workbench import FAILURES, Workbench  # noqa: E402
 
 Cases = Callable[[Workbench, Random], Iterator[tuple[str, Callable[[], None]]]]
@@ -33,6 +33,8 @@ PARTS: dict[str, Cases] = {
     "kills": kills.cases,
     "faults": faults.cases,
     "malformed": malformed.cases,
+    "options": options.cases,
+    "texts": texts.cases,
     "hostile": hostile.cases,
     "trainings": trainings.cases,
 }
@@ -85,6 +87,7 @@ def main() -> int:
         )
     cases = ", ".join(f"{part} {count:,}" for part, count in bench.n_cases.items())
     lines = [f"seed {options.seed}, {options.seconds:.0f} s", f"cases: {cases}", f"runs: {bench.n_runs:,}"]
+    lines += [f"runs of {name}: {count:,}" for name, count in sorted(bench.n_by_command.items())]
     lines += [f"{failure}: {bench.count(failure):,}" for failure in FAILURES]
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if bench.findings else 0

@@ -30,10 +30,11 @@ FAILURES = (
     "left files",
     "executions",
     "wrong errors",
+    "foreign files",
 )
 CANARY = "executed"
 """Payloads of hostile files create a file of this name, whose path is in the variable ``SOAK_CANARY``."""
-TIMEOUT_S = 120.0
+LIMIT_S = 600.0  # far beyond any run, on a machine under any load
 
 Action = Callable[[], object]
 _EVENTS = {
@@ -47,7 +48,7 @@ _EVENTS = {
     "os.symlink",
 }
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_PATCHED = ("fsync", "write", "pwrite", "ftruncate")
+_PATCHED = ("fsync", "write", "ftruncate")
 _MAKING = {"open", "os.mkdir", *_PATCHED}
 
 
@@ -55,13 +56,16 @@ _MAKING = {"open", "os.mkdir", *_PATCHED}
 class At:
     """Does something before the ``number``-th file operation (from 1) that changes something below ``folder``.
 
-    With ``lasting`` before each from then on that makes something, and before no other, as on a full disk.
+    With ``lasting`` before each from then on that makes something, and before no other, as on a full disk. ``noted``
+    is a file that gets the path of each operation. With ``reading``, files that are opened to be read count too.
     """
 
     number: int
     folder: Path
     act: Action
     lasting: bool = False
+    noted: Path | None = None
+    reading: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,8 @@ class Running:
         self.pid = pid
         self._bench, self._place, self._name = bench, place, name
 
-    def wait(self, timeout: float = TIMEOUT_S) -> Result:
-        deadline = time.monotonic() + timeout
+    def wait(self, limit_s: float = LIMIT_S) -> Result:
+        deadline = time.monotonic() + limit_s
         while True:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
@@ -105,7 +109,7 @@ class Running:
             if time.monotonic() > deadline:
                 os.killpg(self.pid, signal.SIGKILL)
                 _, status = os.waitpid(self.pid, 0)
-                self._bench.report("hangs", f"{self._name} after {timeout:.0f} s")
+                self._bench.report("hangs", f"{self._name} after {limit_s:.0f} s")
                 break
             time.sleep(0.002)
         files = [self._place / name for name in ("stdout", "stderr")]
@@ -123,9 +127,11 @@ class Workbench:
     """A scratch folder with a tiny model and tiny data, and what was found so far."""
 
     folder: Path
+    good: Path | None = None  # the folder of valid files, once ``malformed.build`` has made it
     findings: list[tuple[str, str]] = field(default_factory=list)
     n_runs: int = 0
     n_cases: Counter[str] = field(default_factory=Counter)
+    n_by_command: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         from simcse_cli.commands.app import COMMANDS, build
@@ -181,14 +187,22 @@ class Workbench:
         env: Mapping[str, str] | None = None,
         at: At | None = None,
         max_file_bytes: int | None = None,
+        max_memory_bytes: int | None = None,
         stdout: Path | str | None = "",
-        timeout: float = TIMEOUT_S,
+        limit_s: float = LIMIT_S,
     ) -> Result:
         """Run ``simcse ARGUMENTS`` to its end; report tracebacks, hangs and executions."""
         running = self.start(
-            *arguments, cwd=cwd, stdin=stdin, env=env, at=at, max_file_bytes=max_file_bytes, stdout=stdout
+            *arguments,
+            cwd=cwd,
+            stdin=stdin,
+            env=env,
+            at=at,
+            max_file_bytes=max_file_bytes,
+            max_memory_bytes=max_memory_bytes,
+            stdout=stdout,
         )
-        return running.wait(timeout)
+        return running.wait(limit_s)
 
     def start(
         self,
@@ -198,6 +212,7 @@ class Workbench:
         env: Mapping[str, str] | None = None,
         at: At | None = None,
         max_file_bytes: int | None = None,
+        max_memory_bytes: int | None = None,
         stdout: Path | str | None = "",
     ) -> Running:
         """Start ``simcse ARGUMENTS``; ``stdin`` or ``stdout`` None is a closed one, ``stdout`` may be a device."""
@@ -210,17 +225,22 @@ class Workbench:
 
             os.environ.update(env or {}, SOAK_CANARY=str(self.canary))
             os.chdir(cwd)
-            sys.argv = ["simcse", *words]  # which launchers of several processes repeat
             sys.argv = ["simcse", *words]
             if max_file_bytes is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
+            if max_memory_bytes is not None:
+                n_pages = int(Path("/proc/self/statm").read_text().split()[0])
+                limit = n_pages * resource.getpagesize() + max_memory_bytes
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             _count_operations(at or At(0, cwd, lambda: None), place / "operations")
             run_command(words)
 
         if stdout:
             (place / "stdout").symlink_to(stdout)
-        return self._fork(main, place, " ".join(words), stdin, is_open=stdout is not None)
+        self.n_by_command[command_of(words)] += 1
+        name = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word):,})" for word in words)
+        return self._fork(main, place, name, stdin, is_open=stdout is not None)
 
     def call(self, function: Action) -> None:
         """Call a function in a fork, so that this process starts no threads."""
@@ -254,6 +274,13 @@ class Workbench:
         if self.canary.exists():
             self.canary.unlink()
             self.report("executions", name)
+
+
+def command_of(words: list[str]) -> str:
+    """Return the full name of the command that some arguments call."""
+    from soak.commands import WORKING
+
+    return next((name for name in WORKING if words[: len(name.split())] == name.split()), "others")
 
 
 def _be_a_command(main: Action, place: Path, *, closed: set[int]) -> None:
@@ -299,6 +326,7 @@ def _be_a_command(main: Action, place: Path, *, closed: set[int]) -> None:
 def _count_operations(at: At, counted: Path) -> None:
     """Count the file operations below a folder, act before one of them, and write their number at exit."""
     inside, count, is_acting = os.fspath(at.folder), 0, False
+    noted: list[str] = []
 
     def note(path: object, event: str) -> None:
         nonlocal count, is_acting
@@ -307,6 +335,8 @@ def _count_operations(at: At, counted: Path) -> None:
         if not os.path.abspath(os.fsdecode(path)).startswith(inside):  # noqa: PTH100 - links are not followed
             return
         count += 1
+        if at.noted is not None and event in {"open", "os.mkdir", "os.rename"}:
+            noted.append(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
         is_due = 0 < at.number <= count and event in _MAKING if at.lasting else count == at.number
         if is_due:
             is_acting = True
@@ -318,10 +348,12 @@ def _count_operations(at: At, counted: Path) -> None:
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            if isinstance(flags, int) and flags & _WRITING:
+            if isinstance(flags, int) and (at.reading or flags & _WRITING):
                 note(path, event)
         elif event in _EVENTS:
             note(arguments[0], event)
+            if event == "os.rename":
+                noted.append(os.path.abspath(os.fsdecode(arguments[1])))  # type: ignore[arg-type] # noqa: PTH100
 
     def patched(name: str, function: Callable[..., object]) -> Callable[..., object]:
         def call(descriptor: int, *rest: object) -> object:
@@ -336,3 +368,5 @@ def _count_operations(at: At, counted: Path) -> None:
             setattr(os, name, patched(name, getattr(os, name)))
     sys.addaudithook(hook)
     atexit.register(lambda: counted.write_text(str(count)))
+    if at.noted is not None:
+        atexit.register(lambda: at.noted and at.noted.write_text("\n".join(noted)))

@@ -1,4 +1,4 @@
-"""The analyses of embedding spaces, one a row, and the HTML page that shows them all.
+"""The analyses of embedding spaces, one per row, and the HTML page that shows them all.
 
 A new one is a module with a function from spaces to an `Analysis`, a row here and a command in ``commands/analyze.py``.
 """

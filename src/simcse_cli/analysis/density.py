@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.analysis.overlap import summarize
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.results.columns import columns
@@ -52,17 +53,10 @@ class RatingGroup:
 
     def summary(self) -> dict[str, Any]:
         """Return label, size, mean, standard deviation (over n) and quartiles; None where a group is empty."""
-        facts = {"rating": self.label, "n_pairs": self.n_pairs}
+        facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
         if self.n_pairs == 0:
-            return facts | dict.fromkeys(STATISTICS)
-        q25, median, q75 = np.quantile(self.cosines, (0.25, 0.5, 0.75))
-        return facts | {
-            "mean": float(self.cosines.mean()),
-            "std": float(self.cosines.std()),
-            "q25": float(q25),
-            "median": float(median),
-            "q75": float(q75),
-        }
+            return facts
+        return facts | summarize(self.cosines) | {"std": float(self.cosines.std())}
 
     @cached_property
     def density(self) -> NDArray[np.float64]:
@@ -73,8 +67,8 @@ class RatingGroup:
 def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
     """Return the cosines ``(N,)`` split by gold rating ``(N,)``; pairs outside ``RATING_EDGES`` belong to none.
 
-    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, the paper
-    does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
+    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, since the
+    paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
 
     Raises:
         ValueError: lengths differ.
@@ -110,7 +104,7 @@ def kernel_density(cosines: Values) -> NDArray[np.float64]:
 
 @house_style()
 def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> Figure:
-    """Return one ridge plot a model: the density of cosines per rating group, highest ratings on top.
+    """Return one ridge plot per model: the density of cosines per rating group, highest ratings on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is the mean.
     The groups are the same in every panel, so only the first one names them.
@@ -152,10 +146,10 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
-    rows = [
-        {"label": space.label} | group.summary()
-        for space, groups in zip(spaces, measured, strict=True)
-        for group in groups
+    rows = [{"label": name} | group.summary() for name, groups in by_name.items() for group in groups]
+    numbers = [
+        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
+        for groups in measured
     ]
 
     def curves() -> str:
@@ -174,14 +168,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the group. "
         f"Data: {data.name}.",
         tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows)],
-        payload=spaces_payload(
-            "density",
-            spaces,
-            [
-                {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
-                for groups in measured
-            ],
-        ),
+        payload=spaces_payload("density", spaces, numbers),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,
     )

@@ -40,7 +40,7 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
             f"{space.data.name}: no pair is rated above {POSITIVE_SHARE:.0%} of the scale, so none is positive",
             hint="give pairs of which some are rated as equal in meaning",
         )
-    everything = np.concatenate([space.left, space.right])
+    everything = space.vectors
     spectrum = spectrum_of(space)
     return {
         "dim": everything.shape[1],

@@ -35,7 +35,7 @@ class SpaceOptions(LoadOptions, FitOptions):
     postprocess: list[str] | None = setting(
         None,
         POSTPROCESS_HELP
-        + " One for all models, or one for each in their order, none for the vectors as they are.",
+        + " One for all models, or one per model in the same order; none leaves the vectors as they are.",
         group=POSTPROCESS_GROUP,
         metavar="NAME[:N]|FILE|none",
     )
@@ -50,13 +50,13 @@ class GeometryOptions(SpaceOptions):
 
     scores: list[Path] | None = setting(
         None,
-        "Results of `simcse eval sts`: colour by the average of the seven tasks, where all models have one.",
+        "Results of `simcse eval sts`: colour by the average of the seven tasks, if all models have one.",
     )
 
 
 @dataclass(frozen=True)
 class SpectrumOptions(SpaceOptions):
-    """Options of spaces, and how vectors are prepared before their singular values are taken."""
+    """Options of spaces, and how to prepare vectors before taking their singular values."""
 
     raw: bool = setting(False, "Leave the vectors' lengths as they are.")
     center: bool = setting(False, "Subtract the mean vector first.")
@@ -73,7 +73,7 @@ class RetrievalOptions(LoadOptions):
     column: str | None = setting(None, "Column of sentences, in corpus and queries.")
     corpus_prompt: str | None = setting(
         None,
-        "As --prompt, which is for queries, for the corpus; default: the model's for documents.",
+        "Prompt for the corpus (--prompt is for queries); default: the model's prompt for documents.",
         metavar="TEXT|NAME",
     )
     query: list[str] | None = setting(None, "A query; repeat for more.")
@@ -81,15 +81,17 @@ class RetrievalOptions(LoadOptions):
     sample: int = setting(0, "Draw this many queries from the corpus.", min=0)
     interactive: bool = setting(False, "Ask for queries, one by one.", "--interactive", "-i")
     top_k: int = setting(3, "Sentences shown for each query.", "--top-k", "-k", min=1)
-    show_n: int | None = setting(None, "Queries shown; default: all, with --qrels none.", "--show", min=0)
+    show_n: int | None = setting(
+        None, "Queries to show; default: all, or none with --qrels.", "--show", min=0
+    )
     qrels: Path | None = setting(
         None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
     )
     at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.", needs="qrels")
-    keep_identical: bool = setting(False, "Sentences equal to the query count as results.")
+    keep_identical: bool = setting(False, "Count sentences equal to the query as results.")
     embeddings: list[Path] | None = setting(
         None,
-        "Vectors of the corpus, row by row, one file a model.",
+        "Vectors of the corpus, row by row, one file per model.",
         excludes=("corpus_prompt",),
         because="which are encoded already",
     )
@@ -107,17 +109,17 @@ class RetrievalOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class OverlapOptions:
-    """Which columns of a table are compared, and how words are counted."""
+    """The columns to compare, and how to count words."""
 
     columns: str | None = setting(
-        None, "The two columns to compare, where they are not recognised.", metavar="left=A,right=B"
+        None, "The two columns to compare, if they are not recognised.", metavar="left=A,right=B"
     )
     distinct: bool = setting(False, "Count each distinct word once.")
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Which runs are drawn, beside those named as arguments."""
+    """The runs to draw, besides those named as arguments."""
 
     model: list[str] | None = setting(
         None, "Run folder; the same as naming it as an argument.", "--model", "-m"
@@ -131,22 +133,22 @@ class ReportOptions(LoadOptions):
 
     output: Path = setting(..., "Page to write (.html).", "--output", "-o")
     baseline: str | None = setting(
-        None, "Run or model to set beside it; default: the model that training started from.", completes="run"
+        None, "Run or model to compare with; default: the model that training started from.", completes="run"
     )
     against: list[str] | None = setting(
         None,
-        "Published table beside the scores; default: Table 5 of SimCSE where there are STS scores. Repeatable.",
+        "Published table beside the scores; default: Table 5 of SimCSE if there are STS scores. Repeatable.",
         completes="table",
     )
     row: list[str] | None = setting(None, "Row of the table; default: those of the run's kind. Repeatable.")
-    group: str | None = setting(None, "Group of the row where its name occurs twice.")
+    group: str | None = setting(None, "Group of the row, if its name occurs twice.")
     data_dir: Path | None = setting(
         None,
         "SentEval folder; its STS-B shows the space. Without it there are no vectors.",
         env=DATA_VARIABLE,
     )
     pair_file: Path | None = setting(
-        None, "Your own rated pairs instead: a table with sentence1, sentence2 and score."
+        None, "Your own rated pairs, used instead: a table with sentence1, sentence2 and score."
     )
     queries: int = setting(5, "Sentences whose neighbours are shown.", min=0)
     force: bool = setting(False, "Overwrite existing outputs.")

@@ -35,10 +35,10 @@ def read_overlaps(
     return np.array(values)
 
 
-def summarize(overlaps: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean and quartiles, fractions."""
-    q25, median, q75 = np.quantile(overlaps, (0.25, 0.5, 0.75))
-    return {"mean": float(overlaps.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
+def summarize(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean and quartiles."""
+    q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
+    return {"mean": float(values.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
 
 
 @house_style()
@@ -62,18 +62,14 @@ def overlap_analysis(
 ) -> Analysis:
     names_of, multiset = parse_columns(options.columns, PAIR), not options.distinct
     names = label_sources([str(path) for path in files], labels)
-    overlaps = [
-        read_overlaps(path, name, names_of, progress, multiset=multiset)
+    overlaps = {
+        name: read_overlaps(path, name, names_of, progress, multiset=multiset)
         for path, name in zip(files, names, strict=True)
-    ]
-    values = dict(zip(names, overlaps, strict=True))
-    rows = [
-        {"file": name, "n_pairs": len(own), **summarize(own)}
-        for name, own in zip(names, overlaps, strict=True)
-    ]
+    }
+    rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
 
     def histograms() -> str:
-        shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in values.items()}
+        shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in overlaps.items()}
         return bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
 
     return Analysis(
@@ -92,6 +88,6 @@ def overlap_analysis(
             )
         ],
         payload={"analysis": "overlap", "multiset": multiset, "files": rows},
-        figure=lambda: overlap_figure(values),
+        figure=lambda: overlap_figure(overlaps),
         terminal_plot=histograms,
     )

@@ -10,10 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simcse_cli.analysis.options import ViewOptions
 from simcse_cli.errors import UsageError, require_extra
-from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
-from simcse_cli.results.report import Report, mean_rows
+from simcse_cli.results.report import Report, mean_rows, printable
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.version import __version__
@@ -67,18 +67,19 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
         if path is not None:
             require_extra("matplotlib", flag)
-            check_output(path, force=force)
+            require_writable(path, force=force)
 
 
-def write_pictures(analysis: Analysis, options: ViewOptions, progress: Progress, *, force: bool) -> None:
+def write_pictures(
+    analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
+) -> None:
     """Write the figure and the HTML page that the options ask for."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")
-    if options.html is not None:
-        page = analysis.page or Page(analysis.title, lambda: [analysis])
-        with atomic_text(options.html, force=force) as stream:
-            stream.write(html_page(page))
+    if options.html is not None and page is not None:
+        with output_text(options.html, force=force) as stream:
+            stream.write(page)
         progress.info(f"wrote {options.html}")
 
 
@@ -97,7 +98,7 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A model, run or file and what it is called; ``group`` is the name of the seeds that belong together."""
+    """A model, run or file, and its name in tables; ``group`` is the name of the seeds that belong together."""
 
     path: str
     label: str
@@ -146,4 +147,5 @@ def html_page(page: Page) -> str:
         for number, analysis in enumerate(analyses)
     ]
     template = _TEMPLATES.get_template("page.html.j2")
-    return template.render(page=page, analyses=analyses, figures=figures, version=__version__)
+    text: str = template.render(page=page, analyses=analyses, figures=figures, version=__version__)
+    return printable(text)

@@ -1,6 +1,6 @@
 """Queries, corpora, and relevance judgements (qrels): which corpus sentences answer which query.
 
-Judgements come in three layouts, told apart by the number of columns (tabs, or any white space where there is no tab):
+Judgements come in three layouts, told apart by the number of columns (tabs, or any white space if there is no tab):
 
 - 2, ``group<TAB>sentence``: sentences of one group are relevant to each other, such as captions of one image;
   queries and corpus sentences are matched by their text;
@@ -55,7 +55,7 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
-    """Return, for each distinct sentence, the rows it stands in."""
+    """Return, for each distinct sentence, the rows that hold it."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for row, sentence in enumerate(sentences):
         rows[sentence].append(row)
@@ -63,7 +63,7 @@ def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
 
 
 def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[RowSet]:
-    """Return, for each query, the corpus rows that are relevant to it; none where nothing is judged."""
+    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged."""
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
         for line_no, line in enumerate(iter_lines(path), start=1)

@@ -30,7 +30,7 @@ from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.table import check_column
 from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
-from simcse_cli.files.atomic import check_output
+from simcse_cli.files.output import require_writable
 from simcse_cli.files.schema import checked, parse_number
 from simcse_cli.files.streams import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -102,18 +102,15 @@ class CorpusSearch:
     indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
     @cached_property
-    def _rows_by_text(self) -> dict[str, RowSet]:
+    def _same(self) -> dict[str, RowSet]:
+        """The rows to leave out of the results of a query: sentences equal to it."""
         return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
-
-    def excluded(self, queries: Sequence[str]) -> list[RowSet]:
-        """Return for each query the rows to leave out of its results: sentences equal to it."""
-        return [self._rows_by_text.get(query, frozenset()) for query in queries]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
         """Return the nearest sentences of each query, by label."""
         if not queries:
             return {}
-        excluded = self.excluded(queries)
+        excluded = [self._same.get(query, frozenset()) for query in queries]
         return {
             encoder.label: nearest(index, encoder.encode(queries), self.options.top_k, excluded)
             for encoder, index in self.indexes
@@ -121,9 +118,14 @@ class CorpusSearch:
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
-        excluded = self.excluded(queries.sentences)
+        excluded = [self._same.get(query, frozenset()) for query in queries.sentences]
         judged = read_relevance(qrels, queries, self.corpus)
         relevant = [wanted - unwanted for wanted, unwanted in zip(judged, excluded, strict=True)]
+        if not any(relevant):
+            raise DataError(
+                f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
+                hint="count it with --keep-identical, or judge other sentences",
+            )
         return {
             encoder.label: score_retrieval(
                 rank_rows(index, encoder.encode(queries.sentences), depth, excluded)[0], relevant
@@ -152,7 +154,7 @@ def open_search(
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
-        check_output(options.save_index, force=force)
+        require_writable(options.save_index, force=force)
     corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
     indexes = []
     for i, source in enumerate(sources):
@@ -230,20 +232,13 @@ def _build_index(
     files, prompt = options.embeddings, model.document_prompt
     if options.corpus_prompt is not None:
         prompt = model.find_prompt(options.corpus_prompt)
-    vectors = (
-        read_matrix(files[number])
-        if files
-        else model.encode(
-            corpus.sentences, batch_tokens=options.batch_tokens, prompt=prompt, progress=progress
-        )
-    )
-    return SearchIndex.build(
-        vectors,
-        corpus.sentences,
-        backend=options.backend,
-        factory=options.faiss_factory,
-        info=model.facts(prompt),
-    )
+    if files:
+        vectors: NDArray[Any] = read_matrix(files[number])
+    else:
+        encode = partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
+        vectors = encode(corpus.sentences, prompt=prompt)
+    info, factory = model.facts(prompt), options.faiss_factory
+    return SearchIndex.build(vectors, corpus.sentences, backend=options.backend, factory=factory, info=info)
 
 
 def _load_index(
@@ -286,7 +281,7 @@ def read_ranks(text: str) -> list[int]:
 
 
 def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTexts:
-    """Return the queries with their ids: line numbers of the file, of the corpus, or of the flags."""
+    """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
     if options.queries is not None:
         return read_texts(options.queries, options.column)
     if options.sample:
@@ -296,7 +291,7 @@ def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTe
 
 @house_style()
 def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
-    """Return hit rate and recall against the number of sentences looked at, one curve a model."""
+    """Return hit rate and recall against the number of sentences looked at, one curve per model."""
     figure, panels = new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
@@ -320,7 +315,14 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     found = search.neighbours(asked)
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
-    tables, rows, series = neighbour_tables(asked, found), _neighbour_rows(asked, found), []
+    tables, series = neighbour_tables(asked, found), []
+    keys = ("query", "model", "rank", "line", "sentence", "cosine")  # lines count from 1 as in editors
+    rows = [
+        dict(zip(keys, (query, label, rank, each.row + 1, each.sentence, each.cosine), strict=True))
+        for number, query in enumerate(asked)
+        for label, neighbours in found.items()
+        for rank, each in enumerate(neighbours[number], start=1)
+    ]
     score_rows = [
         {"model": name, "n_queries": each.n_queries}
         | {f"hit_rate@{k}": float(each.hit_rate[k - 1]) for k in ks}
@@ -329,16 +331,18 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         for name, each in scores.items()
     ]
     if asked:
-        columns = [Column(key) for key in ("query", "model", "rank", "line", "sentence", "cosine")]
-        series.append(Report("Neighbours", columns, rows))
+        series.append(Report("Neighbours", [Column(key) for key in keys], rows))
     if scores:
-        table = _score_table(score_rows, ks, depth)
+        columns = [Column("model"), Column("n_queries", "queries", "count")]
+        columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
+        columns += [Column(f"recall@{k}", kind="score") for k in ks]
+        columns.append(Column("mrr", f"MRR@{depth}", "score"))
+        note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
+        table = Report("Retrieval", columns, score_rows, [note])
         tables.append(with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes}))
         series.append(table)
 
     def hit_rates() -> str:
-        if not scores:
-            return ""
         curves = {name: each.hit_rate for name, each in scores.items()}
         return bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
@@ -357,7 +361,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "scores": score_rows,
         },
         figure=(lambda: retrieval_figure(scores)) if scores else None,
-        terminal_plot=hit_rates,
+        terminal_plot=hit_rates if scores else str,
         series=series,
     )
 
@@ -377,30 +381,3 @@ def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[Neigh
                 rows[position] |= {label: each.sentence, f"{label} cosine": each.cosine}
         tables.append(Report(f"Query: {query}", columns, rows))
     return tables
-
-
-def _neighbour_rows(
-    queries: Sequence[str], found: Mapping[str, list[list[Neighbour]]]
-) -> list[dict[str, Any]]:
-    """Return every neighbour as one row; ``line`` counts from 1 as editors do."""
-    return [
-        {
-            "query": query,
-            "model": label,
-            "rank": rank,
-            "line": each.row + 1,
-            "sentence": each.sentence,
-            "cosine": each.cosine,
-        }
-        for number, query in enumerate(queries)
-        for label, neighbours in found.items()
-        for rank, each in enumerate(neighbours[number], start=1)
-    ]
-
-
-def _score_table(rows: list[dict[str, Any]], ks: Sequence[int], depth: int) -> Report:
-    columns = [Column("model"), Column("n_queries", "queries", "count")]
-    columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
-    columns += [Column(f"recall@{k}", kind="score") for k in ks]
-    note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
-    return Report("Retrieval", [*columns, Column("mrr", f"MRR@{depth}", "score")], rows, [note])

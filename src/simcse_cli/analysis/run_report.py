@@ -22,7 +22,7 @@ from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, require_extra
-from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns
@@ -42,7 +42,7 @@ LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
     """Write the page of a run folder."""
     require_extra("matplotlib", "`simcse analyze report`")
-    check_output(options.output, force=options.force)
+    require_writable(options.output, force=options.force)
     record = read_run_record(run)
     name = run.resolve().name
     analyses = [
@@ -59,18 +59,16 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
         facts=list(_facts(record, analyses)),
         own=frozenset({name}),
     )
-    with atomic_text(options.output, force=options.force) as stream:
+    with output_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
     progress.info(f"wrote {options.output}: {', '.join(analysis.title.lower() for analysis in analyses)}")
 
 
 def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
     """Yield the facts at the head of the page."""
-    average = next(
-        (v for analysis in analyses for v in [analysis.payload.get("own_average")] if v is not None), None
-    )
-    if average is not None:
-        yield "STS average", f"{100 * average:.2f}"
+    for analysis in analyses:
+        if (average := analysis.payload.get("own_average")) is not None:
+            yield "STS average", f"{100 * average:.2f}"
     if record.best_score is not None:
         yield f"{_dev_name(record)}, best", f"{100 * record.best_score:.2f}"
         if record.start_score is not None:
@@ -180,17 +178,9 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
 
 def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
     """Return the pairs whose rank differs most between the two spaces."""
+    pairs = spaces[0].data.pairs
     before, after = (
-        {
-            space.data.name: {
-                "all": SubsetPairs(
-                    space.data.pairs.gold,
-                    space.cosines,
-                    tuple(space.data.pairs.left),
-                    tuple(space.data.pairs.right),
-                )
-            }
-        }
+        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}}
         for space in spaces
     )
     changes = changed_pairs(before, after, n=CHANGES_SHOWN)
@@ -209,30 +199,19 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     corpus = NumberedTexts.numbered(list(rows))
     indexes = []
     for space in spaces:
-        vectors = np.concatenate([space.left, space.right])[list(rows.values())]
-        info = {
-            "model": space.encoder.source,
-            "digest": space.encoder.digest,
-            "pooler": space.encoder.pooler or "",
-        }
-        indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences, info=info)))
+        vectors = space.vectors[list(rows.values())]
+        indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences)))
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
     return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
 
 
 def _record_analysis(record: RunRecord) -> Analysis:
     """Return the settings, data and versions of a run, folded away on the page."""
+    shown = columns("name", "value", name="", value="")
+    parts = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
     tables = [
-        Report(
-            title,
-            columns("name", "value", name="", value=""),
-            [{"name": k, "value": v} for k, v in facts.items()],
-        )
-        for title, facts in (
-            ("Settings", record.config),
-            ("Data", record.data),
-            ("Versions", record.versions),
-        )
+        Report(title, shown, [{"name": name, "value": value} for name, value in facts.items()])
+        for title, facts in parts.items()
     ]
     text = (
         f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "

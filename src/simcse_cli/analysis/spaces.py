@@ -27,7 +27,7 @@ from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
-from simcse_cli.settings.declare import settings_of
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 SPLITS = ("train", "dev", "test", "all")
 
@@ -53,7 +53,7 @@ class NamedEncoder:
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
-        """Return what a result records about the encoder."""
+        """Return the facts about the encoder for results."""
         facts = {"model": self.name, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
         return facts | ({"group": self.group} if self.group else {})
 
@@ -63,7 +63,7 @@ def load_encoders(
 ) -> Iterator[NamedEncoder]:
     """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
 
-    ``pairs`` are what ``--fit target`` fits on.
+    ``--fit target`` fits on ``pairs``.
     """
     sources = [*(options.model or []), *map(str, options.embeddings or [])]
     if not sources:
@@ -131,6 +131,8 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
     if options.split not in SPLITS:
         raise UsageError(f"{options.split!r}; need one of {', '.join(SPLITS)}", option="--split")
     if options.pair_file is not None:
+        if options.fit != "nli":
+            refuse_unused(options, ["data_dir"], "has no use with --pair-file and without --fit nli")
         if options.split != "all":
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
         pairs = read_scored_pairs(options.pair_file, parse_columns(options.columns, SCORED_PAIR))
@@ -162,6 +164,11 @@ class EmbeddingSpace:
     @property
     def label(self) -> str:
         return self.encoder.label
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors of all sentences, ``(2N, D)``."""
+        return np.concatenate([self.left, self.right])
 
     @cached_property
     def cosines(self) -> NDArray[np.float64]:
@@ -215,25 +222,18 @@ def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
 def spaces_payload(
     analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON object of an analysis with the numbers of each space."""
+    """Return the JSON object of an analysis: the numbers of each space, their means over the seeds of a setting."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
+    seeds = []
+    for group in dict.fromkeys(space.encoder.group for space in spaces if space.encoder.group):
+        members = [model for model in models if model.get("group") == group]
+        spread = {
+            key: mean_and_deviation([member[key] for member in members])
+            for key in members[0]
+            if len(members) > 1 and all(isinstance(member[key], float) for member in members)
+        }
+        mean, deviation = ({key: pair[i] for key, pair in spread.items()} for i in (0, 1))
+        seeds.append({"label": group, "n_seeds": len(members), "mean": mean, "deviation": deviation})
     payload = {"analysis": analysis, "data": data.name, "n_pairs": data.pairs.n_pairs, "models": models}
-    groups = dict.fromkeys(space.encoder.group for space in spaces if space.encoder.group)
-    return payload | ({"seeds": [_seed_means(group, models) for group in groups]} if groups else {})
-
-
-def _seed_means(group: str, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return mean and sample deviation (n - 1) of the numbers that the seeds of one setting have."""
-    members = [model for model in models if model.get("group") == group]
-    spread = {
-        key: mean_and_deviation([member[key] for member in members])
-        for key in members[0]
-        if len(members) > 1 and all(isinstance(member[key], float) for member in members)
-    }
-    return {
-        "label": group,
-        "n_seeds": len(members),
-        "mean": {key: mean for key, (mean, _) in spread.items()},
-        "deviation": {key: deviation for key, (_, deviation) in spread.items()},
-    }
+    return payload | ({"seeds": seeds} if seeds else {})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +48,14 @@ def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: b
     Raises:
         ValueError: no rows, or all rows are zero (after centring: all rows are equal).
     """
-    prepared = prepare_rows(vectors, normalize=normalize, center=center)
-    values = singular_values(prepared)
-    return Spectrum(effective_rank(values), isotropy(prepared), values)
+    rows = prepare_rows(vectors, normalize=normalize, center=center)
+    values = singular_values(rows)
+    return Spectrum(effective_rank(values), isotropy(rows), values)
 
 
 @dataclass(frozen=True)
 class NegativesBound:
-    """What the negatives of the contrastive loss push apart, and the sum of cosines that bounds it from below.
+    """The log-sum that the negatives of the contrastive loss reduce, and the sum of cosines that bounds it from below.
 
     Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second term of the loss is
     ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``, at least ``bound = gram_sum /
@@ -97,19 +98,13 @@ def negatives_bound(
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
 def spectrum_of(space: EmbeddingSpace) -> Spectrum:
     """Return the spectrum of all sentences of a space, prepared by its settings."""
-    vectors = np.concatenate([space.left, space.right])
+    vectors = space.vectors
     if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
             f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they have no directions",
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
-
-
-def prepared_rows(space: EmbeddingSpace) -> NDArray[np.float64]:
-    """Return the vectors of all sentences of a space, prepared by its settings."""
-    vectors = np.concatenate([space.left, space.right])
-    return prepare_rows(vectors, normalize=not space.raw, center=space.center)
 
 
 def prepare_rows(
@@ -198,13 +193,11 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
 def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the singular values of each space; JSON and CSV have all of them."""
     # Measure the spaces: singular values, and the bound on the negatives of the loss.
-    data, spectra = spaces[0].data, [spectrum_of(space) for space in spaces]
-    by_name = {space.label: spectrum for space, spectrum in zip(spaces, spectra, strict=True)}
-    bounds = [vars(negatives_bound(prepared_rows(space))) for space in spaces]
-    numbers = [
-        vars(each) | {"singular_values": each.singular_values.tolist()} | bound
-        for each, bound in zip(spectra, bounds, strict=True)
-    ]
+    data, by_name, numbers = spaces[0].data, {}, []
+    for space in spaces:
+        each = by_name[space.label] = spectrum_of(space)
+        bound = negatives_bound(prepare_rows(space.vectors, normalize=not space.raw, center=space.center))
+        numbers.append(vars(each) | {"singular_values": each.singular_values.tolist()} | vars(bound))
     payload = spaces_payload("spectrum", spaces, numbers)
 
     # Make a table of some of the values, one of the bound, and a series of all values.
@@ -218,22 +211,22 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     summaries = [
         row
         | {"dim": space.left.shape[1]}
-        | {f"s{rank}": value for rank, value in enumerate(spectrum.relative.tolist(), 1)}
-        for space, row, spectrum in zip(spaces, payload["models"], spectra, strict=True)
+        | {f"s{rank}": value for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)}
+        for space, row in zip(spaces, payload["models"], strict=True)
     ]
     bound_keys = ("gram_sum", "largest_eigenvalue", "smallest_element", "negatives_term", "bound")
     value_rows = [
-        {"model": space.label, "rank": rank, "singular_value": value, "relative": relative}
-        for space, each in zip(spaces, spectra, strict=True)
-        for rank, (value, relative) in enumerate(
-            zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
+        {"model": name, "rank": rank, "singular_value": value, "relative": relative}
+        for name, each in by_name.items()
+        for rank, value, relative in zip(
+            count(1), each.singular_values.tolist(), each.relative.tolist(), strict=False
         )
     ]
     return Analysis(
         title="Singular values",
         text="Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, "
         "the more directions the model uses.",
-        caption=f"One curve a model; the horizontal axis is logarithmic. Data: {data.name}.",
+        caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
             Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
             Report(

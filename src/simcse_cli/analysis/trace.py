@@ -69,9 +69,7 @@ def read_trace(run: Path | str, name: str) -> Trace:
     ``run`` is its folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those after its
     checkpoint) keeps its last measurement.
     """
-    path = Path(run)
-    if path.is_dir():
-        path = path / "metrics.jsonl"
+    path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
     hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint)
@@ -125,13 +123,11 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
         tint = colour(position)
         look: dict[str, Any] = {"marker": marker(position), **curve_style(position)}
         axes.plot(x, y, linewidth=1.3, markersize=4, label=trace.name, **look)
-        _draw_arrows(axes, trace, tint)
-        start: dict[str, Any] = {
-            "markersize": 9,
-            "markerfacecolor": "white",
-            "markeredgewidth": 1.6,
-            "zorder": 8,
-        }
+        n_moves = len(trace.steps) - 1
+        arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
+        for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
+            axes.annotate("", tuple(trace.points[move + 1]), tuple(trace.points[move]), arrowprops=arrow)
+        start = {"markersize": 9, "markerfacecolor": "white", "markeredgewidth": 1.6, "zorder": 8}
         axes.plot(x[:1], y[:1], **look | start)
         if (best := trace.best) is not None:
             axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
@@ -139,21 +135,11 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
         points = np.concatenate([trace.points for trace in traces])
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
-        rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
-        axes.plot(
-            front[:, 0], front[:, 1], color=SOFT, linewidth=1.0, zorder=5, label="Pareto front", **rings
-        )
+        look = {"color": SOFT, "marker": "o", "markersize": 7, "markerfacecolor": "none", "linewidth": 1.0}
+        axes.plot(front[:, 0], front[:, 1], **look, zorder=5, label="Pareto front")
     axes.margins(0.08)
     axes.set_xlabel(UNIFORMITY_AXIS)
     axes.set_ylabel(ALIGNMENT_AXIS)
-
-
-def _draw_arrows(axes: Axes, trace: Trace, tint: str) -> None:
-    n_moves = len(trace.steps) - 1
-    for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
-        start, end = trace.points[move], trace.points[move + 1]
-        style = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
-        axes.annotate("", xy=tuple(end), xytext=tuple(start), arrowprops=style)
 
 
 def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
@@ -171,17 +157,13 @@ def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
 
 def trace_analysis(traces: Sequence[Trace], first_steps: int = 100) -> Analysis:
     """Return the paths of runs; CSV and JSON have every measurement."""
+    measured = ("run", "step", "alignment", "uniformity", "dev_score")
     points = [
-        {
-            "run": trace.name,
-            "step": step,
-            "alignment": alignment,
-            "uniformity": uniformity,
-            "dev_score": None if np.isnan(dev) else dev,
-        }
+        dict(zip(measured, (trace.name, *values, None if np.isnan(dev) else dev), strict=True))
         for trace in traces
-        for step, (uniformity, alignment), dev in zip(
-            trace.steps.tolist(), trace.points.tolist(), trace.dev_score.tolist(), strict=True
+        for *values, dev in zip(
+            *(each.tolist() for each in (trace.steps, trace.alignment, trace.uniformity, trace.dev_score)),
+            strict=True,
         )
     ]
     ends = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
@@ -198,14 +180,12 @@ def trace_analysis(traces: Sequence[Trace], first_steps: int = 100) -> Analysis:
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps),
         terminal_plot=lambda: geometry_scatter({trace.name: trace.points for trace in traces}),
-        series=[
-            Report("Measurements", columns("run", "step", "alignment", "uniformity", "dev_score"), points)
-        ],
+        series=[Report("Measurements", columns(*measured), points)],
     )
 
 
 def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Return one row a run: both ends of its path, its best dev score, its part of the Pareto front."""
+    """Return one row per run: both ends of its path, its best dev score, its part of the Pareto front."""
     on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
     rows, start = [], 0
     for trace in traces:

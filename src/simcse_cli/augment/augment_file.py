@@ -76,7 +76,8 @@ def _write_augmented(
 ) -> None:
     # A language model computes on all cores already.
     has_mlm = any(step.method == Augmentation.MLM for step in steps)
-    workers = 1 if has_mlm else options.workers or _available_cores()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = 1 if has_mlm else options.workers or cores
     counts = AugmentCounts()
 
     def manifest(complete: Path) -> dict[str, Any]:
@@ -88,9 +89,7 @@ def _write_augmented(
             settings={
                 "method": options.method if len(steps) > 1 else steps[0].method,
                 "rate": None if len(steps) > 1 else steps[0].rate,
-                "sides": options.sides,
-                "copies": options.copies,
-                "unit": options.unit,
+                **{name: getattr(options, name) for name in ("sides", "copies", "unit")},
                 "model": options.pinned_model,
             },
             seed=options.seed,
@@ -140,10 +139,6 @@ class AugmentCounts:
 
     def __add__(self, other: "AugmentCounts") -> "AugmentCounts":
         return AugmentCounts(*map(operator.add, astuple(self), astuple(other)))
-
-
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:

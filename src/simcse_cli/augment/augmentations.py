@@ -1,4 +1,4 @@
-"""From ``METHOD:RATE`` to a callable that augments sentences, the same way for the same key.
+"""Make a callable from ``METHOD:RATE`` that augments sentences, in the same way for the same key.
 
 ``docs/augmentation.md`` describes the methods with their sources.
 """
@@ -36,7 +36,7 @@ DEFAULT_RATES = {
     Augmentation.SHUFFLE: 0.1,
     Augmentation.EDA: 0.1,
 }
-"""``delete-one`` takes none; ``synonym`` without one replaces one word."""
+"""``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
     Augmentation.CROP: crop,
@@ -162,7 +162,7 @@ class TextAugmenter(Protocol):
 class Augmenter:
     """Applies an operator to single sentences; has no state between calls and can be sent to workers.
 
-    No text with something in it becomes empty, whatever the operator does.
+    A text that is not empty never becomes empty, whatever the operator does.
     """
 
     operator: Callable[[str, random.Random], str]
@@ -231,7 +231,7 @@ def build_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return what changes texts without a language model."""
+    """Return the function that changes texts without a language model."""
     return build_augmenter(options, word_step)
 
 

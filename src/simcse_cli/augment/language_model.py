@@ -30,8 +30,9 @@ from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuat
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.machine.devices import resolve_device
+from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import pad
-from simcse_cli.models.pretrained import FROM_FOLDER, check_folder, load_tokenizer
+from simcse_cli.models.pretrained import FROM_FOLDER, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Augmentation
@@ -46,14 +47,16 @@ _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; W
 
 
 def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> TextAugmenter:
-    """Return what changes texts, where one of its steps may need a language model or its tokenizer."""
+    """Return the function that changes texts, of which a step may need a language model or its tokenizer."""
     return build_augmenter(options, partial(_model_step, progress=progress))
 
 
 def _model_step(step: AugmentOptions, *, progress: Progress) -> TextAugmenter:
     if step.method == Augmentation.MLM:
-        folder = resolve_model(step.model or DEFAULT_MLM, progress)
-        return load_mlm_filler(folder, rate=step.rate or 0.0, device=resolve_device(step.device))
+        device = resolve_device(step.device)
+        return load_mlm_filler(
+            step.model or DEFAULT_MLM, rate=step.rate or 0.0, device=device, progress=progress
+        )
     if step.model is not None:
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
     return word_step(step)
@@ -122,7 +125,7 @@ class MlmFiller:
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; which words are masked follows from each text's key alone.
 
-        A mask beyond the model's maximum length, and blank text, stay as they were.
+        Masked words beyond the model's maximum length are restored, and blank text is unchanged.
         """
         mask_token = self._tokenizer.mask_token
         items = [
@@ -143,7 +146,9 @@ class MlmFiller:
             candidates = self._candidates([encoding["input_ids"][index] for index in batch], places, words)
             for place, tokens in zip(places, candidates, strict=True):
                 before, word, after = words[place.text][place.word]
-                words[place.text][place.word] = before, self._first_other(tokens, word), after
+                known = (self._words[token] for token in tokens)
+                new = next((other for other in known if other and other.lower() != word.lower()), word)
+                words[place.text][place.word] = before, match_case(word, new), after
         return [
             " ".join(map("".join, parts)) if item.chosen else text
             for text, item, parts in zip(texts, items, words, strict=True)
@@ -179,11 +184,6 @@ class MlmFiller:
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
 
-    def _first_other(self, tokens: Sequence[int], original: str) -> str:
-        words = (self._words[token] for token in tokens)
-        word = next((word for word in words if word and word.lower() != original.lower()), original)
-        return match_case(original, word)
-
 
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     """Return the text of each token that is a whole word, else the empty string.
@@ -201,8 +201,10 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     return [whole_word(token) for token in tokens]
 
 
-def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str = "cpu") -> MlmFiller:
-    """Return the filler of a local masked-LM checkpoint, in float32.
+def load_mlm_filler(
+    name: str | Path, *, rate: float, device: torch.device | str = "cpu", progress: Progress = SILENT
+) -> MlmFiller:
+    """Return the filler of a masked-LM checkpoint, in float32.
 
     Raises:
         CheckpointError: the files cannot be read, hold no masked-LM head, or the tokenizer has no mask token.
@@ -212,7 +214,7 @@ def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)
 
-    check_folder(model_dir)
+    model_dir = find_model(name, progress).named
     tokenizer = load_tokenizer(model_dir)
     with foreign_format(model_dir, "a masked language model", error=CheckpointError, hint=hint):
         model, info = AutoModelForMaskedLM.from_pretrained(
@@ -229,11 +231,11 @@ def load_mlm_filler(model_dir: Path, *, rate: float, device: torch.device | str 
 
 
 def make_subword_shuffler(model_dir: Path, rate: float) -> Augmenter:
-    """Return what permutes a fraction of a text's sub-words between the white space, which stays."""
     return Augmenter(partial(_shuffle_subwords, rate=rate, model_dir=model_dir))
 
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
+    """Permute a fraction of a text's sub-words between the white space, which stays."""
     # Tokenised again, the result may be cut elsewhere; training shuffles the ids themselves (TokenShuffle).
     pieces, gaps = split_subwords(text, model_dir)
     return join_pieces(shuffle(pieces, rate, rng), gaps).strip()

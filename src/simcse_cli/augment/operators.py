@@ -28,7 +28,7 @@ Unit = TypeVar("Unit")
 def n_kept(n_units: int, rate: float) -> int:
     """Return how many of ``n_units`` crop and deletion keep: ``max(1, floor((1 - rate) n))``.
 
-    With two or more units and any rate above 0 at least one goes. 10 units at 0.1: 9; 19 at 0.1: 17.
+    With two or more units and any rate above 0, at least one is dropped. 10 units at 0.1: 9; 19 at 0.1: 17.
     """
     return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
 
@@ -39,7 +39,7 @@ def n_chosen(n_units: int, rate: float) -> int:
 
 
 def n_synonyms(n_words: int, rate: float | None) -> int:
-    """Return how many words get a synonym: one, or with a rate nlpaug's ``ceil(rate n)``, from 1 to 10."""
+    """Return how many words get a synonym: one or, given a rate, ``ceil(rate n)`` as in nlpaug, from 1 to 10."""
     if rate is None:
         return 1
     return max(1, min(MAX_SYNONYMS, math.ceil(rate * n_words - _ROUNDING_SLACK)))
@@ -98,8 +98,8 @@ def shuffle(
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
     """Apply one of EDA's four operations, drawn uniformly, to the words of ``eda_clean`` (one or more).
 
-    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output a sentence,
-    since Farina and Pappadopulo use one text a view and do not say how its operation is drawn; stop words are
+    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output per sentence,
+    since Farina and Pappadopulo use one text per view and do not say how its operation is drawn; stop words are
     this package's closed classes.
     """
     operations: tuple[Callable[[], list[str]], ...] = (
@@ -172,7 +172,7 @@ def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[s
 
 
 def delete_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RD: keep each word with probability 1 - alpha, one random word if none is left; one word stays."""
+    """RD: keep each word with probability 1 - alpha, or one random word if none is left; a single word is kept."""
     if len(words) == 1:
         return list(words)
     return [word for word in words if rng.random() > alpha] or [rng.choice(words)]

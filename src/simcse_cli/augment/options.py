@@ -14,7 +14,7 @@ class AugmentOptions:
 
     method: str = setting(
         ...,
-        "What is done to a sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "
+        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "
         "several in turn as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
@@ -24,7 +24,7 @@ class AugmentOptions:
     )
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)
-    unit: TextUnit = setting(TextUnit.WORD, "What is dropped or moved; char for text without spaces.")
+    unit: TextUnit = setting(TextUnit.WORD, "Unit to drop or move; char for text without spaces.")
     column: str | None = setting(None, "Column of a table that holds the sentences.")
     wordnet_dir: Path | None = setting(
         None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET", needs="method~synonym|method~eda"

@@ -102,7 +102,7 @@ def replace_with_synonyms(
 
 
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
-    """Return what could stand for ``words[position]``, with its form, case and punctuation; never itself.
+    """Return other words that could replace ``words[position]``, with its form, case and punctuation.
 
     Words of the closed classes, abbreviations in capitals and words without a letter have none. A synonym may be
     an expression of several words.
@@ -186,7 +186,7 @@ def _bare(word: str) -> str:
 
 
 def inflection_of(word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool) -> Inflection:
-    """Return the form that a lower-case ``word`` is of ``lemma``, one of its base forms.
+    """Return which form of ``lemma``, one of its base forms, a lower-case ``word`` is.
 
     ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look alike.
     """
@@ -217,20 +217,14 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
     if inflection is Inflection.BASE:
         return lemma
     words = lemma.split(" ")
-    head = _head_position(words, pos)
+    prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
+    head = 0 if pos is Pos.VERB else max(0, next(prepositions, len(words)) - 1)
     if not words[head].isalpha():
         return None
     if pos is Pos.ADJECTIVE:
         return _compare(lemma, inflection, wordnet)
     form = _inflect_word(words[head], pos, inflection, wordnet)
     return None if form is None else " ".join([*words[:head], form, *words[head + 1 :]])
-
-
-def _head_position(words: Sequence[str], pos: Pos) -> int:
-    if pos is Pos.VERB:
-        return 0
-    prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
-    return max(0, next(prepositions, len(words)) - 1)
 
 
 def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
@@ -254,7 +248,12 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     irregular = [form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))]
     if not irregular:
         return [_with_ed(lemma)], [_with_ed(lemma)]
-    participles = [form for form in irregular if _looks_like_participle(form, lemma)]
+    ends_in_n, has_u = lemma.endswith(("n", "ne")), lemma in _CHANGES_TWICE
+    participles = [  # eaten, gone, born; sung
+        form
+        for form in irregular
+        if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
+    ]
     pasts = [form for form in irregular if form not in participles]
     if lemma.endswith(("come", "run")):  # came, ran: the participle is the base form and no exception
         return pasts, [lemma]
@@ -262,12 +261,6 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
         return pasts, pasts
     # A participle alone is beside a regular past: shown, showed.
     return pasts or [_with_ed(lemma)], participles
-
-
-def _looks_like_participle(form: str, lemma: str) -> bool:
-    if form.endswith(("n", "ne")) and not lemma.endswith(("n", "ne")):
-        return True  # eaten, gone, born
-    return lemma in _CHANGES_TWICE and "u" in form
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:

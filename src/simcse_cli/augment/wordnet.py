@@ -104,13 +104,10 @@ class WordNet:
         return self._irregular[pos].get(lemma, ())
 
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
-        forms = [word, *self._exceptions[pos].get(word, ())]
-        if word not in self._exceptions[pos]:
-            forms += [
-                word.removesuffix(ending) + base
-                for ending, base in _DETACHMENT_RULES[pos]
-                if word.endswith(ending)
-            ]
+        by_rule = (
+            word.removesuffix(end) + base for end, base in _DETACHMENT_RULES[pos] if word.endswith(end)
+        )
+        forms = [word, *self._exceptions[pos].get(word, by_rule)]
         return tuple(form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos])
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
@@ -196,18 +193,12 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])
-    if directory is not None:
-        return WordNet(_checked_folder(directory))
-    for place in _usual_places():
+    inside = ("", "dict", "corpora/wordnet")
+    for place in _usual_places() if directory is None else map(directory.joinpath, inside):
         if not _missing_files(place):
             return WordNet(place)
-    raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
-
-
-def _checked_folder(directory: Path) -> Path:
-    for place in (directory, directory / "dict", directory / "corpora" / "wordnet"):
-        if not _missing_files(place):
-            return place
+    if directory is None:
+        raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT)
     missing = ", ".join(_missing_files(directory))

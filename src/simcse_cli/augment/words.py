@@ -1,4 +1,4 @@
-"""Text as words or graphemes and back, and the English words that stand in for no other.
+"""Text as words or graphemes and back, and the English words that are never replaced.
 
 Words are separated by white space, as in the SimCSE authors' own augmentation (issue 231 of their
 repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its accents, a

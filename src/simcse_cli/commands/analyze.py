@@ -47,7 +47,7 @@ class ShowOptions(OutputOptions, ViewOptions):
 
 def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) -> None:
     """Check the outputs, then analyze and show the result."""
-    from simcse_cli.analysis.presentation import check_outputs, write_pictures
+    from simcse_cli.analysis.presentation import Page, check_outputs, html_page, write_pictures
 
     shown.check()
     if shown.terminal_plot and shown.fmt is not OutputFormat.TABLE:
@@ -55,11 +55,13 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     check_outputs(shown, force=shown.force)
     console = get_console()
     analysis = analyze(console)
+    # The page has more analyses, one of which may fail: nothing is written before it is whole.
+    page = html_page(analysis.page or Page(analysis.title, lambda: [analysis])) if shown.html else None
     shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
     wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
     if wanted and shown.fmt is OutputFormat.TABLE:
         console.print_data("\n" + analysis.terminal_plot())
-    write_pictures(analysis, shown, console, force=shown.force)
+    write_pictures(analysis, page, shown, console, force=shown.force)
 
 
 @analyze_app.command("geometry")

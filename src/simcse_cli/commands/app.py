@@ -1,5 +1,6 @@
 """The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
 
+import errno
 import os
 import signal
 import sys
@@ -12,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from simcse_cli.commands.console import configure_console, get_console, printable
+from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
-from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError
+from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError, is_out_of_memory, reason_of
 from simcse_cli.files.streams import open_standard_streams
+from simcse_cli.results.report import printable
 from simcse_cli.version import __version__
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
@@ -160,6 +162,22 @@ def _terminate(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
+def _limit_of_the_system(error: Exception) -> SimcseError | None:
+    """Return what to show for an error that any line of code may meet: too little memory, or too long a name."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        name = str(error.filename)
+        return SimcseError(
+            f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be",
+            hint="give a shorter one",
+        )
+    if is_out_of_memory(error):
+        return SimcseError(
+            f"there is not enough memory ({reason_of(error)})",
+            hint="end other programs, raise the limit (ulimit -v), or take a smaller model or batch",
+        )
+    return None
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
     configure_console()
@@ -173,8 +191,11 @@ def main(args: Sequence[str] | None = None) -> None:
     names = (first,) if first in COMMANDS else COMMANDS
     try:
         build(names).main(args=arguments, prog_name="simcse")
-    except SimcseError as error:
-        get_console().error(error)
-        sys.exit(error.exit_code)
+    except Exception as error:
+        found = error if isinstance(error, SimcseError) else _limit_of_the_system(error)
+        if found is None:
+            raise
+        get_console().error(found)
+        sys.exit(found.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -7,7 +7,6 @@ A terminal gets live bars and drawn tables; anything else gets plain lines witho
 import json
 import logging
 import os
-import re
 import shlex
 import sys
 import time
@@ -19,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from simcse_cli.commands.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.errors import ConfigError, SimcseError
-from simcse_cli.files.atomic import atomic_text, standard_output
+from simcse_cli.files.atomic import standard_output
+from simcse_cli.files.output import output_text
 from simcse_cli.files.streams import STDIO, default_cache_dir
 from simcse_cli.progress import ProgressTask, SilentProgress
-from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, to_text
+from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, printable, to_text
 from simcse_cli.settings.choices import OutputFormat
 
 if TYPE_CHECKING:
@@ -40,13 +40,6 @@ QUIET_LIBRARIES = {
     "HF_HUB_VERBOSITY": "error",
     "DATASETS_VERBOSITY": "error",
 }
-# Control characters (including the escape of terminal commands), direction marks and lone surrogates.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Escape control characters as Python does, so that a terminal shows them and does not obey them."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _literal(text: str) -> str:
@@ -194,7 +187,7 @@ class Console:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
     def interrupted(self, notes: Sequence[str]) -> None:
-        """Report after Ctrl-C what is kept and how to continue."""
+        """Report after Ctrl-C which work is kept and how to continue."""
         self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
 
     def next_step(self, *command: object) -> None:
@@ -381,7 +374,7 @@ class Console:
             text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         file = None if output is None or str(output) == STDIO else output
         if file is not None:
-            with atomic_text(file, force=force) as stream:
+            with output_text(file, force=force) as stream:
                 stream.write(text)
         if fmt is OutputFormat.TABLE:
             self._show_tables(found.reports)

@@ -13,11 +13,11 @@ import typer
 
 from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
-from simcse_cli.files.atomic import check_output
+from simcse_cli.files.output import require_writable
 from simcse_cli.files.streams import STDIO
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
-from simcse_cli.settings.declare import Setting, check_rules, setting, settings_of
+from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of
 
 OUTPUT = "Output"
 
@@ -37,7 +37,7 @@ class OutputOptions:
     def check(self) -> None:
         """Raise an error before anything is computed if the output cannot be written."""
         if self.output is not None and str(self.output) != STDIO:
-            check_output(self.output, force=self.force)
+            require_writable(self.output, force=self.force)
 
     def show(self, found: Outcome) -> None:
         get_console().emit(found, self.fmt, output=self.output, force=self.force)
@@ -65,6 +65,7 @@ def takes(
         @wraps(command)
         def with_options(**values: Any) -> None:
             if not with_options.is_inner:  # type: ignore[attr-defined]
+                check_values(declared, values)
                 check_rules(declared, values)
             taken = {name: values.pop(name) for name in options}
             given = {name: value for name, value in taken.items() if value is not None}

@@ -11,6 +11,7 @@ from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
+    DemoOptions,
     HardNegativeOptions,
     LintOptions,
     ModelFolderOptions,
@@ -242,17 +243,8 @@ def model_command(
 
 @prepare_app.command("demo")
 @takes("sizes", DemoSizes)
-def demo_command(
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Output folder; created when missing."),
-    ],
-    sizes: DemoSizes,
-    seed: Annotated[
-        int, typer.Option("--seed", envvar="SIMCSE_SEED", metavar="N", help="Seed of everything random.")
-    ] = 42,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing outputs.")] = False,
-) -> None:
+@takes("options", DemoOptions)
+def demo_command(sizes: DemoSizes, options: DemoOptions) -> None:
     """Generate a small corpus with known meaning, so that every command runs without a network.
 
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,
@@ -263,4 +255,4 @@ def demo_command(
     """
     from simcse_cli.prepare.demo import prepare_demo
 
-    prepare_demo(output, sizes, seed=seed, force=force, progress=get_console())
+    prepare_demo(options.output, sizes, seed=options.seed, force=options.force, progress=get_console())

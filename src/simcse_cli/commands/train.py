@@ -1,12 +1,12 @@
 """`simcse train`: turn a recipe, the environment and flags into settings, and train a run folder."""
 
-import sys
 from typing import Any
 
 import typer
 
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
+from simcse_cli.results.report import printable
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.options import RunOptions
 
@@ -33,12 +33,12 @@ def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
 
     console = get_console()
     try:
-        shown = train(flags, options, sys.argv[1:], console)
+        shown = train(flags, options, console)
     except Stopped as stop:
         if stop.message is not None:
             console.info(stop.message)
         raise typer.Exit(stop.exit_code) from None
     if isinstance(shown, str):
-        console.print_data(shown)
+        console.print_data(printable(shown))
     elif shown is not None:
         console.emit(shown, options.fmt)

@@ -15,7 +15,6 @@ from simcse_cli.results.examples import PairScores, SubsetPairs, TaskPredictions
 from simcse_cli.results.report import Report
 
 Changes = tuple[list[Any], Report | None]
-_CLASS_HEADINGS = {"index": "example", "predicted_before": "class before", "predicted_after": "after"}
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,11 @@ def changed_predictions(
         for task in before
         if same_examples(before, after, task)
     ]
-    gains, losses = (
-        _in_turn([[change for change in changes if change.is_gain is wanted] for changes in by_task])
+    turns = (
+        zip_longest(*([change for change in changes if change.is_gain is wanted] for changes in by_task))
         for wanted in (True, False)
     )
+    gains, losses = ([change for change in chain.from_iterable(each) if change is not None] for each in turns)
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
@@ -149,10 +149,6 @@ def _sentences(
     return before.left or after.left or empty, before.right or after.right or empty
 
 
-def _in_turn(groups: Sequence[Sequence[PredictionChange]]) -> list[PredictionChange]:
-    return [change for change in chain.from_iterable(zip_longest(*groups)) if change is not None]
-
-
 def setting_changes(entries: Sequence[Entry]) -> Changes:
     """Return how the settings of two runs differ; nothing unless there are exactly two."""
     runs = [entry for entry in entries if entry.config]
@@ -180,20 +176,13 @@ def example_changes(
 
 def settings_table(changes: Sequence[SettingChange], before: str, after: str) -> Report:
     """Return the settings in which two runs differ; digests are shown by their first digits."""
-    rows = [
-        {
-            "key": change.key,
-            "before": _short_digest(change.key, change.before),
-            "after": _short_digest(change.key, change.after),
-        }
-        for change in changes
-    ]
+
+    def short(change: SettingChange, value: Any) -> Any:
+        return f"{value[:12]}…" if change.key.endswith("sha256") and isinstance(value, str) else value
+
+    rows = [{name: short(change, value) for name, value in vars(change).items()} for change in changes]
     shown = columns("key", "before", "after", key="setting", before=before, after=after)
     return Report("Settings that differ", shown, rows)
-
-
-def _short_digest(key: str, value: Any) -> Any:
-    return f"{value[:12]}…" if key.endswith("sha256") and isinstance(value, str) else value
 
 
 def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Report:
@@ -212,14 +201,11 @@ def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Repor
 
 def predictions_table(changes: Sequence[PredictionChange], before: str, after: str) -> Report:
     """Return examples that only one of two models classifies correctly, with their sentences."""
-    counts = columns("index", "gold", "predicted_before", "predicted_after", kind="count", **_CLASS_HEADINGS)
-    shown = [*columns("task"), *counts, *columns("text", text="sentence")]
+    predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
+    shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
     rows = [
         vars(change)
-        | {
-            "task": label(change.task),
-            "text": " | ".join(side for side in (change.left, change.right) if side),
-        }
+        | {"task": label(change.task), "text": " | ".join(filter(None, (change.left, change.right)))}
         for change in changes
     ]
     note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"

@@ -48,7 +48,14 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
         progress.warn(warning)
     tests = run_tests(comparison, options, progress)
     reports = comparison_tables(comparison) + tests_tables(tests, options.resamples, options.correction)
-    payload = comparison_json(comparison) | {"tests": [test.to_json() for test in tests]}
+    payload: dict[str, Any] = {
+        "reference": None if comparison.reference is None else comparison.reference.label,
+        "measures": list(comparison.measures),
+        "pareto_measures": list(comparison.pareto_measures),
+        "warnings": list(comparison.warnings),
+        "entries": [_entry_json(entry, comparison) for entry in comparison.entries],
+        "tests": [test.to_json() for test in tests],
+    }
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
@@ -77,26 +84,29 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     Differences are taken to the baseline; without one to the published row, if there is exactly one; without
     any row to the first of several entries.
     """
-    published = _published_entries(options)
-    own = _own_entries(items, options)
+    published, baseline = _published_entries(options), options.baseline
+    paths = [item.partition("=")[2] or item for item in items]
+    if baseline is not None and Path(baseline).exists() and baseline not in paths:
+        items = [baseline, *items]
+    view = StsView(options.aggregation, options.metric)
+    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
     entries = [*published, *own]
     available = dict.fromkeys(name for entry in entries for name in entry.scores)
+    if baseline is not None:
+        reference: Entry | None = _find(baseline, own)
+    elif len(published) == 1:
+        reference = published[0]
+    else:
+        independent = [] if published else without_members(own)
+        reference = independent[0] if len(independent) > 1 else None
     return join(
         entries,
-        reference=_reference(options.baseline, published, own),
+        reference=reference,
         measures=[find_measure(name, available) for name in listed(options.measures)],
         pareto_measures=[find_measure(name, available) for name in listed(options.pareto)],
     )
-
-
-def _own_entries(items: Sequence[str], options: CompareOptions) -> list[Entry]:
-    view, baseline = StsView(options.aggregation, options.metric), options.baseline
-    paths = [item.partition("=")[2] or item for item in items]
-    if baseline is not None and Path(baseline).exists() and baseline not in paths:
-        items = [baseline, *items]
-    return add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
@@ -117,15 +127,6 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
             raise errors[0]
         found += systems
     return [from_published(system) for system in found]
-
-
-def _reference(baseline: str | None, published: Sequence[Entry], own: Sequence[Entry]) -> Entry | None:
-    if baseline is not None:
-        return _find(baseline, own)
-    if len(published) == 1:
-        return published[0]
-    independent = without_members(own)
-    return independent[0] if not published and len(independent) > 1 else None
 
 
 def _find(name: str, own: Sequence[Entry]) -> Entry:
@@ -215,16 +216,6 @@ def _hardware(cost: Mapping[str, Any]) -> str | None:
     if "gpu" in found:
         return str(found["gpu"])
     return f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
-
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "reference": None if comparison.reference is None else comparison.reference.label,
-        "measures": list(comparison.measures),
-        "pareto_measures": list(comparison.pareto_measures),
-        "warnings": list(comparison.warnings),
-        "entries": [_entry_json(entry, comparison) for entry in comparison.entries],
-    }
 
 
 def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:

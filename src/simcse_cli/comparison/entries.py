@@ -56,7 +56,7 @@ class Entry:
 
     Attributes:
         source: path or table id.
-        scores: measure -> score as a fraction (plain numbers as they are).
+        scores: measure -> score as a fraction; other numbers are unchanged.
         settings: how the scores were measured: metric, aggregation, split, pooler, protocol, ...
         config: resolved settings of a run by dotted key; empty for others.
         intervals: measure -> low and high end of its confidence interval, where the result has one.
@@ -64,7 +64,7 @@ class Entry:
         members: labels behind a mean.
         pair_scores: the file with the score of each STS pair, where it was saved.
         predictions: the file with the predicted class of each transfer example, where it was saved.
-        data: measure -> what it was scored on, where published scores of it exist.
+        data: measure -> the data that it was scored on, if there are published scores for it.
         cost: hardware and cost of a run; empty for others.
         remarks: warnings about this entry.
     """
@@ -88,7 +88,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class StsView:
-    """The aggregation and the metric under which STS results are read; None leaves a result as it was asked for."""
+    """The aggregation and the metric under which STS results are read; None keeps those of the result."""
 
     aggregation: Aggregation | None = None
     metric: Metric | None = None
@@ -143,7 +143,9 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
     with the run, those in a folder of several seeds with the run of their seed.
     """
-    label, path = _split_label(item)
+    label, sign, path = item.partition("=")
+    if not sign or Path(item).exists():
+        label, path = "", item
     if path == STDIO:
         hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
         content = parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
@@ -166,11 +168,6 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
         is_seed = run.name.startswith(SEED_PREFIX)
         entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
     return entries
-
-
-def _split_label(item: str) -> tuple[str | None, str]:
-    label, sign, path = item.partition("=")
-    return (label, path) if sign and not Path(item).exists() else (None, item)
 
 
 def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
@@ -222,8 +219,17 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
     facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
     settings = {} if record.pooler is None else {"pooler": record.pooler}
     scores: dict[str, float] = {}
+    remarks = []
+    if record.status not in DONE:
+        remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
     if record.best_score is not None:
-        line = _metrics_at(folder / "metrics.jsonl", record.best_step)
+        if record.chosen_on_test:
+            remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
+        # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
+        metrics, step = folder / "metrics.jsonl", record.best_step
+        lines = read_metrics(metrics) if metrics.is_file() else []
+        scored = (line for line in lines if line.step == step and line.dev_score is not None)
+        line = next(scored, Measured(step or 0))
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
@@ -237,7 +243,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         config=dict(_flatten({**record.config, **facts})),
         seed=record.seed,
         cost=_cost(record),
-        remarks=tuple(_remarks(record, label)),
+        remarks=tuple(remarks),
     )
 
 
@@ -249,29 +255,11 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{key}", value
 
 
-def _remarks(record: RunRecord, label: str) -> Iterator[str]:
-    if record.status not in DONE:
-        yield f"{label} is {record.status}, step {record.step} of {record.total_steps}"
-    if record.best_score is not None and record.chosen_on_test:
-        yield f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}"
-
-
 def _cost(record: RunRecord) -> dict[str, Any]:
     """Return the hardware and cost of a run, under the names of its record."""
     names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
-    return {
-        **{name: getattr(record, name) for name in names},
-        "train_s": record.timings.get("train_s"),
-        "hours": record.timings.get("hours"),
-        "sentences_per_second": record.timings.get("sentences_per_second"),
-    }
-
-
-def _metrics_at(metrics: Path, step: int | None) -> Measured:
-    """Return the dev evaluation at the step whose model was kept, empty where it was not logged."""
-    lines = read_metrics(metrics) if metrics.is_file() else []
-    scored = (line for line in lines if line.step == step and line.dev_score is not None)
-    return next(scored, Measured(step or 0))
+    timings = ("train_s", "hours", "sentences_per_second")
+    return {name: getattr(record, name) for name in names} | {key: record.timings.get(key) for key in timings}
 
 
 def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
@@ -319,7 +307,7 @@ def is_result(content: Any) -> bool:
 
 
 def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
-    """Return the content of a result file as entries: one, or one a seed, model or quantile of a sweep."""
+    """Return the content of a result file as entries: one, or one per seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
@@ -328,13 +316,9 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
 
     if "suite" in content and "runs" in content:
         runs = take("runs", list[dict[str, Any]])
-        return [
-            replace(
-                _read_suite(run, label, source, view),
-                seed=checked(run.get("seed"), int | None, f"{source}: seed"),
-            )
-            for run in runs
-        ]
+        seeds = [checked(run.get("seed"), int | None, f"{source}: seed") for run in runs]
+        entries = (_read_suite(run, label, source, view) for run in runs)
+        return [replace(entry, seed=seed) for entry, seed in zip(entries, seeds, strict=True)]
     if content.get("suite") == "sweep":
         measure = STSB_DEV if content.get("dev_suite") == DevSuite.FILE else AVERAGE + DEV_SUFFIX
         return [
@@ -343,11 +327,16 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
         ]
     if content.get("analysis") == "geometry":
         rows = take("models", list[dict[str, Any]])
-        names = [
-            label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}" for row in rows
-        ]
-        shared = {"geometry data": content.get("data")}
-        return [_read_geometry(shared | row, name, source) for row, name in zip(rows, names, strict=True)]
+        found = []
+        for row in rows:
+            system = label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}"
+            scores = {
+                name: checked(row.get(name), float, f"{source}: {name}", hint=HOW_TO_WRITE)
+                for name in ("alignment", "uniformity")
+            }
+            settings = _settings({"geometry data": content.get("data")} | row)
+            found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
+        return found
     if "suite" not in content:
         raise DataError(
             f"{source}: holds {content['analysis']}, need a result of `simcse eval` or `simcse analyze geometry`",
@@ -356,25 +345,16 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
     return [_read_suite(content, label, source, view)]
 
 
-def _read_geometry(row: Mapping[str, Any], label: str, source: str) -> Entry:
-    scores = {
-        name: checked(row.get(name), float, f"{source}: {name}", hint=HOW_TO_WRITE)
-        for name in ("alignment", "uniformity")
-    }
-    return Entry(label, EntryKind.RESULT, source, scores, _settings(row))
-
-
 def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsView) -> Entry:
     result = SuiteResult.from_json(content, source)
-    settings = _settings(result.settings)
     if result.suite == "sts":
         try:
             result = result.under(view.metric, view.aggregation)
         except DataError as error:
             raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
-        settings = _settings(result.settings)
-    elif result.suite == "transfer":
-        own = result.settings
+    own = result.settings
+    settings = _settings(own)
+    if result.suite == "transfer":
         settings["transfer protocol"] = f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
     found = {name: score for name, score in _suite_scores(result) if score is not None}
     suffix = _split_suffix(result)
@@ -391,10 +371,8 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsVi
         settings,
         intervals=intervals,
         data={name: what for name, what in _data(result).items() if name in found},
-        pair_scores=_find_saved(result, source, "pair_scores", "pairs") if result.suite == "sts" else None,
-        predictions=_find_saved(result, source, "predictions", "predictions")
-        if result.suite == "transfer"
-        else None,
+        pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
+        predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),
     )
 
 
@@ -436,7 +414,7 @@ def _with_average(
 
 
 def _data(result: SuiteResult) -> dict[str, str]:
-    """Return what each measure was scored on: the published set, the demo corpus, or other examples."""
+    """Return the data that each measure was scored on: the published set, the demo corpus, or other examples."""
     suffix, average = _split_suffix(result), AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     found = {name + suffix: what for name, what in result.sets().items()}
     if found:
@@ -444,8 +422,10 @@ def _data(result: SuiteResult) -> dict[str, str]:
     return found
 
 
-def _find_saved(result: SuiteResult, source: str, key: str, ending: str) -> Path | None:
-    """Return the file of examples that a result names, or ``NAME.ENDING.jsonl`` beside ``NAME.json``."""
+def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
+    """Return the file of examples that a result of the suite names, or ``NAME.ENDING.jsonl`` beside ``NAME.json``."""
+    if result.suite != suite:
+        return None
     folder, named = Path(source).parent, result.figures.get(key)
     candidates: list[Path] = [Path(named), folder / named] if named else []
     candidates.append(folder / f"{Path(source).stem}.{ending}.jsonl")

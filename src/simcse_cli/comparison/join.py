@@ -72,7 +72,7 @@ class ToleranceCheck:
         """Return the message of a passed check.
 
         Raises:
-            ToleranceError: it did not; names the scores that are too far off.
+            ToleranceError: scores differ by more than the tolerance; names them.
         """
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
@@ -92,9 +92,9 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Entries (lines, means after their members) over the same measures (columns).
+    """A table of entries by measures: one line for each entry, and means after the entries that they summarise.
 
-    Differences are relative to ``reference``. ``warnings`` name what makes the numbers hard to compare; ``front``
+    Differences are relative to ``reference``. ``warnings`` name reasons why the numbers are hard to compare; ``front``
     holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data`` are the warnings
     that make differences meaningless; they are notes of the tables too.
     """
@@ -167,46 +167,34 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with a mean line after the last member of every group of repetitions.
 
     Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
-    Members of one label are numbered to tell them apart, by seed where it is known.
+    Members of one label are numbered to tell them apart, by seed where it is known. The mean is called by the common
+    start of their labels, without a dangling ``-seed-``.
     """
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(_group_key(entry), []).append(entry)
     lines: list[Entry] = []
     for members in groups.values():
-        named = _tell_apart(members)
-        lines += named
+        labels = [member.label for member in members]
+        if len(set(labels)) < len(labels):
+            seeds = [f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)]
+            members = [
+                replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)
+            ]
+        lines += members
         if len(members) > 1:
-            lines.append(_mean(_common_name([member.label for member in members]), named))
+            same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
+            start = "".join(letter for letter, *_ in same)
+            name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
+            lines.append(_mean(name, members))
     return lines
 
 
 def _group_key(entry: Entry) -> Any:
     if entry.kind is not EntryKind.RUN or not entry.config:
         return entry.label
-    return tuple(
-        sorted(
-            (key, repr(value))
-            for key, value in entry.config.items()
-            if key.rpartition(".")[2] not in _REPLICATE_KEYS
-        )
-    )
-
-
-def _tell_apart(members: Sequence[Entry]) -> list[Entry]:
-    labels = [member.label for member in members]
-    if len(set(labels)) == len(labels):
-        return list(members)
-    return [
-        replace(member, label=f"{member.label} [{number if member.seed is None else f'seed {member.seed}'}]")
-        for number, member in enumerate(members, start=1)
-    ]
-
-
-def _common_name(labels: Sequence[str]) -> str:
-    """Return the common start of the labels, without a dangling ``-seed-``."""
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
-    return re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", "".join(letter for letter, *_ in same)) or labels[0]
+    kept = (item for item in entry.config.items() if item[0].rpartition(".")[2] not in _REPLICATE_KEYS)
+    return tuple(sorted((key, repr(value)) for key, value in kept))
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
@@ -262,8 +250,10 @@ def join(
     judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
     unlike_data = data_mismatches(levelled, columns)
     warnings += unlike_data + setting_mismatches(judged, columns)
-    front_over = tuple(pareto_measures) or _default_pareto(columns)
-    if sum(all(name in entry.scores for name in front_over) for entry in without_members(levelled)) < 2:
+    wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
+    front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
+    n_judged = sum(all(name in entry.scores for name in front_over) for entry in without_members(levelled))
+    if n_judged < 2 or (len(front_over) < 2 and not pareto_measures):
         front_over = ()  # a front needs two systems
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(
@@ -367,12 +357,8 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     scores = _without(entry.scores, average)
     if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
         scores[average] = sum(scores[task] for task in tasks) / len(tasks)
-    return replace(
-        entry,
-        scores=scores,
-        intervals=_without(entry.intervals, average),
-        deviations=_without(entry.deviations, average),
-    )
+    intervals, deviations = _without(entry.intervals, average), _without(entry.deviations, average)
+    return replace(entry, scores=scores, intervals=intervals, deviations=deviations)
 
 
 def _without(values: Mapping[str, Kept], name: str) -> dict[str, Kept]:
@@ -405,9 +391,3 @@ def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[
         return others & reference.scores.keys()
     minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
     return {name for entry in entries for name in entry.scores} - minor - set(TIMES)
-
-
-def _default_pareto(measures: Sequence[str]) -> tuple[str, ...]:
-    wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
-    chosen = tuple(name for name in wanted if name in measures)
-    return chosen if len(chosen) > 1 else ()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
-from simcse_cli.settings.declare import setting
+from simcse_cli.settings.declare import SEED_RANGE, setting
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class CompareOptions:
     pareto: str | None = setting(None, "Mark the Pareto front over these; default: averages and geometry.")
     cost: bool = setting(False, "Add a table of what runs cost: hardware, precision, memory, hours.")
     examples: int = setting(6, "Examples to show that changed most (needs saved scores).", min=0)
-    resamples: int = setting(2000, "Resamples of the paired bootstrap.", min=1)
+    resamples: int = setting(2000, "Resamples of the paired bootstrap.", min=1, max=1_000_000)
     correction: Correction = setting(Correction.HOLM, "Correction of the p-values for their number.")
     list_tables: bool = setting(False, "List the published tables.", "--list")
     show: str | None = setting(None, "Show one published table.", metavar="TABLE", completes="table")
-    seed: int = setting(0, "Seed of everything random.", env="SIMCSE_SEED")
+    seed: int = setting(0, "Seed of everything random.", env="SIMCSE_SEED", **SEED_RANGE)

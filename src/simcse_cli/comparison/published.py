@@ -6,7 +6,7 @@ not the mean of their cells. ``docs/compare.md`` describes the format; users may
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.schema import checked
+from simcse_cli.files.schema import checked, parse_yaml
 from simcse_cli.files.streams import read_text
 from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
 from simcse_cli.results.report import Column, Outcome, Report
-from simcse_cli.settings.recipes import parse_yaml
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
 _PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
@@ -108,8 +107,31 @@ class PublishedTable:
 
     def all_systems(self) -> list[PublishedSystem]:
         """Return every system that has at least one figure a run can be compared with."""
-        found = {"rows": self._by_row, "columns": self._by_column, "cells": self._by_cell}[self.systems]()
-        return [system for system in found if system.scores]
+        lines: list[tuple[TableRow, str, Iterable[tuple[str | None, float | None]]]]
+        if self.systems == "columns":
+            lines = [
+                (TableRow(column, ()), column, [(MTEB_PREFIX + row.name, row.values[i]) for row in self.rows])
+                for i, column in enumerate(self.columns)
+            ]
+        elif self.systems == "cells":
+            lines = [
+                (row, f"{row.name}, {column}", [(measure, value)])
+                for row in self.rows
+                for column, measure, value in zip(self.columns, self.measures, row.values, strict=True)
+            ]
+        else:
+            lines = [
+                (row, row.name, zip(row.measures or self.measures, row.values, strict=False))
+                for row in self.rows
+            ]
+        found = []
+        for row, name, cells in lines:
+            stored = {measure: self.scaled(value, measure) for measure, value in cells if measure is not None}
+            scores = {measure: value for measure, value in stored.items() if value is not None}
+            if scores:
+                settings = {**self.settings, **row.settings}
+                found.append(PublishedSystem(self.id, name, row.group, scores, settings))
+        return found
 
     def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
         """Return the system of this name; upper case, spaces and punctuation do not matter."""
@@ -149,35 +171,16 @@ class PublishedTable:
             return value
         return round(value / 100, 12)
 
-    def _make(
-        self, row: TableRow, name: str, cells: Iterator[tuple[str | None, float | None]]
-    ) -> PublishedSystem:
-        scores = {
-            measure: scaled
-            for measure, value in cells
-            if measure is not None and (scaled := self.scaled(value, measure)) is not None
-        }
-        return PublishedSystem(self.id, name, row.group, scores, {**self.settings, **row.settings})
-
-    def _by_row(self) -> Iterator[PublishedSystem]:
-        for row in self.rows:
-            yield self._make(row, row.name, zip(row.measures or self.measures, row.values, strict=False))
-
-    def _by_cell(self) -> Iterator[PublishedSystem]:
-        for row in self.rows:
-            for column, measure, value in zip(self.columns, self.measures, row.values, strict=True):
-                yield self._make(row, f"{row.name}, {column}", iter([(measure, value)]))
-
-    def _by_column(self) -> Iterator[PublishedSystem]:
-        for index, column in enumerate(self.columns):
-            cells = ((MTEB_PREFIX + row.name, row.values[index]) for row in self.rows)
-            yield self._make(TableRow(column, ()), column, cells)
-
 
 def table_ids() -> list[str]:
     """Return the ids of the shipped tables, by source and number."""
     names = [entry.name for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml")]
-    return sorted((name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=_sort_key)
+
+    def by_source(table_id: str) -> tuple[int, str, int]:
+        prefix, _, number = table_id.partition(".")
+        return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(re.sub(r"\D", "", number) or 0)
+
+    return sorted((name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=by_source)
 
 
 @cache
@@ -232,31 +235,18 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 
 
-def _sort_key(table_id: str) -> tuple[int, str, int]:
-    prefix, _, number = table_id.partition(".")
-    return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(re.sub(r"\D", "", number) or 0)
-
-
 def published_tables(show: str | None) -> Outcome:
     """Return the list of the published tables, or one of them as printed."""
-    return _list_tables() if show is None else _show_table(load_table(show))
-
-
-def _list_tables() -> Outcome:
-    rows = [
-        {
-            "table": table.id,
-            "source": table.source.short,
-            "label": table.label,
-            "title": table.title,
-            "rows": len(table.rows),
-            "systems": len(table.all_systems()),
-        }
-        for table in map(load_table, table_ids())
-    ]
+    if show is not None:
+        return _show_table(load_table(show))
     shown = columns(
         "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
     )
+    rows = []
+    for table in map(load_table, table_ids()):
+        counts = len(table.rows), len(table.all_systems())
+        values = (table.id, table.source.short, table.label, table.title, *counts)
+        rows.append({column.key: value for column, value in zip(shown, values, strict=True)})
     notes = ["comparable: rows or cells that a run can be compared with; see one with --show TABLE"]
     return Outcome([Report("Published tables", shown, rows, notes)], {"tables": rows})
 
@@ -314,13 +304,8 @@ def _table_json(table: PublishedTable) -> dict[str, Any]:
         "settings": dict(table.settings),
         "columns": list(table.columns),
         "rows": [
-            {
-                "name": row.name,
-                "group": row.group,
-                "origin": row.origin,
-                "settings": dict(row.settings),
-                "values": table.stored(row),
-            }
+            {"name": row.name, "group": row.group, "origin": row.origin, "settings": dict(row.settings)}
+            | {"values": table.stored(row)}
             for row in table.rows
         ],
         "corrections": [vars(item) for item in table.corrections],

@@ -56,21 +56,13 @@ class TaskTest:
     p_mcnemar_corrected: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        values = {
-            "candidate": self.candidate,
-            "baseline": self.baseline,
-            "measure": self.measure,
-            **vars(self.test),
-            "p_corrected": self.p_corrected,
-        }
-        if self.discordance is not None:
-            values |= {
-                "n_only_candidate": self.discordance.n_only_candidate,
-                "n_only_baseline": self.discordance.n_only_baseline,
-                "p_mcnemar": self.p_mcnemar,
-                "p_mcnemar_corrected": self.p_mcnemar_corrected,
-            }
-        return values
+        names = {"candidate": self.candidate, "baseline": self.baseline, "measure": self.measure}
+        values = names | vars(self.test) | {"p_corrected": self.p_corrected}
+        if self.discordance is None:
+            return values
+        counts = {name: getattr(self.discordance, name) for name in ("n_only_candidate", "n_only_baseline")}
+        exact = {"p_mcnemar": self.p_mcnemar, "p_mcnemar_corrected": self.p_mcnemar_corrected}
+        return values | counts | exact
 
 
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
@@ -165,8 +157,7 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
     """Return a table for each suite that was tested."""
-    sts = [test for test in tests if test.suite == "sts"]
-    transfer = [test for test in tests if test.suite == "transfer"]
+    sts, transfer = ([each for each in tests if each.suite == suite] for suite in ("sts", "transfer"))
     keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", "p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
     resampled = (

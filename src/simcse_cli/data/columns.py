@@ -1,6 +1,7 @@
 """Roles of table columns: our names, the names in common files, and names given by the user."""
 
 import csv
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -111,3 +112,11 @@ def columns_hint(record: Mapping[str, Any], columns: Sequence[str], option: str 
     text = ",".join(f"{column}={name}" for column, name in chosen.items())
     numbers = ",".join(f"{column}={number}" for number, column in enumerate(columns, start=1))
     return f"say which is which: {option} {shlex.quote(text)} (in a table without a header: {numbers})"
+
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a number alone: a score, a label or an id where sentences are expected."""
+    return _NUMBER.fullmatch(text) is not None

@@ -73,7 +73,7 @@ def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[st
 
 
 def _find_separator(head: Sequence[str], separators: str) -> str:
-    """Return the separator that gives a header with usual names, else equally many columns in all rows, else the first.
+    """Return the separator that gives usual names in the header, else rows of equal width, else the first one.
 
     A single row counts as a table if it has a tab, which plain text does not have.
     """

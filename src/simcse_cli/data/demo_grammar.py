@@ -140,7 +140,7 @@ class Scene:
 
 
 WEIGHTS = {"agent": 1.0, "action": 1.5, "thing": 1.25, "place": 0.75, "time": 0.5}
-"""What each part of a scene adds to the similarity of two scenes; the sum is 5."""
+"""Share of each part of a scene in the similarity of two scenes; the sum is 5."""
 PARTS = tuple(field.name for field in fields(Scene))
 
 
@@ -163,7 +163,7 @@ def draw_scene(rng: Random) -> Scene:
 def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
     """Return the scene with each of ``parts`` changed.
 
-    A new action keeps the thing if it allows it; otherwise the thing changes too.
+    If a new action does not go with the thing, the thing changes too.
     """
     tables = {"agent": _AGENTS, "place": _PLACES, "time": _TIMES}
     changes = {

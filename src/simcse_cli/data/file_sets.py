@@ -36,7 +36,7 @@ class FileSet:
     def find(
         cls, source: str, column: str | None = None, *, again: str | None = None, output: str | None = None
     ) -> "FileSet":
-        """Return the files that a path, folder, glob or address stands for.
+        """Return the files of a path, folder, glob or address.
 
         For a folder these are the files at any depth whose ending is that of a known format, except for names that
         start with ``.`` or ``_``, which readers of data sets skip.

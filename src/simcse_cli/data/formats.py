@@ -10,6 +10,7 @@ from typing import Any
 from simcse_cli.data.columns import POSITIONAL
 from simcse_cli.data.delimited import SEPARATORS, table_rows
 from simcse_cli.errors import DataError
+from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import STDIO, iter_json_lines, iter_lines, open_input
 
@@ -186,5 +187,11 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
         if (Path(name) / "state.json").exists() or (Path(name) / "dataset_dict.json").exists():
             saved = datasets.load_from_disk(name)
             yield from saved[split] if isinstance(saved, datasets.DatasetDict) else saved
-        else:
+            return
+        try:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)
+        except Exception as error:
+            failure = hub_failure(error, "dataset", name)
+            if failure is None:
+                raise
+            raise DataError(failure[0], hint=failure[1]) from error

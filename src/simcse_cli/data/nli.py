@@ -72,7 +72,7 @@ def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, s
     found = [find_column(record, given.get(name, name)) for name in ("anchor", "positive", "label")]
     if None in found:
         raise DataError(
-            f"{record.place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
+            f"{record.columns_place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
             "(or premise, hypothesis and label)",
             hint="give an SNLI, MNLI or ANLI file, or for other names in training --columns "
             "anchor=NAME,positive=NAME,label=NAME; for pairs without labels use `simcse prepare pairs`",

@@ -38,13 +38,15 @@ def iter_pairs(
         yield left, right
 
 
-def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> StsSubset:
-    """Return the pairs of a file with their scores, of any range; rows with a blank score are skipped.
+def iter_scored_pairs(
+    source: InputPath, columns: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str, float]]:
+    """Yield the pairs of a file with their scores, of any range; rows with a blank score are skipped.
 
     Raises:
         DataError: a column is missing, a score is not a finite number, a text is empty, or no row is left.
     """
-    left, right, gold = [], [], list[float]()
+    n_pairs = 0
     for place, *texts, score in _iter_rows(source, SCORED_PAIR, columns or {}):
         if not score.strip():
             continue
@@ -55,12 +57,16 @@ def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = Non
         if value is None:
             hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
-        left.append(single_spaced(texts[0]))
-        right.append(single_spaced(texts[1]))
-        gold.append(value)
-    if not gold:
+        n_pairs += 1
+        yield single_spaced(texts[0]), single_spaced(texts[1]), value
+    if not n_pairs:
         raise DataError(f"{source_name(source)} holds no pair with a score")
-    return StsSubset(left, right, np.array(gold, dtype=np.float64))
+
+
+def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> StsSubset:
+    """Return the pairs of ``iter_scored_pairs``."""
+    left, right, gold = zip(*iter_scored_pairs(source, columns), strict=True)
+    return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
 
 
 def _iter_rows(
@@ -75,7 +81,9 @@ def _iter_rows(
 
     def resolve(record: Record[str]) -> tuple[str, ...]:
         found = None if given else _by_position(record, roles)
-        return found or resolve_columns(record, roles, record.place, _with_label(record, given), option)
+        return found or resolve_columns(
+            record, roles, record.columns_place, _with_label(record, given), option
+        )
 
     for place, texts in Table(source, text_as=FileFormat.CSV, columns=given.values()).pick(resolve):
         yield place, *texts

@@ -32,11 +32,17 @@ class Record(dict[str, V], Generic[V]):
 
     For CSV, where a quoted cell may span lines, the line is the last one of the row; for parquet and Hub datasets it is
     the row, from 1. Asking for a column that the row does not have, possible in JSON Lines, raises DataError.
+
+    Attributes:
+        columns_place: the place of the names of the columns: the row in JSON Lines, else the table.
     """
 
-    def __init__(self, values: Iterable[tuple[str, V]], table: str, number: int) -> None:
+    def __init__(
+        self, values: Iterable[tuple[str, V]], table: str, number: int, *, has_names: bool = False
+    ) -> None:
         super().__init__(values)
         self._table, self._number = table, number
+        self.columns_place = self.place if has_names else table
 
     @property
     def place(self) -> str:
@@ -87,7 +93,7 @@ class Table:
             DataError: a row cannot be parsed or has another number of columns; gives file and line.
         """
         rows = READERS[self.form](self._source, self._layout)
-        return (Record(row.items(), self.name, number) for number, row in islice(rows, start, None))
+        return (self._record(row.items(), number) for number, row in islice(rows, start, None))
 
     def texts(self) -> Iterator[Record[str]]:
         """Yield each row with every value as a string.
@@ -95,7 +101,10 @@ class Table:
         Numbers and lists keep their JSON spelling; a missing value is the empty string.
         """
         for number, row in READERS[self.form](self._source, self._layout):
-            yield Record(((name, _text_of(value)) for name, value in row.items()), self.name, number)
+            yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
+
+    def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
+        return Record(values, self.name, number, has_names=self.form is FileFormat.JSONL)
 
     def pick(
         self, resolve: Callable[[Record[str]], tuple[str, ...]]
@@ -130,7 +139,7 @@ class Table:
             chosen = self._sentence_column(self._parquet[1], column, self.name, hint)
         for record in self._cells(chosen, start):
             if chosen not in record:
-                chosen = self._sentence_column(list(record), column, record.place, hint)
+                chosen = self._sentence_column(list(record), column, record.columns_place, hint)
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
@@ -143,7 +152,7 @@ class Table:
             _require_column(name, self._parquet[1], self.name)
         for record in self._cells(name, start):
             if name not in record:
-                _require_column(name, record, record.place)
+                _require_column(name, record, record.columns_place)
             yield record[name]
 
     def count(self, column: str | None = None) -> int:
@@ -189,7 +198,7 @@ def check_column(column: str | None, sources: Sequence[InputPath], option: str =
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Read the first row and return all of them, so that a missing file or column ends a command at once."""
+    """Read the first row at once, so that a missing file or column ends the command, and return all rows."""
     return chain(list(islice(rows, 1)), rows)
 
 

@@ -1,4 +1,4 @@
-"""Read training files for objectives: rows of one to three texts, documents, or labelled pairs."""
+"""Read training files for objectives: rows of one to three texts, documents, labelled pairs, or scored pairs."""
 
 import hashlib
 import re
@@ -18,10 +18,12 @@ from simcse_cli.data.columns import (
     POSITIONAL,
     columns_hint,
     find_column,
+    is_number,
     resolve_columns,
 )
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.table import Record, Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -29,6 +31,7 @@ from simcse_cli.files.atomic import output_error
 from simcse_cli.files.streams import STDIO, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
+_ROWS_SHOWN = 3
 _NUMBERED = re.compile(r"[ _-]?\d+$")
 _PAIR_LABELS = frozenset({"1", "1.0", "true", "entailment"})
 _OTHER_LABELS = frozenset({"0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""})
@@ -130,6 +133,7 @@ def iter_training_rows(
     columns: Mapping[str, str] | None = None,
     *,
     left_out: Counter[str] | None = None,
+    allow_numbers: bool = False,
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
@@ -140,14 +144,16 @@ def iter_training_rows(
         records: the rows of ``Table.records``.
         columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
         left_out: a counter, by label, of the records that are not pairs.
+        allow_numbers: accept a column of numbers, which nobody reads as texts.
 
     Raises:
         DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
     """
     layout: RowLayout | None = None
+    first: list[Row] = []  # until they show that no column holds numbers
     for record in records:
         place = record.place
-        layout = layout or find_layout(record, columns or {}, place)
+        layout = layout or find_layout(record, columns or {}, record.columns_place)
         if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
             if left_out is not None:
                 left_out[str(record[layout.label])] += 1
@@ -158,7 +164,31 @@ def iter_training_rows(
             continue
         sides = [side or [""] for side in texts]
         for turn in range(max(map(len, sides))):
-            yield layout.columns, tuple(side[turn % len(side)] for side in sides)
+            row = tuple(side[turn % len(side)] for side in sides)
+            if not (columns or allow_numbers) and len(first) < _ROWS_SHOWN:
+                first.append(row)
+                if len(first) == _ROWS_SHOWN:
+                    _refuse_numbers(first, layout, record.columns_place)
+            yield layout.columns, row
+    if layout is not None and 0 < len(first) < _ROWS_SHOWN:
+        _refuse_numbers(first, layout, record.columns_place)
+
+
+def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
+    """Raise DataError if a column of texts holds numbers, which are scores or labels and no texts."""
+    for column, cells in zip(layout.columns, zip(*rows, strict=True), strict=True):
+        if column != "anchor" and all(map(is_number, cells)):
+            shown = "".join(f"\n   {' | '.join(text[:40] for text in row)}" for row in rows)
+            named = ",".join(
+                f"{each}={keys[0]}"
+                for each, keys in zip(layout.columns, layout.keys, strict=True)
+                if each != column
+            )
+            raise DataError(
+                f"{place}: the column of {column} texts holds numbers{shown}",
+                hint="to train on scored pairs: --objective cosent; to leave the numbers out: "
+                f"--columns {shlex.quote(named)}",
+            )
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
@@ -377,3 +407,22 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
     digest = _digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), digest)
+
+
+def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
+    """Return left text, right text and score of a file of scored pairs, such as any dev set.
+
+    ``columns`` gives the names of ``left``, ``right`` and ``score``, if they are not recognised.
+
+    Raises:
+        DataError: the file holds no scored pairs, or all scores are equal.
+    """
+    name = source_name(source)
+    rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]
+    if len({score for *_, score in rows}) == 1:
+        raise DataError(
+            f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",
+            hint="check the column of scores: --columns left=A,right=B,score=C",
+        )
+    digest = _digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, SCORED_PAIR, rows, 0, digest)

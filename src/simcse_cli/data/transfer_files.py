@@ -163,7 +163,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
         if not names:
             has_pair = {"left", "right"} <= columns.keys() or find_column(record, "right") is not None
             sides = ("left", "right") if has_pair and "text" not in columns else ("text",)
-            names = resolve_columns(record, (*sides, "label"), record.place, columns)
+            names = resolve_columns(record, (*sides, "label"), record.columns_place, columns)
         *texts, label = (single_spaced(record.get(name, "")) for name in names)
         if not label or not all(texts):
             raise DataError(

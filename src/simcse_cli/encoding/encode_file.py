@@ -20,6 +20,7 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.shards import (
+    PARTS_KEPT,
     claim_folder,
     count_parts,
     encode_part,
@@ -89,6 +90,8 @@ def encode_file(
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
     _check_output(output, options)
+    if options.engine is Engine.LOCAL and options.shard is None and output != STDIO and not is_folder(output):
+        join_group()  # first of all: who fails later is missed by the others at once
     files = FileSet.find(source, options.column, again=_cut_by(output, options), output=output)
     inputs = files.inputs()
     sentences = first_read(files.sentences())
@@ -130,8 +133,12 @@ def _encode_one(
     rank = 0 if part else process_rank()
     with vector_output(output, inputs, options, rank) as target:
         writer = VectorWriter(files, inputs, options, progress)
-        if part is None:
-            group = _process_group(files, writer, output, progress)
+        if part is None and process_count() > 1:  # of `torchrun` or `accelerate launch`
+            require_shared(output)
+            require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
+            group = ProcessGroup(process_rank(), process_count(), distributed.barrier)
+        elif part is None:
+            tell_if_alone(progress)
         writer.write(target, sentences, progress, part=part, group=group)
         writer.encoder.warn_truncated(progress)
 
@@ -170,7 +177,7 @@ def _encode_here(
     n_rows = sum(part.stop - part.start for _, part in outputs)
     with (
         progress.task("encoding", n_rows) as task,
-        kept_on_interrupt(lambda: "the encoded parts are kept; add --resume to the same command to continue"),
+        kept_on_interrupt(lambda: PARTS_KEPT),
     ):
         for output, part in outputs:
             inner = InsideTask(task)
@@ -217,38 +224,21 @@ def _check_output(output: str, options: EncodeOptions) -> None:
     if cut_by is not None and output == STDIO:
         raise UsageError("writes files: give -o FILE or -o FOLDER", option=cut_by)
     if options.index is not None:
-        _check_index(options.index, Path(output), options, is_cut=cut_by is not None)
+        reason = None
+        if cut_by is not None:
+            reason = "needs all vectors in one file of one process"
+        elif Path(output).suffix not in (".npy", ".npz", ".safetensors"):
+            reason = "needs -o FILE.npy, .npz or .safetensors"
+        elif options.dtype not in ("float32", "float16"):
+            reason = "needs --dtype float32 or float16"
+        if reason is not None:
+            raise UsageError(reason, option="--index")
+        check_output(options.index, force=may_replace(Path(output), options))
     has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
         raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")
     if options.shard is not None:
         parse_shard(options.shard)
-
-
-def _check_index(index: Path, output: Path, options: EncodeOptions, *, is_cut: bool) -> None:
-    """Refuse an index that could not be written after the encoding."""
-
-    def refuse(reason: str) -> UsageError:
-        return UsageError(reason, option="--index")
-
-    if is_cut:
-        raise refuse("needs all vectors in one file of one process")
-    if output.suffix not in (".npy", ".npz", ".safetensors"):
-        raise refuse("needs -o FILE.npy, .npz or .safetensors")
-    if options.dtype not in ("float32", "float16"):
-        raise refuse("needs --dtype float32 or float16")
-    check_output(index, force=may_replace(output, options))
-
-
-def _process_group(files: FileSet, writer: VectorWriter, output: Path, progress: Progress) -> ProcessGroup:
-    """Return the processes of this job: those of ``torchrun`` or ``accelerate launch``, else only this one."""
-    if process_count() == 1:
-        tell_if_alone(progress)
-        return ALONE
-    join_group()
-    require_shared(output)
-    require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
-    return ProcessGroup(process_rank(), process_count(), distributed.barrier)
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
@@ -257,10 +247,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
     columns = (*_PAIR_COLUMNS, "cosine")
-    with (
-        row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table,
-        open_rows(table, columns) as write_row,
-    ):
+    with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         rows = iter_pairs(source, names, option="--column")
         blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
         first = next(blocks, None)  # errors in the file show before the model is loaded
@@ -268,7 +255,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
             raise DataError(f"{source_name(source)} has no rows")
         encoder = load_for_encoding(options.model, options, progress)
         encode, _ = encode_function(encoder, options)
-        with progress.task("pairs") as task:
+        with open_rows(table, columns) as write_row, progress.task("pairs") as task:
             for pairs in chain([first], blocks):
                 vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)
                 cosines = np.einsum("ij,ij->i", vectors[::2], vectors[1::2])

@@ -113,16 +113,21 @@ def finish_file(
         with raw.open("r+b") as stream:
             stream.write(header(dtype, shape))
         return raw
-    blocks = _row_blocks(raw, dtype, shape[1])
-    if form is VectorFile.NPZ:
-        _write_npz(raw, target, dtype, shape)
-    elif form is VectorFile.JSONL:
-        rows = (row for block in blocks for row in block)
-        names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
-        with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
-            lines.writelines(json_line(*record) for record in zip(texts, rows, names, strict=True))
-    else:
-        _write_parquet(target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids))
+    with raw.open("rb") as stream:
+        stream.seek(HEADER_BYTES)
+        blocks = _stream_blocks(stream, dtype, shape[1])
+        if form is VectorFile.NPZ:
+            entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            with zipfile.ZipFile(target, "w") as archive, archive.open(entry, "w", force_zip64=True) as out:
+                out.write(_npy_header(dtype, shape))
+                shutil.copyfileobj(stream, out, 1 << 20)
+        elif form is VectorFile.JSONL:
+            rows = (row for block in blocks for row in block)
+            names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
+            with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
+                lines.writelines(json_line(*record) for record in zip(texts, rows, names, strict=True))
+        else:
+            _write_parquet(target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids))
     return target
 
 
@@ -147,21 +152,6 @@ def _safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
     text = json.dumps({"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}})
     length = HEADER_BYTES - 8
     return length.to_bytes(8, "little") + text.ljust(length).encode()
-
-
-def _write_npz(raw: Path, target: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
-    entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
-    with zipfile.ZipFile(target, "w") as archive, archive.open(entry, "w", force_zip64=True) as out:
-        out.write(_npy_header(dtype, shape))
-        with raw.open("rb") as stream:
-            stream.seek(HEADER_BYTES)
-            shutil.copyfileobj(stream, out, 1 << 20)
-
-
-def _row_blocks(raw: Path, dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
-    with raw.open("rb") as stream:
-        stream.seek(HEADER_BYTES)
-        yield from _stream_blocks(stream, dtype, width)
 
 
 def _stream_blocks(stream: IO[bytes], dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:

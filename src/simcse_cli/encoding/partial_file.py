@@ -16,6 +16,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.files.output import require_same_settings
 from simcse_cli.files.schema import checked
+from simcse_cli.files.system import open_itself
 from simcse_cli.progress import Progress
 
 
@@ -79,7 +80,7 @@ class PartialFile:
         if not self.exists():
             self._write_journal()
         for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            descriptor = open_itself(path, os.O_WRONLY | os.O_CREAT)
             try:
                 if os.fstat(descriptor).st_size < size:
                     os.ftruncate(descriptor, size)
@@ -122,7 +123,14 @@ class PartialFile:
         self.settings = wanted
         n_recorded = len(self.windows)
         self.open()
-        self.keep(self._count_intact())
+        n_intact = 0
+        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
+            rows.seek(HEADER_BYTES)
+            for each in self.windows:
+                if each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) != each.written:
+                    break
+                n_intact += 1
+        self.keep(n_intact)
         if len(self.windows) < n_recorded:
             progress.warn(
                 f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
@@ -131,17 +139,6 @@ class PartialFile:
             progress.info(
                 f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
             )
-
-    def _count_intact(self) -> int:
-        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
-            rows.seek(HEADER_BYTES)
-            for number, window in enumerate(self.windows):
-                if (
-                    window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
-                    != window.written
-                ):
-                    return number
-        return len(self.windows)
 
     def keep(self, n_windows: int) -> None:
         """Cut the files back to the first windows."""
@@ -180,7 +177,7 @@ class PartialFile:
 
 def _append(path: Path, data: bytes) -> None:
     """Append to a file, which must not be a link, and wait until the data are on disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    descriptor = open_itself(path, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(data)
         stream.flush()

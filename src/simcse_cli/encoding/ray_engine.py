@@ -20,7 +20,7 @@ from typing import Any
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import drop_unfinished
-from simcse_cli.encoding.shards import encode_part
+from simcse_cli.encoding.shards import PARTS_KEPT, encode_part
 from simcse_cli.encoding.stream import Part
 from simcse_cli.encoding.vector_writer import VectorWriter
 from simcse_cli.errors import (
@@ -89,9 +89,8 @@ def encode_on_ray(
     All workers must be able to read the input. ``marker`` is a file beside the outputs that exists while this runs,
     or None for outputs at addresses.
     """
-    progress.detail(
-        f"{files.source}: {files.digest}"
-    )  # the digest is computed once here and sent along with the files
+    # The digest is computed once here and sent along with the files.
+    progress.detail(f"{files.source}: {files.digest}")
     if options.force and not options.resume:
         for output, _ in outputs:
             drop_unfinished(Path(output))
@@ -108,9 +107,7 @@ def encode_on_ray(
         warnings: list[str] = []
         with (
             progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
-            kept_on_interrupt(
-                lambda: "the encoded parts are kept; add --resume to the same command to continue"
-            ),
+            kept_on_interrupt(lambda: PARTS_KEPT),
         ):
             for row in work.iter_rows():
                 if row["error"]:
@@ -136,11 +133,9 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     import ray
     import ray.data
 
-    here: dict[str, Any] = (
-        {}
-        if "RAY_ADDRESS" in os.environ
-        else {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
-    )
+    here: dict[str, Any] = {}
+    if "RAY_ADDRESS" not in os.environ:
+        here = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition(":")
     try:
         if port.isdigit() and "/" not in host:

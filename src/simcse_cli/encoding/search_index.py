@@ -5,9 +5,9 @@ vectors, and either the unit vectors or the serialised FAISS index.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, require_extra
-from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import require_file
+from simcse_cli.files.streams import digest, require_file
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
@@ -109,7 +109,7 @@ class FaissSearcher:
         return self._index.ntotal, self._index.d
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return what FAISS finds; missing results have score -inf and row -1."""
+        """Return the results of FAISS; missing ones have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
 
@@ -152,13 +152,11 @@ class SearchIndex:
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             raise DataError(
-                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row a sentence",
+                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence",
                 hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
             )
-        units = unit_rows(vectors, np.float32)
-        searcher = (
-            ExactSearcher(units) if backend is SearchBackend.EXACT else FaissSearcher.build(units, factory)
-        )
+        units, is_exact = unit_rows(vectors, np.float32), backend is SearchBackend.EXACT
+        searcher = ExactSearcher(units) if is_exact else FaissSearcher.build(units, factory)
         return cls(sentences, searcher, info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
@@ -180,9 +178,9 @@ class SearchIndex:
             "text": np.frombuffer(b"".join(encoded) or b"\n", dtype=np.uint8),
             "text_ends": np.cumsum([len(text) for text in encoded], dtype=np.int64),
         }
-        digest = {"faiss_sha256": _digest(tensors["faiss"])} if "faiss" in tensors else {}
-        with atomic_path(path, force=force) as temporary:
-            save_file(tensors, temporary, metadata=self.info | digest | {"format": FORMAT})
+        facts = {"sha256": _digest(tensors), "format": FORMAT}
+        with output_path(path, force=force) as temporary:
+            save_file(tensors, temporary, metadata=self.info | facts)
             _sort_metadata(temporary)
 
     @classmethod
@@ -203,11 +201,14 @@ class SearchIndex:
                 tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
             if info.pop("format", None) != FORMAT:
                 raise ValueError(f"a safetensors file that is not {FORMAT}")
-            sentences = list(_split_text(tensors["text"].tobytes(), tensors["text_ends"]))
+            # FAISS does not check what it reads, so it only gets bytes whose digest is right.
+            if info.pop("sha256", None) != _digest(tensors):
+                raise ValueError("its content has changed since it was written")
+            text, ends = tensors["text"].tobytes(), tensors["text_ends"].tolist()
+            if any(not start <= end <= len(text) for start, end in pairwise([0, *ends])):
+                raise ValueError("the positions of its sentences are not increasing")
+            sentences = [text[start:end].decode() for start, end in pairwise([0, *ends])]
             if "faiss" in tensors:
-                # FAISS does not check what it reads, so it only gets bytes whose digest is right.
-                if info.pop("faiss_sha256", None) != _digest(tensors["faiss"]):
-                    raise ValueError("the FAISS index in it has changed since it was written")
                 searcher: ExactSearcher | FaissSearcher = FaissSearcher.from_tensors(tensors)
             else:
                 units = tensors["vectors"]
@@ -282,17 +283,8 @@ def _largest(scores: Scores, k: int) -> Rows:
     return columns
 
 
-def _digest(array: NDArray[Any]) -> str:
-    return sha256(np.ascontiguousarray(array).data).hexdigest()
-
-
-def _split_text(text: bytes, ends: NDArray[np.int64]) -> Iterator[str]:
-    start = 0
-    for end in ends.tolist():
-        if not start <= end <= len(text):
-            raise ValueError("the positions of its sentences are not increasing")
-        yield text[start:end].decode()
-        start = end
+def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
+    return digest(*(np.ascontiguousarray(tensors[name]).data for name in sorted(tensors)))
 
 
 def _import_faiss() -> Any:

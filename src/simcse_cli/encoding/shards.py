@@ -32,6 +32,7 @@ from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
 _PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
+PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to continue"
 _MOST_WINDOWS = 8
 _LEAST_PARTS = 32
 
@@ -102,24 +103,16 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
         except OSError as error:
             raise output_error(Path(folder), error) from error
     system, path = file_system(folder)
+    from pyarrow import fs  # see file_system
+
     with foreign_format(folder, "a folder that can be written", error=OutputError):
         system.create_dir(path, recursive=True)
-        found = system.get_file_info(_everything_in(path))
+        found = system.get_file_info(fs.FileSelector(path))
     return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
 
 
-def _everything_in(path: str) -> Any:
-    from pyarrow import fs  # see file_system
-
-    return fs.FileSelector(path)
-
-
 def encode_part(
-    writer: VectorWriter,
-    output: str,
-    part: Part,
-    sentences: Iterator[str],
-    progress: Progress,
+    writer: VectorWriter, output: str, part: Part, sentences: Iterator[str], progress: Progress
 ) -> int:
     """Write a part or shard, locally or at an address, and return its number of rows."""
     if not is_remote(output):
@@ -255,7 +248,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 def _read_side(path: Path) -> dict[str, Any]:
     """Read the side file of a shard; raise DataError if it is not one."""
-    side: dict[str, Any] = checked(read_json(path), dict[str, Any], f"{path} is no side file of a shard")
+    side: dict[str, Any] = read_json(path, dict[str, Any], place=f"{path} is no side file of a shard")
     needed = {"dtype": VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
     for key, kind in needed.items():
         if key not in side:
@@ -279,9 +272,8 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
                 found = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
                 raise DataError(found, hint=again)
         (start, stop), n_rows, n_all = side["rows"], side["n_rows"], side["input_rows"]
-        for file, n_of_file in checked(
-            side.get("files", {}), dict[str, int], f"{side_file(path)}: files"
-        ).items():
+        of_piece = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
+        for file, n_of_file in of_piece.items():
             files[file] = files.get(file, 0) + n_of_file
         if start != end or n_rows != stop - start:
             raise DataError(

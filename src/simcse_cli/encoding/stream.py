@@ -30,8 +30,9 @@ from simcse_cli.encoding.formats import (
 )
 from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, kept_on_interrupt
-from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder, sync
+from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder
 from simcse_cli.files.output import left_unfinished
+from simcse_cli.files.system import sync
 from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
 _Item = TypeVar("_Item")
@@ -152,7 +153,7 @@ def encode_stream(
 
         with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
-            for texts in _open_windows(every, partial, group, task, may_be_empty=total == 0):
+            for texts in _open_windows(every, partial, group, task, total):
                 inner = InsideTask(task)
                 vectors = quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
@@ -207,8 +208,7 @@ def _open_windows(
     partial: PartialFile,
     group: ProcessGroup,
     task: ProgressTask,
-    *,
-    may_be_empty: bool,
+    total: int | None,
 ) -> Iterator[list[str]]:
     """Yield the windows of this process that are not encoded yet, or whose sentences have changed."""
     number = -1
@@ -223,7 +223,9 @@ def _open_windows(
                 yield texts
                 continue
         task.advance(len(texts))
-    if number < 0 and not may_be_empty:
+    if number < 0 and total:
+        raise DataError("the input has changed while it was read", hint="give a copy that nobody writes to")
+    if number < 0 and total is None:
         raise DataError("the input is empty", hint="give a file with one sentence a line")
     n_own = len(range(group.rank, number + 1, group.n_processes))
     if n_own < len(partial.windows):

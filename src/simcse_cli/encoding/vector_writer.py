@@ -122,7 +122,13 @@ class VectorWriter:
         """
         options, path = self.options, output.path
         if may_replace(path, options) and not options.force and not is_unfinished(path):
-            return self._say_finished(path, part, progress)
+            side = side_file(path)
+            found: Any = read_json(side) if side.is_file() else None
+            require_same(path, found, self.facts(part))
+            if options.index is not None:
+                require_file(options.index, hint="write both again with --force")
+            progress.info(f"{path} is already finished")
+            return int(found["n_rows"])
 
         def write_companions(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
             digest, texts = RowDigest(), list(texts) if options.index else texts
@@ -183,22 +189,12 @@ class VectorWriter:
             side |= {"rows": [part.start, part.stop], "input_rows": part.total}
         return side
 
-    def _say_finished(self, output: Path, part: Part | None, progress: Progress) -> int:
-        """Return the rows of a finished output."""
-        side = side_file(output)
-        found: Any = read_json(side) if side.is_file() else None
-        require_same(output, found, self.facts(part))
-        if self.options.index is not None:
-            require_file(self.options.index, hint="write both again with --force")
-        progress.info(f"{output} is already finished")
-        return int(found["n_rows"])
-
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a finished output has the same model, settings and input in its side file."""
+    hint = "choose another name, or overwrite it with --force"
+    if not isinstance(side, dict):
+        raise OutputError(f"{output} exists already, without a side file that tells what it holds", hint=hint)
     for key, value in facts.items():
-        if not isinstance(side, dict) or side.get(key) != value:
-            raise OutputError(
-                f"{output} exists already and has another {key}",
-                hint="choose another name, or overwrite it with --force",
-            )
+        if side.get(key) != value:
+            raise OutputError(f"{output} exists already and has another {key}", hint=hint)

@@ -312,7 +312,7 @@ def mcnemar_exact(found: Discordance) -> float:
 
 
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
-    """Return the p-values corrected for how many there are, in the order given, each at most 1.
+    """Return the p-values corrected for their number, in the order given, each at most 1.
 
     Holm multiplies the i-th smallest of m by m - i + 1 and never lets it fall below a smaller one's result;
     Benjamini-Hochberg multiplies by m / i and never lets it rise above a larger one's. (0.01, 0.04, 0.03)

@@ -1,7 +1,7 @@
 """Encode each sentence once: within a call, over calls, and with a cache on disk.
 
-The cache has one folder per encoder, named by the digest of what determines its vectors (weights, pooler,
-post-processing, precision). Vectors are keyed by their sentences and results by their settings and data, so a
+The cache has one folder per encoder, named by a digest of everything that determines its vectors (weights,
+pooler, post-processing, precision). Vectors are keyed by their sentences and results by their settings and data, so a
 changed file or setting never matches an old entry.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, write_json
-from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import default_cache_dir, read_json
 from simcse_cli.progress import SILENT, Progress
 
@@ -108,7 +108,7 @@ class EvaluationCache:
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         try:
-            kept = None if path is None else checked(read_json(path), _KeptResult, str(path))
+            kept = None if path is None else read_json(path, _KeptResult)
         except DataError:
             return None
         return kept.result if kept is not None and kept.digest == digest_of(kept.result) else None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import DataError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
@@ -57,7 +57,7 @@ class EvalEncoder:
         return f"{self.digest}/{self.precision}"
 
     def facts(self) -> dict[str, Any]:
-        """Return what result files record of the encoder."""
+        """Return the facts about the encoder for result files."""
         return {
             "model": self.name,
             "model_digest": self.digest,
@@ -94,16 +94,25 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
     keep_result(options.model, result, progress)
     if is_run(options.model):
         try:
-            update_cards(Path(options.model))
-        except (DataError, OutputError) as error:
-            progress.warn(f"the model card was not updated: {error.message}")
+            update_cards(Path(options.model), progress)
+        except DataError as error:
+            progress.warn(f"the model cards were not updated: {error.message}")
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     """Return the encoder that the options name, without post-processing."""
-    fixed = _open_fixed(options, progress)
-    if fixed is None:
+    fixed: PrecomputedVectors | BiLstmMax | WordAverage
+    if options.embeddings is not None and options.sentences is not None:
+        fixed = PrecomputedVectors(options.embeddings, options.sentences)
+    elif options.vectors is None:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
+    else:
+        words = WordVectors(options.vectors, progress=progress)
+        counts = options.sif_counts
+        if options.bilstm is not None:
+            fixed = BiLstmMax(options.bilstm, words)
+        else:
+            fixed = WordAverage(words, None if counts is None else read_word_frequencies(counts))
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
     return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
@@ -124,18 +133,3 @@ def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress)
         prompts=model.prompts if model.use.prompt is None else {},
         commit=None if model.folder is None or not is_plain else commit_of(model.folder),
     )
-
-
-def _open_fixed(
-    options: EncoderOptions, progress: Progress
-) -> PrecomputedVectors | BiLstmMax | WordAverage | None:
-    """Return the encoder that is not a transformer, if the options name one."""
-    if options.embeddings is not None and options.sentences is not None:
-        return PrecomputedVectors(options.embeddings, options.sentences)
-    if options.vectors is None:
-        return None
-    words = WordVectors(options.vectors, progress=progress)
-    if options.bilstm is not None:
-        return BiLstmMax(options.bilstm, words)
-    frequencies = None if options.sif_counts is None else read_word_frequencies(options.sif_counts)
-    return WordAverage(words, frequencies)

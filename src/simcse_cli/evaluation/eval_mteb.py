@@ -60,14 +60,9 @@ def eval_mteb(
 
 
 def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Report:
-    """Return one row a task; ``categories`` are those of all tasks, missing ones too."""
+    """Return one row per task; ``categories`` are those of all tasks, missing ones too."""
     rows = [
-        {
-            "task": name,
-            "category": categories[name],
-            "score": task and task.score,
-            **(task.extra if task else {}),
-        }
+        {"task": name, "category": categories[name]} | ({"score": task.score, **task.extra} if task else {})
         for name, task in result.tasks.items()
     ]
     shown = columns("task", "category", "metric", "score", "data", score=str(result.settings["model"]))
@@ -89,7 +84,7 @@ def mteb_category_report(result: SuiteResult) -> Report:
 
 
 def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row a checkpoint: the means of categories and over all datasets."""
+    """Return one row per checkpoint: the means of categories and over all datasets."""
     first = results[0]
     n_scored, n_tasks = first.figures["n_scored"], first.figures["n_tasks"]
     return Report(

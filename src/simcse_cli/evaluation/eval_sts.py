@@ -1,9 +1,8 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, cast
+from typing import cast, get_args
 
 from simcse_cli.data.demo import data_dir_or_demo
 from simcse_cli.data.senteval import Split
@@ -27,7 +26,7 @@ from simcse_cli.evaluation.sts import (
     sts_key,
 )
 from simcse_cli.evaluation.sts_tasks import choose_sts_tasks, write_sts_sentences
-from simcse_cli.files.atomic import check_output
+from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import write_pair_scores
@@ -49,8 +48,12 @@ def eval_sts(
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
     # Choose the setting and the tasks, and read the user's own pairs.
-    check_sts_options(options, force=force)
     split = cast(Split, options.split)
+    if split not in get_args(Split):
+        raise UsageError("need train, dev, test or all", option="--split")
+    for path in (options.save_scores, options.write_sentences):
+        if path is not None:
+            require_writable(path, force=force)
     setting = resolve_setting(
         options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
     )
@@ -79,10 +82,19 @@ def eval_sts(
     if options.checkpoints:
         key = sts_key(data_dir, tasks, split, setting, pair_tasks)
         folder = cache_folder(options.cache_dir, options.cache, progress)
-        kept = partial(_kept_score, score=score, recorded=recorded, key=key, folder=folder, progress=progress)
-        return evaluate_checkpoints(encoder, kept, sts_checkpoints, progress)
-    if options.write_sentences is not None:
-        target = options.write_sentences
+        message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
+        score_once = kept_on_interrupt(lambda: message)(score)
+
+        def kept_score(opened: EvalEncoder) -> SuiteResult:
+            cache = EvaluationCache(folder, opened.cache_key, progress=progress)
+            kept = cache.load_result("sts", key)
+            if kept is None:
+                kept = score_once(opened.encode).to_json()
+                cache.save_result("sts", key, kept)
+            return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
+
+        return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
+    if (target := options.write_sentences) is not None:
         write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
         return None
 
@@ -108,35 +120,15 @@ def eval_sts(
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result), *(sts_report(result.under(each, None)) for each in setting.metrics[1:])]
-    return Outcome([*reports, subset_report(result)] if per_subset else reports, payload)
-
-
-def check_sts_options(options: StsOptions, *, force: bool) -> None:
-    """Raise UsageError for options that exclude each other, OutputError for a file that cannot be written."""
-    if options.split not in ("train", "dev", "test", "all"):
-        raise UsageError("need train, dev, test or all", option="--split")
-    for path in (options.save_scores, options.write_sentences):
-        if path is not None:
-            check_output(path, force=force)
-
-
-def _kept_score(
-    opened: EvalEncoder,
-    *,
-    score: Callable[..., SuiteResult],
-    recorded: Mapping[str, Any],
-    key: Mapping[str, Any],
-    folder: Path | None,
-    progress: Progress,
-) -> SuiteResult:
-    """Return the scores of a checkpoint, from the cache where it is finished."""
-    cache = EvaluationCache(folder, opened.cache_key, progress=progress)
-    kept = cache.load_result("sts", key)
-    if kept is None:
-        message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
-        kept = kept_on_interrupt(lambda: message)(score)(opened.encode).to_json()
-        cache.save_result("sts", key, kept)
-    return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
+    if per_subset:
+        rows = [
+            {"task": label(name), "subset": subset, **numbers}
+            for name, task in result.tasks.items()
+            if task
+            for subset, numbers in task.parts.items()
+        ]
+        reports.append(Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows))
+    return Outcome(reports, payload)
 
 
 def sts_report(result: SuiteResult) -> Report:
@@ -151,7 +143,7 @@ def sts_report(result: SuiteResult) -> Report:
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row a checkpoint: the tasks and their average."""
+    """Return one row per checkpoint: the tasks and their average."""
     first, own = results[0], results[0].settings
     notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
     notes.append("best: highest average")
@@ -163,14 +155,3 @@ def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
         [{**result.scores, AVERAGE: result.average} for result in results],
         notes,
     )
-
-
-def subset_report(result: SuiteResult) -> Report:
-    """Return one row a subset, for ``--verbose``."""
-    rows = [
-        {"task": label(name), "subset": subset, **numbers}
-        for name, task in result.tasks.items()
-        if task
-        for subset, numbers in task.parts.items()
-    ]
-    return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)

@@ -14,7 +14,7 @@ from simcse_cli.evaluation.transfer import (
     read_file_tasks,
     require_transfer_files,
 )
-from simcse_cli.files.atomic import check_output
+from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, parse_tasks
 from simcse_cli.results.examples import write_predictions
@@ -31,7 +31,7 @@ def eval_transfer(
     if options.probe is Probe.SKLEARN:
         require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
-        check_output(options.save_scores, force=force)
+        require_writable(options.save_scores, force=force)
     file_tasks = read_file_tasks(options.task_file or (), options.columns, options.protocol)
     named = () if options.tasks is None and file_tasks else parse_tasks(options.tasks, TRANSFER_TASKS)
     data_dir, tasks = options.data_dir if named else None, (*named, *file_tasks)
@@ -92,7 +92,7 @@ def transfer_report(result: SuiteResult) -> Report:
 
 
 def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row a checkpoint: test accuracies, and the mean dev accuracy that marks the best."""
+    """Return one row per checkpoint: test accuracies, and the mean dev accuracy that marks the best."""
     first, own = results[0], results[0].settings
     return Report(
         f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",

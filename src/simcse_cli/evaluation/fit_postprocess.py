@@ -20,7 +20,7 @@ from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
-from simcse_cli.files.atomic import check_output
+from simcse_cli.files.output import require_writable
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
@@ -172,11 +172,18 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         return None
     name, _, number = options.postprocess.partition(":")
     if name not in list(Postprocess):
-        return _plan_saved(Path(options.postprocess), options)
+        path = Path(options.postprocess)
+        if not path.exists():
+            raise UsageError(
+                f"{path} is neither a file nor one of {', '.join(Postprocess)}", option="--postprocess"
+            )
+        reason = f"{path} is fitted already: leave this out"
+        refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
+        return PostprocessPlan(path.name, path)
     if options.fit is None:
         raise UsageError(f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess")
     if options.save_postprocess is not None:
-        check_output(options.save_postprocess, force=force)
+        require_writable(options.save_postprocess, force=force)
     if options.fit not in (NLI, TARGET):
         require_file(options.fit, hint=_FILE_HINT)
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
@@ -186,15 +193,9 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
                 f"{options.postprocess}: {number!r} is not a whole number", option="--postprocess"
             )
         settings[_NUMBER_SETS[Postprocess(name)]] = int(number)
-    return PostprocessPlan(
-        f"{options.postprocess} ({Path(options.fit).name})",
-        name=Postprocess(name),
-        settings=settings,
-        source=options.fit,
-        sample=options.fit_sample,
-        seed=options.fit_seed,
-        save_to=options.save_postprocess,
-    )
+    chosen = (Postprocess(name), settings, options.fit, options.fit_sample, options.fit_seed)
+    label = f"{options.postprocess} ({Path(options.fit).name})"
+    return PostprocessPlan(label, None, *chosen, save_to=options.save_postprocess)
 
 
 def with_postprocess(
@@ -225,10 +226,10 @@ def with_postprocess(
         raise UsageError(f"nli needs --data-dir (or {DATA_VARIABLE})", option="--fit")
     if target is not None and plan.is_per_task:
         examples = list(target)
+    elif data_dir is not None and plan.source == NLI:
+        examples = nli_examples(data_dir, progress)
     else:
-        examples = (
-            nli_examples(data_dir or "", progress) if plan.source == NLI else file_examples(plan.source)
-        )
+        examples = file_examples(plan.source)
     fitted = fit_postprocessor(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)
@@ -298,13 +299,3 @@ def fit_postprocessor(
         ) from error
     record = FitRecord(encoder.name, encoder.digest, plan.source, len(vectors))
     return FittedPostProcessor(processor, record)
-
-
-def _plan_saved(path: Path, options: EncoderOptions) -> PostprocessPlan:
-    if not path.exists():
-        raise UsageError(
-            f"{path} is neither a file nor one of {', '.join(Postprocess)}", option="--postprocess"
-        )
-    reason = f"{path} is fitted already: leave this out"
-    refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
-    return PostprocessPlan(path.name, path)

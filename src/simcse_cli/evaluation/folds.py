@@ -35,7 +35,7 @@ class FitRows:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """What determines the batch order for a given seed."""
+        """The counts that determine the batch order for a given seed."""
         return len(self.train), self.n_drawn
 
 

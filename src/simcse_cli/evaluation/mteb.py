@@ -31,6 +31,7 @@ from simcse_cli.data.mteb_files import (
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
+from simcse_cli.files.atomic import output_error
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
@@ -126,14 +127,13 @@ def run_mteb(
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
     missing = {name: failure.message for name, failure in failures.items()}
     categories = {task.metadata.name: task.metadata.type for task in tasks}
-    figures = category_means(
-        categories, {name: None if task is None else task.score for name, task in outcomes.items()}
-    )
+    scores = {name: None if task is None else task.score for name, task in outcomes.items()}
+    figures = category_means(categories, scores)
     return SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing, figures)
 
 
 def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the mean and the number of the scores in each category, in the papers' order, and in all."""
+    """Return the mean and the number of the scores in each category, in the papers' order, and over all."""
 
     def place(category: str) -> tuple[int, str]:
         return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category
@@ -142,11 +142,8 @@ def category_means(categories: Mapping[str, str], scores: Mapping[str, float | N
     for category in sorted(set(categories.values()), key=place):
         members = [scores[task] for task in scores if categories[task] == category]
         known = [score for score in members if score is not None]
-        found[category] = {
-            "n_tasks": len(members),
-            "n_scored": len(known),
-            "score": mean_and_deviation(known)[0],
-        }
+        mean, _ = mean_and_deviation(known)
+        found[category] = {"n_tasks": len(members), "n_scored": len(known), "score": mean}
     n_scored = sum(score is not None for score in scores.values())
     return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
 
@@ -157,7 +154,10 @@ class _Runner:
     def __init__(self, opened: EvalEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(opened)
-        self._cache = self._mteb.ResultCache(cache_path=results_dir)
+        try:
+            self._cache = self._mteb.ResultCache(cache_path=results_dir)
+        except OSError as error:
+            raise output_error(results_dir, error) from error
         self._rerun = rerun
 
     def run(self, task: Any, dataset: str) -> TaskResult:
@@ -238,9 +238,12 @@ class _MtebEncoder:
         from mteb.models.model_meta import ScoringFunction
 
         self._encode, self._prompts = opened.encode, dict(opened.prompts)
-        name, revision = opened.name, _results_key(opened)
         if opened.commit is not None:
-            name, revision = hub_name_of(opened.name) or name, opened.commit
+            name, revision = hub_name_of(opened.name) or opened.name, opened.commit
+        else:
+            name, revision = opened.name, f"{opened.digest}-{opened.precision}"
+            if prompts := {name: text for name, text in opened.prompts.items() if text}:
+                revision += f"-{digest_of(prompts)}"
         name = name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
@@ -256,18 +259,16 @@ class _MtebEncoder:
         self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
     ) -> NDArray[np.float32]:
         """Return the vectors of all texts of a data loader, with the task's prompt if the model has one."""
-        texts = [text for batch in inputs for text in batch["text"]]
-        name = self._prompt_name(task_metadata, prompt_type) if self._prompts else None
-        return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
-
-    def _prompt_name(self, task_metadata: Any, prompt_type: Any) -> str | None:
-        """Return mteb's choice: by task, by its type, by query or document, the latter under any usual name."""
         from mteb.models.abs_encoder import get_prompt_name
 
-        chosen: str | None = get_prompt_name(self._prompts, task_metadata, prompt_type)
-        if chosen is None and prompt_type is not None and prompt_type.value == "document":
-            chosen = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
-        return chosen
+        texts = [text for batch in inputs for text in batch["text"]]
+        if not self._prompts:
+            return self._encode(texts)
+        # mteb chooses by task, by its type, by query or document; the latter may have any usual name.
+        name = get_prompt_name(self._prompts, task_metadata, prompt_type)
+        if name is None and prompt_type is not None and prompt_type.value == "document":
+            name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
+        return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
 
     def similarity(self, left: Any, right: Any) -> Any:
         from mteb.similarity_functions import cos_sim
@@ -321,13 +322,6 @@ def _main_score(task: Any, outcome: Any) -> float | None:
     ]
     mean, _ = mean_and_deviation(scores)
     return mean if mean is not None and math.isfinite(mean) else None
-
-
-def _results_key(opened: EvalEncoder) -> str:
-    """Return a key for results: digests of all that determines the vectors, with the prompts that tasks choose from."""
-    own = f"{opened.digest}-{opened.precision}"
-    prompts = {name: text for name, text in opened.prompts.items() if text}
-    return f"{own}-{digest_of(prompts)}" if prompts else own
 
 
 def _import_mteb() -> Any:

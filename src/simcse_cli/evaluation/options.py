@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, LoadOptions, ModelOptions
-from simcse_cli.settings.declare import setting, settings_of
+from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
 POSTPROCESS_GROUP = "Post-processing"
@@ -29,7 +29,7 @@ class FitOptions:
 
     fit: str | None = setting(
         None,
-        "What it is fitted on, labels unread: NLI pairs below --data-dir, the scored STS task, or "
+        "Texts to fit on, without their labels: NLI pairs below --data-dir, the scored STS task, or "
         "the sentences or pairs of a file.",
         group=POSTPROCESS_GROUP,
         metavar="nli|target|FILE",
@@ -43,7 +43,7 @@ class FitOptions:
         needs="postprocess",
     )
     fit_seed: int = setting(
-        42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP, needs="postprocess"
+        42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP, needs="postprocess", **SEED_RANGE
     )
 
 
@@ -131,12 +131,13 @@ class StsOptions(SuiteOptions):
         None,
         "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
         env=_CACHE_VARIABLE,
+        needs="cache",
     )
     cache: bool = setting(True, "With --checkpoints: keep and reuse finished ones.", "--cache/--no-cache")
     write_sentences: Path | None = setting(
         None,
         "Only write the sentences of the tasks, one per line, to encode them elsewhere.",
-        excludes=("ci", "save_scores", "protocol", "metric", "aggregation", "regressor"),
+        excludes=("ci", "save_scores", "protocol", "metric", "aggregation", "regressor", "output", "fmt"),
         because="which scores nothing",
     )
 
@@ -157,7 +158,7 @@ class TransferOptions(SuiteOptions):
     )
     columns: str | None = setting(
         None,
-        "What the columns of --task-file are called, where that is not recognised.",
+        "Names of the columns of --task-file, if they are not recognised.",
         metavar="text=A,label=B",
         needs="task_file",
     )
@@ -168,6 +169,7 @@ class TransferOptions(SuiteOptions):
         None,
         "Where vectors and finished tasks are kept; default: simcse in the user's cache folder.",
         env=_CACHE_VARIABLE,
+        needs="cache",
     )
     cache: bool = setting(True, "Keep and reuse vectors and finished tasks.", "--cache/--no-cache")
 

@@ -40,7 +40,7 @@ PROBE_SETTINGS = {
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe found.
+    """The result of a probe.
 
     Accuracies are fractions at full precision; the original tool rounds those of each fold to two decimals of
     a percent first, which moves their mean by at most 0.005 points. ``penalties`` holds the choice of each
@@ -84,13 +84,14 @@ def run_probe(
     design, targets = with_constant(features), torch.from_numpy(labels)
     n_classes = int(labels.max()) + 1
     seed, n_penalties = settings.fit.seed, len(settings.penalties)
-    inner = [
-        _inner_splits(labels, fold.train, settings.n_folds, seed)
-        if dev_rows is None
-        else [FitRows(fold.train, dev_rows)]
-        for fold in outer
-    ]
-    splits = [split for group in inner for split in group]
+    if dev_rows is None:
+        splits = [
+            FitRows(rows[fold.train], rows[fold.test])
+            for rows in (fold.train for fold in outer)
+            for fold in stratified_folds(labels[rows], settings.n_folds, seed=seed)
+        ]
+    else:
+        splits = [FitRows(fold.train, dev_rows) for fold in outer]
     n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
 
     def fit(chosen_splits: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
@@ -153,8 +154,3 @@ def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     choices: NDArray[np.int64] = np.argmax(np.round(100 * accuracies, 2), axis=1)
     return choices
-
-
-def _inner_splits(labels: RowIndices, rows: RowIndices, n_folds: int, seed: int) -> list[FitRows]:
-    folds = stratified_folds(labels[rows], n_folds, seed=seed)
-    return [FitRows(rows[fold.train], rows[fold.test]) for fold in folds]

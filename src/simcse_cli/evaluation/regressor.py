@@ -5,7 +5,6 @@ SentEval gives it (Conneau and Kiela 2018): squared error instead of their diver
 dev Pearson correlation.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
+from simcse_cli.data.senteval import Split, read_sts_task
 from simcse_cli.evaluation.correlation import Floats, pearson
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
@@ -82,7 +81,7 @@ def fit_regressor(
     One linear layer and a softmax over five grades, mean squared error over all entries, Adam without
     weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
     taken; training ends when it has failed to rise four times (never reset) or after more than 1,000
-    passes. The best model predicts, in 1 .. 5.
+    passes. The best model makes the predictions, in 1 .. 5.
 
     Raises:
         DataError: vectors are not finite.
@@ -135,22 +134,13 @@ def regress_task(name: str, encode: Encode, data_dir: Path | str, *, progress: P
     parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
     sentences = [sentence for part in parts.values() for sentence in part.sentences]
     vectors = encode_distinct(encode, sentences)
-    orders = {split: _protocol_order(part) for split, part in parts.items()}
-    train, dev, test = (_rated(parts[split], orders[split], vectors) for split in splits)
-    in_order = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
+    rated = []
+    for part in parts.values():
+        lengths = [(len(left.split()), len(right.split())) for left, right in part.pairs]
+        order = sorted(range(part.n_pairs), key=lambda i: (*lengths[i], part.gold[i]))
+        left, right = (np.stack([vectors[side[i]] for i in order]) for side in (part.left, part.right))
+        rated.append(PairVectors(left, right, part.gold[order]))
+    in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)
-    predicted[orders["test"]] = in_order
+    predicted[order] = in_order
     return predicted
-
-
-def _protocol_order(part: StsSubset) -> list[int]:
-    return sorted(
-        range(part.n_pairs),
-        key=lambda i: (len(part.left[i].split()), len(part.right[i].split()), part.gold[i]),
-    )
-
-
-def _rated(part: StsSubset, order: list[int], vectors: Mapping[str, NDArray[np.float32]]) -> PairVectors:
-    left = np.stack([vectors[part.left[i]] for i in order])
-    right = np.stack([vectors[part.right[i]] for i in order])
-    return PairVectors(left, right, part.gold[order])

@@ -39,7 +39,10 @@ def evaluate_each_seed(
     found: dict[int, Outcome] = {}
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
-        one = evaluate(replace(encoder, model=str(run)), _with_own_files(options, seed))
+        own = options
+        if not isinstance(options, MtebOptions) and (path := options.save_scores) is not None:
+            own = replace(options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}"))
+        one = evaluate(replace(encoder, model=str(run)), own)
         if one is None:
             return None  # only sentences were written, whatever the seed
         found[seed] = one
@@ -49,13 +52,6 @@ def evaluate_each_seed(
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
     tables = zip(*(one.reports for one in found.values()), strict=True)
     return Outcome([_joined(each, encoder.model, list(runs.values())) for each in tables], payload)
-
-
-def _with_own_files(options: AnySuite, seed: int) -> AnySuite:
-    if isinstance(options, MtebOptions) or options.save_scores is None:
-        return options
-    path = options.save_scores
-    return replace(options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}"))
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:

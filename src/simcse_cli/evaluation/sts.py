@@ -85,17 +85,12 @@ def resolve_setting(
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
     """Return the pairs of each subset with their cosine, from the vector of each sentence."""
-    return {
-        name: SubsetPairs(
-            subset.gold,
-            cosine_rows(
-                np.stack([vectors[s] for s in subset.left]), np.stack([vectors[s] for s in subset.right])
-            ),
-            tuple(subset.left),
-            tuple(subset.right),
-        )
-        for name, subset in task.subsets.items()
-    }
+    scored = {}
+    for name, subset in task.subsets.items():
+        left, right = (np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right))
+        cosines = cosine_rows(left, right)
+        scored[name] = SubsetPairs(subset.gold, cosines, tuple(subset.left), tuple(subset.right))
+    return scored
 
 
 def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Floats]]:
@@ -133,8 +128,8 @@ def evaluate_sts(
 
     ``encode`` is called once with all distinct sentences of all tasks. ``data_dir`` may be None where all
     tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
-    similarities scores 1. With ``regressor`` the predictions of a trained one, in 1 .. 5, replace the cosines of
-    STS-B and SICK-R.
+    similarities scores 1. With ``regressor``, the predictions of a trained regressor, in 1 .. 5, replace the
+    cosines of STS-B and SICK-R.
 
     Raises:
         DataError: no task can be scored, or the regressor lacks a training or dev file.
@@ -174,7 +169,7 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     evaluate: Callable[[str], SuiteResult], tasks: Sequence[str], *, progress: Progress
 ) -> SuiteResult:
-    """Score each task on its own, for post-processing that is fitted on the target, and return one result of all.
+    """Score each task on its own, for post-processing that is fitted on the target, and join the results.
 
     Raises:
         DataError: no task can be scored.
@@ -204,10 +199,8 @@ def evaluate_per_task(
 
 def resample_sts_suite(result: SuiteResult) -> dict[str, Floats]:
     """Return the resampled scores ``(R,)`` of each task, under the metric and aggregation of the result."""
-    metric, aggregation = (
-        Metric(result.settings["metric"]),
-        Aggregation(result.settings["aggregation"]),
-    )
+    metric = Metric(result.settings["metric"])
+    aggregation = Aggregation(result.settings["aggregation"])
     return {
         name: resample_sts(name, cosine_and_gold(subsets), metric=metric, aggregation=aggregation)
         for name, subsets in result.examples.items()

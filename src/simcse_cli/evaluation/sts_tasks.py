@@ -7,7 +7,7 @@ from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.output import output_text
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import parse_tasks
 from simcse_cli.settings.choices import STS_TASKS
@@ -88,6 +88,6 @@ def write_sts_sentences(
     """Write every distinct sentence of the tasks, one per line, for models that are run elsewhere."""
     found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
     distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
-    with atomic_text(target, force=force) as stream:
+    with output_text(target, force=force) as stream:
         stream.writelines(f"{sentence}\n" for sentence in distinct)
     progress.info(f"wrote {target}: {len(distinct):,} sentences")

@@ -110,11 +110,8 @@ def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
         return
     complete = [task for task in tasks if task not in missing]
     paths = [str(path) for group in missing.values() for path in group]
-    hint = (
-        f"evaluate the others with --tasks {','.join(complete)}"
-        if complete
-        else "check the folder: --data-dir"
-    )
+    others = f"evaluate the others with --tasks {','.join(complete)}"
+    hint = others if complete else "check the folder: --data-dir"
     raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
 
 
@@ -150,21 +147,14 @@ def score_transfer_task(
     run: Callable[..., ProbeResult] = (
         run_sklearn_probe if probe is Probe.SKLEARN else partial(run_probe, settings=settings)
     )
-    description = f"{task.name} probe"
+    how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
     try:
-        result = run(
-            features, task.labels, outer, dev_rows=dev_rows, progress=progress, description=description
-        )
+        result = run(features, task.labels, outer, **how)
     except TrainingError as error:
         raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
-    record = {
-        "dev_accuracy": result.dev_accuracy,
-        "accuracy": result.accuracy,
-        "penalties": list(result.penalties),
-        "test_rows": _pack(result.test_rows),
-        "predictions": _pack(result.predictions),
-    }
-    cache.save_result(task.name, key, record)
+    rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
+    packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
+    cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
     return _score(task, result)
 
 
@@ -201,10 +191,6 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     return folds, None
 
 
-def _pack(values: NDArray[np.int64]) -> str:
-    return " ".join(map(str, values.tolist()))
-
-
 def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
     left, right = (
@@ -221,7 +207,7 @@ def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPre
 
 
 def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
-    """Return the F1 of class 1: twice the hits over all gold and predicted ones; 0 where there are none."""
+    """Return the F1 of class 1: twice the hits over the sum of gold and predicted examples; 0 if there are none."""
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
     return 2 * hits / total if total else 0.0

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from simcse_cli.errors import OutputError, SimcseError
 from simcse_cli.files.streams import STDIO
+from simcse_cli.files.system import sync
 
 LONGEST_NAME = 215
 """Maximum bytes in the name of an output: 255 minus the suffixes of files beside it."""
@@ -40,11 +41,11 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
             raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
     except OSError as error:
         raise output_error(path, error) from error
-    _make_folder_of(path)
+    make_folder_of(path)
     return path
 
 
-def _make_folder_of(path: Path) -> None:
+def make_folder_of(path: Path) -> None:
     """Create the folder of an output; raise OutputError if that fails or the name is too long."""
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
@@ -96,18 +97,6 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
             path.unlink()
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot for folders
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def fsync_tree(folder: Path) -> None:
     """Give the files in a new folder the permissions of its umask, and wait until all are on disk."""
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
@@ -149,6 +138,21 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 
 @contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn errors of the operating system in the block, Rust libraries' too, into one that names the output."""
+    try:
+        yield
+    except OSError as error:
+        raise output_error(target, error) from error
+    except Exception as error:
+        told = re.search(r"\(os error (\d+)\)", str(error))  # Rust gives the number in the text
+        if told is None or isinstance(error, SimcseError):
+            raise
+        code = int(told[1])
+        raise output_error(target, OSError(code, os.strerror(code))) from error
+
+
+@contextmanager
 def atomic_path(
     target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[Path]:
@@ -160,24 +164,13 @@ def atomic_path(
         OutputError: the target exists (without ``force``) or cannot be written.
     """
     target = check_output(target, force=force)
-    try:
-        with staging_folder(target) as folder:
-            temporary = folder / target.name
-            yield temporary
-            if companions is not None:
-                companions(temporary)
-            check_output(target, force=force)
-            publish(temporary, target, folder)
-    except OSError as error:
-        raise output_error(target, error) from error
-    except Exception as error:
-        told = re.search(
-            r"\(os error (\d+)\)", str(error)
-        )  # Rust libraries give the error number in the text
-        if told is None or isinstance(error, SimcseError):
-            raise
-        code = int(told[1])
-        raise output_error(target, OSError(code, os.strerror(code))) from error
+    with writing(target), staging_folder(target) as folder:
+        temporary = folder / target.name
+        yield temporary
+        if companions is not None:
+            companions(temporary)
+        check_output(target, force=force)
+        publish(temporary, target, folder)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Locks that allow one writer per output, name their holder and are freed when it ends."""
 
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -11,20 +10,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from simcse_cli.errors import OutputError
-from simcse_cli.files.atomic import _make_folder_of, output_error, remove_leftovers
+from simcse_cli.files.atomic import make_folder_of, output_error, remove_leftovers
 from simcse_cli.files.streams import STDIO
+from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
 _held: list[int] = []
-_HOLDER = b'{"pid": '  # how what a lock says of its holder begins
+_HOLDER = b'{"pid": '  # the content of a lock file begins so
 
 
 @contextmanager
 def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
-    """Hold the lock of an output while the block writes it; first remove what killed writers of it left.
+    """Hold the lock of an output while the block writes it; first remove the remains of killed writers.
 
-    The lock is ``flock`` on the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output folder.
-    The operating system frees it when its holder ends for any reason. On a file system without locks the block runs
-    without one. ``companions`` are other files that only writers of ``target`` write.
+    The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output
+    folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
+    one. ``companions`` are other files that only writers of ``target`` write.
 
     Raises:
         OutputError: another process writes the output; the message tells which, where and since when.
@@ -32,12 +32,12 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     if str(target) == STDIO:
         yield
         return
-    _make_folder_of(target)
+    make_folder_of(target)
     with ExitStack() as stack:
         try:
             path = _lock_path(target)
             lock = _lock(path, target)
-            stack.callback(_unlock, path, lock)
+            stack.callback(remove_locked, path, lock)
             if path.parent == target:
                 remove_leftovers(target)
             else:
@@ -80,39 +80,37 @@ def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
     while True:
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            lock = open_itself(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
             raise
         with ExitStack() as on_failure:
             on_failure.callback(os.close, lock)
-            _take(lock, target)
-            holder = os.pread(lock, 1000, 0)
+            if not try_lock(lock):
+                raise OutputError(
+                    f"{target} is being written by {_holder(_content(lock))}",
+                    hint="wait until it has finished, or choose another place with -o",
+                )
+            holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
                 continue  # its holder has removed it in between
-            on_failure.callback(path.unlink, missing_ok=True)
+            on_failure.pop_all()
+            on_failure.callback(remove_locked, path, lock)
             facts = {"pid": os.getpid(), "host": socket.gethostname()}
             facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
             os.ftruncate(lock, 0)
-            os.pwrite(lock, json.dumps(facts).encode(), 0)
+            os.lseek(lock, 0, os.SEEK_SET)
+            os.write(lock, json.dumps(facts).encode())
             on_failure.pop_all()
         return lock
 
 
-def _take(lock: int, target: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(
-            f"{target} is being written by {_holder(os.pread(lock, 1000, 0))}",
-            hint="wait until it has finished, or choose another place with -o",
-        ) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
+def _content(lock: int) -> bytes:
+    os.lseek(lock, 0, os.SEEK_SET)
+    return os.read(lock, 1000)
 
 
 def _holder(facts: bytes) -> str:
@@ -121,8 +119,3 @@ def _holder(facts: bytes) -> str:
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _unlock(path: Path, lock: int) -> None:
-    path.unlink(missing_ok=True)
-    os.close(lock)

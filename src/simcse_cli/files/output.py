@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files.atomic import check_output, write_json
+from simcse_cli.files.atomic import atomic_path, atomic_text, check_output, make_folder_of, write_json
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 
@@ -16,10 +16,40 @@ WORK_RECORD = "search.json"
 """File in a work folder that identifies the work."""
 
 
+@contextmanager
+def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary path that becomes an output of one file on success; see ``atomic_path``.
+
+    Remains of killed writers are removed first.
+
+    Raises:
+        OutputError: the output exists without ``force``, cannot be written, or has another writer.
+    """
+    with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
+        yield temporary
+
+
+@contextmanager
+def output_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
+    """Yield a text stream that becomes an output of one file on success; otherwise as ``output_path``."""
+    with sole_writer(Path(target)), atomic_text(target, force=force) as stream:
+        yield stream
+
+
+def require_writable(target: Path, *, force: bool = False) -> None:
+    """Check an output before anything is computed, and remove the remains of killed writers.
+
+    Raises:
+        OutputError: the output exists without ``force``, cannot be written, or has another writer.
+    """
+    with sole_writer(target):
+        check_output(target, force=force)
+
+
 class Output:
     """A context that locks and checks an output while it is written, and watches its inputs.
 
-    On entry it takes the lock, removes what killed writers left, and refuses to replace an output or record of
+    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an output or record of
     somebody else. ``-`` is standard output, which needs none of this.
 
     Args:
@@ -116,23 +146,31 @@ def work_folder(
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")
-    path.mkdir(parents=True, exist_ok=True)
-    with sole_writer(path):
-        own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
-        for entry in path.iterdir():
-            if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
-                raise OutputError(
-                    f"{path} holds {entry.name}, which this program did not write",
-                    hint="move it away, or choose another name with -o",
-                )
-        if resume and record.is_file():
-            require_same_settings(record, "the interrupted search", read_json(record), facts)
-        else:
+    make_folder_of(record)
+    try:
+        with sole_writer(path):
+            own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
+            for entry in path.iterdir():
+                if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
+                    raise OutputError(
+                        f"{path} holds {entry.name}, which this program did not write",
+                        hint="move it away, or choose another name with -o",
+                    )
+            if resume and record.is_file():
+                require_same_settings(record, "the interrupted search", read_json(record), facts)
+            else:
+                _clear(path)
+                write_json(record, facts)
+            try:
+                yield path
+            except Exception:
+                if {entry.name for entry in path.iterdir()} <= {".lock", WORK_RECORD}:
+                    _clear(path)  # nothing is done yet
+                raise
             _clear(path)
-            write_json(record, facts)
-        yield path
-        _clear(path)
-    path.rmdir()
+    finally:
+        with suppress(OSError):  # something is left in it
+            path.rmdir()
 
 
 def _clear(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Check the content of files: JSON text, values of a known type, numbers, foreign formats.
+"""Check the content of files: JSON and YAML text, values of a known type, numbers, foreign formats.
 
 Readers of JSON, YAML, tables and arrays share these functions, so that errors name the place in the file and the rest
 of the code can trust types.
@@ -13,7 +13,14 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from simcse_cli.errors import CheckpointError, DataError, SimcseError, reason_of
+from simcse_cli.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    SimcseError,
+    is_out_of_memory,
+    reason_of,
+)
 
 MAX_DEPTH = 100
 MAX_DIGITS = 300
@@ -71,6 +78,35 @@ def parse_json(
     if text.count("[") + text.count("{") > MAX_DEPTH:
         check_depth(value, at, hint=hint)
     return value
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Parse YAML as plain data; refuse deep nesting, and aliases that expand far beyond the length of the text."""
+    import yaml  # takes time that JSON does not need
+
+    try:
+        value = yaml.safe_load(text)
+        check_depth(value, place)
+        if _size(value, {}) > 10 * len(text) + 10:
+            raise ValueError("its aliases repeat so much that it would not fit in memory")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or reason_of(error)
+        raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # 5,000 digits, the 31st of June
+        raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
+    except DataError as error:
+        raise ConfigError(error.message) from error
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """Count the values nested in a value, those behind an alias each time; the depth was checked before."""
+    if id(value) not in known:
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
 
 
 def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
@@ -210,6 +246,13 @@ def foreign_format(
     except BaseException as found:
         if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
             raise
+        if isinstance(found, ImportError) and is_out_of_memory(found):
+            raise
+        if "Weights only load failed" in str(found):  # PyTorch goes on to advise how to run the code in it
+            raise error(
+                f"{place} holds pickled objects, which may run code and are not loaded, need {what}",
+                hint="take the same weights as safetensors",
+            ) from found
         raise error(f"{place} cannot be read ({reason_of(found)}), need {what}", hint=hint) from found
 
 

@@ -12,13 +12,17 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from simcse_cli.errors import ConfigError, DataError, reason_of
-from simcse_cli.files.schema import foreign_format, parse_json
+from simcse_cli.files.schema import checked, foreign_format, parse_json
 
 STDIO = "-"
+LONGEST_LINE = 64 << 20
+LARGEST_TEXT = 1 << 28
+"""Largest file that is read at once, such as JSON, in characters."""
 _REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
 _REMOTE_BLOCK = 8 << 20  # each is a separate request
 
@@ -43,8 +47,8 @@ def default_cache_dir() -> Path:
 def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale: UTF-8, with lone surrogates as escapes.
 
-    Closed streams are opened to the null device; otherwise the next file would get their number and receive what
-    libraries print.
+    Closed streams are opened to the null device; otherwise the next file would get their number and receive the
+    output of libraries.
     """
     for descriptor in range(3):
         try:
@@ -53,22 +57,32 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors=errors)
+            encoding = None if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def read_json(path: Path | str, *, hint: str | None = None) -> Any:
-    """Return the JSON value of a file; raise DataError if it cannot be read or is not JSON."""
-    return parse_json(read_text(path, hint=hint), str(path), hint=hint)
+def read_json(path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None) -> Any:
+    """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages.
+
+    Raises:
+        DataError: the file cannot be read, is not JSON, or holds something else.
+    """
+    text = read_text(path, hint=hint)
+    return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
 
 
 def read_text(path: Path | str, *, hint: str | None = None) -> str:
     """Return the text of a small file; raise DataError if it is missing, a folder, empty or not UTF-8."""
     try:
-        return require_file(path, hint=hint).read_text(encoding="utf-8")
+        with require_file(path, hint=hint).open(encoding="utf-8") as stream:
+            text = stream.read(LARGEST_TEXT + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text", hint=hint) from error
+    if len(text) > LARGEST_TEXT:
+        raise DataError(f"{path} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
+    return text
 
 
 def iter_json_lines(
@@ -192,8 +206,19 @@ def _conversion(name: str, encoding: str) -> str:
     return f"convert it first, for example: {unpack}iconv -f {encoding} -t utf-8{file} > {fixed}"
 
 
-def _decoded_lines(stream: Iterable[bytes], name: str, encoding: str) -> Iterator[str]:
-    for number, raw in enumerate(stream, start=1):
+def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
+    """Yield the lines of a binary stream with their ends; a DataError for an endless one names the line."""
+    for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
+        if len(line) > LONGEST_LINE:
+            raise DataError(
+                f"{name}, line {number}: more than {LONGEST_LINE >> 20} MiB without a line end",
+                hint="give a file with one sentence or record a line",
+            )
+        yield line
+
+
+def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -> Iterator[str]:
+    for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name}: UTF-16 text, need UTF-8", hint=_conversion(name, "utf-16"))
         if b"\0" in raw:

@@ -19,7 +19,7 @@ class VicregTerms(NamedTuple):
 def invariance_loss(view_a: Tensor, view_b: Tensor) -> Tensor:
     """Return the mean squared difference over all ``N * P`` entries, a scalar.
 
-    The paper's Eq. 5, a squared norm per pair, would be P times larger; the authors' code computes this.
+    This is what the authors' code computes; the paper's Eq. 5, a squared norm per pair, is P times larger.
     """
     return functional.mse_loss(view_a, view_b)
 

@@ -2,8 +2,6 @@
 
 import os
 import platform
-import resource
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
+from simcse_cli.files import system
 from simcse_cli.settings.choices import Device, Precision
 
 DTYPES = {
@@ -97,8 +96,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     """Return the peak memory of the GPU, or of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return system.peak_process_bytes()
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
     facts = {
         "processor": _processor_name(),
         "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": system.memory_bytes(),
     }
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}

@@ -33,17 +33,25 @@ BUCKET_BYTES = 25 << 20
 """Size of the gradients averaged in one exchange, as in DDP."""
 LAUNCHED = "SIMCSE_LAUNCHED"
 """Environment variable set for processes that ``train --num-processes`` starts."""
+_HOW_TO_START = "start the processes with torchrun or `accelerate launch`, which set it, or unset WORLD_SIZE"
 _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
 def process_rank() -> int:
     """Return the 0-based number of this process; process 0 does the work that is done once."""
-    return int(os.environ.get("RANK", "0"))
+    return _number("RANK", 0)
 
 
 def process_count() -> int:
     """Return the number of processes in the group, including this one."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return max(1, _number("WORLD_SIZE", 1))
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal():
+        raise ConfigError(f"{variable} is {text[:40]!r}, need a whole number", hint=_HOW_TO_START)
+    return int(text)
 
 
 def is_launched() -> bool:
@@ -88,10 +96,23 @@ def in_contact() -> Iterator[None]:
 def join_group() -> None:
     """Form a group with the processes that were started together, unless it exists; leave it at exit.
 
-    The threads of a group that was not left would abort the process at its end.
+    If the group is not left, its threads abort the process at its end.
+
+    Raises:
+        ConfigError: a variable that tells who belongs to the group is missing or wrong.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
+    for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if variable not in os.environ:
+            raise ConfigError(
+                f"WORLD_SIZE is {process_count()}, but {variable} is not set", hint=_HOW_TO_START
+            )
+    if process_rank() >= process_count():
+        raise ConfigError(
+            f"RANK is {process_rank()}, need a number below {process_count()} (WORLD_SIZE)",
+            hint=_HOW_TO_START,
+        )
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
     store, rank, n_processes = next(rendezvous("env://", timeout=LONGEST_START))
     distributed.init_process_group(

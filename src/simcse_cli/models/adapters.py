@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.files.atomic import write_json
-from simcse_cli.files.schema import checked, foreign_format
-from simcse_cli.files.streams import read_json
-from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
-from simcse_cli.progress import SILENT, Progress
-from simcse_cli.settings.config import pinned
+from simcse_cli.files.schema import foreign_format
+from simcse_cli.models.resolve import ADAPTER_FILE
 
 WEIGHTS_FILE = "adapter_model.safetensors"
+_OWN_POOLER = r"pooler(\..*)?"
 _PREFIX = "base_model.model."  # starts every name in an adapter file of PEFT and transformers
 
 
@@ -43,7 +41,7 @@ def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revisio
         r=rank,
         lora_alpha=alpha,
         target_modules="all-linear",
-        exclude_modules=None if unused is None else r"pooler(\..*)?",
+        exclude_modules=None if unused is None else _OWN_POOLER,
         base_model_name_or_path=base,
         revision=revision,
     )
@@ -78,49 +76,12 @@ def _config_of(backbone: Any) -> Any:
 def save_adapter(backbone: nn.Module, folder: Path) -> None:
     """Write the adapter of a transformer in PEFT's format, without a model card."""
     config = _config_of(backbone)
-    values = config.to_dict() | {"inference_mode": True}
+    # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler in its place.
+    values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
     write_json(folder / ADAPTER_FILE, {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
     found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
     tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-
-
-def base_folder(folder: Path, progress: Progress = SILENT) -> Path:
-    """Return the folder of an adapter's base model, or the folder itself if it holds no adapter.
-
-    A base named by a Hub name or an alias is fetched like any other model.
-    """
-    name = base_name(folder)
-    if name is None:
-        return folder
-    try:
-        found = resolve_model(name, progress)
-    except CheckpointError as error:
-        raise CheckpointError(
-            f"{folder} is an adapter of {name}: {error.message}",
-            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
-            "(base_model_name_or_path)",
-        ) from error
-    if base_name(found) is not None:
-        raise CheckpointError(
-            f"{folder} is an adapter of {found}, which is an adapter too",
-            hint="train from it without --lora-save adapter, which merges both",
-        )
-    return found
-
-
-def base_name(folder: Path) -> str | None:
-    """Return the name of an adapter's base model, with its revision; None for a folder with a whole model."""
-    path = folder / ADAPTER_FILE
-    if (folder / "config.json").is_file() or not path.is_file():
-        return None
-    with foreign_format(folder, "a LoRA adapter", error=CheckpointError):
-        values: dict[str, Any] = checked(read_json(path), dict[str, Any], str(path))
-        name: str = checked(values.get("base_model_name_or_path"), str, f"{path}: base_model_name_or_path")
-        revision = checked(values.get("revision"), str | None, f"{path}: revision")
-        if values.get("layer_replication"):
-            raise ValueError("it repeats layers")
-    return name if Path(name).exists() else pinned(name, revision)
 
 
 def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:

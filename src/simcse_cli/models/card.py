@@ -5,6 +5,7 @@ that the run does not have are left out.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,23 +14,25 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
-from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.atomic import atomic_text
-from simcse_cli.files.schema import foreign_format
+from simcse_cli.errors import ConfigError, DataError, SimcseError
+from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.schema import checked, foreign_format, parse_yaml
 from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
+from simcse_cli.progress import Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
 from simcse_cli.settings.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.settings.recipes import dump_yaml, parse_yaml
+from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
-_MODEL_INDEX = re.compile(r"^model-index:\n(?:(?: |- ).*\n)*", re.MULTILINE)
+_INDEX = "model-index"
 _SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "<!-- end of scores -->\n"
+_NOTHING = "Nothing was measured yet."
 _PATHS = ("train_file", "dev_file")
 _NOT_SHOWN = ("data_dir", "device", "revision")  # they belong to this machine, or are shown elsewhere
 _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
@@ -49,6 +52,11 @@ class CardScore:
     how: str
     value: float
     revision: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Data, split, metric and setting; a card has one score for each combination."""
+        return (self.data, self.split or "–", self.metric, self.how)
 
     def to_index(self) -> dict[str, Any]:
         """Return the score as an entry of ``model-index``."""
@@ -96,43 +104,115 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
             stream.write(_card(run_dir, record, model, scores, place))
 
 
-def update_cards(run_dir: Path) -> None:
+def update_cards(run_dir: Path, progress: Progress) -> None:
     """Update the scores in the cards of a run with what ``eval`` has kept there; the rest, edited or not, is untouched.
+
+    A card for which that is impossible is left as it is, with a warning.
 
     Raises:
         DataError: a result in the run is damaged.
-        OutputError: a card cannot be written.
     """
     record = read_run_record(run_dir)
     if record.model_digest is None:  # still training
         return
     scores = _scores(run_dir, record)
     for path in (run_dir / "model" / CARD_FILE, run_dir / CARD_FILE):
-        text = read_text(path) if path.is_file() else ""
-        front, before, rest = _parts(text)
-        if front is None or not rest:
-            continue
-        index = _MODEL_INDEX.sub("", front) + _model_index(run_dir, scores)
-        new = f"---\n{index}---\n{before}{_score_block(scores)}{rest}"
-        if new != text:
-            with atomic_text(path, force=True) as stream:
-                stream.write(new)
+        try:
+            _update_card(path, run_dir, scores)
+        except SimcseError as error:
+            progress.warn(f"the model card was not updated: {error.message}")
 
 
-def _parts(text: str) -> tuple[str | None, str, str]:
-    """Return the metadata of a card, and its text before and after the scores."""
+def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
+    """Replace the scores of a card, between their marks and in ``model-index``; a card without the marks is not ours.
+
+    Raises:
+        ConfigError, DataError: something of somebody else would be lost.
+        OutputError: it cannot be written.
+    """
+    if not path.is_file():
+        return
+    with foreign_format(path, "a model card in UTF-8"):
+        raw = path.read_bytes().decode()
+    end = "\r\n" if "\r\n" in raw else "\n"
+    text = raw.replace("\r\n", "\n")
+    if _SCORES_START not in text:
+        return
     front = _FRONT_MATTER.match(text)
-    if front is None:
-        return None, "", ""
-    before, _, after = text[front.end() :].partition(_SCORES_START)
-    return front[1], before, after.partition(_SCORES_END)[2]
+    before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
+    block, mark, rest = after.partition(_SCORES_END)
+    own = [line for line in block.split("\n") if line and line != _NOTHING and not line.startswith("|")]
+    if own and mark:
+        raise DataError(f"{path}: {own[0][:40]!r} between the marks of the scores would be lost")
+    if front is None or not mark or text.replace("\n", end) != raw:
+        raise DataError(f"{path} lacks its metadata or the second mark of the scores, or mixes line ends")
+    rows = [line for line in block.split("\n") if line.startswith("|")][2:]  # below the heading
+    listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in rows}
+    metadata = _with_index(front[1], str(path), run_dir, scores, listed)
+    new = f"---\n{metadata}---\n{before}{_score_block(scores)}{rest}".replace("\n", end)
+    if new != raw:
+        with atomic_path(path, force=True) as temporary:
+            temporary.write_bytes(new.encode())
+
+
+def _with_index(
+    front: str, place: str, run_dir: Path, scores: list[CardScore], listed: Mapping[tuple[str, ...], str]
+) -> str:
+    """Return metadata with these scores in ``model-index``, in place of those ``listed`` in the card's table.
+
+    ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is not ours.
+
+    Raises:
+        ConfigError, DataError: something else would be changed, such as comments between the scores.
+    """
+    values = checked(parse_yaml(front, place), dict[str, Any], place)
+    models = checked(values.get(_INDEX, []), list[dict[str, Any]], f"{place}: {_INDEX}")
+    first = models[0] if models else {"name": run_dir.resolve().name}
+    results = checked(first.get("results", []), list[dict[str, Any]], f"{place}: results")
+    keys = [_keys_of(result, place) for result in results]
+    indexed = {key for own in keys for key in own}
+    if lost := [line for key, line in listed.items() if key not in indexed]:
+        raise DataError(f"{place}: {lost[0][:40]!r} in the table of scores would be lost")
+    ours, kept = {score.key for score in scores} | set(listed), []
+    for result, own in zip(results, keys, strict=True):
+        metrics = [
+            metric for metric, key in zip(result.get("metrics", []), own, strict=True) if key not in ours
+        ]
+        if metrics or not own:
+            kept.append(result | {"metrics": metrics} if own else result)
+    index = [first | {"results": [*_results(scores), *kept]}, *models[1:]]
+    start, stop = span_of_key(front, _INDEX)
+    text = "" if index == [first | {"results": []}] else dump_yaml({_INDEX: index})
+    new = front[:start] + text + front[stop:]
+    expected = {key: value for key, value in values.items() if key != _INDEX} | (
+        {_INDEX: index} if text else {}
+    )
+    try:
+        is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == expected
+    except ConfigError:
+        is_safe = False
+    if not is_safe:
+        raise DataError(f"{place}: {_INDEX} cannot be edited without a change of something else")
+    return new
+
+
+def _keys_of(result: Mapping[str, Any], place: str) -> list[tuple[str, ...]]:
+    """Return ``CardScore.key`` of each metric of a result in ``model-index``."""
+    data = checked(result.get("dataset", {}), dict[str, Any], f"{place}: dataset")
+    metrics = checked(result.get("metrics", []), list[dict[str, Any]], f"{place}: metrics")
+    where = (str(data.get("name")), str(data.get("split") or "–"))
+    return [(*where, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
 
 
 def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
-    """Return the dev score, then the scores that ``eval`` has kept for these weights in the papers' settings."""
+    """Return the dev score, then the scores that ``eval`` has kept for these weights in the papers' settings.
+
+    Of what was measured alone and in a suite, the suite's score counts.
+    """
     found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
-    for path in sorted((run_dir / RESULTS).glob("*.json")):
-        result = SuiteResult.from_json(read_json(path), str(path))
+    paths = sorted((run_dir / RESULTS).glob("*.json"))
+    results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
+    for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
         own = result.settings
         is_plain = own.get("precision") == Precision.FP32 and not own.get("regressor")
         if is_plain and own.get("model_digest") == record.model_digest:
@@ -143,7 +223,10 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
                     if task is not None
                     for score in _task_scores(result, name, task)
                 ]
-    return found
+    by_key: dict[tuple[str, ...], CardScore] = {}
+    for score in found:
+        by_key.setdefault(score.key, score)
+    return list(by_key.values())
 
 
 def _dev_score(record: RunRecord, value: float) -> CardScore:
@@ -181,9 +264,8 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
     ]
 
 
-def _model_index(run_dir: Path, scores: list[CardScore]) -> str:
-    if not scores:
-        return ""
+def _results(scores: list[CardScore]) -> list[dict[str, Any]]:
+    """Return the scores as results of ``model-index``; metrics of the same data are together."""
     results: list[dict[str, Any]] = []
     for entry in (score.to_index() for score in scores):
         same = (
@@ -193,7 +275,7 @@ def _model_index(run_dir: Path, scores: list[CardScore]) -> str:
             known["metrics"] += entry["metrics"]
         else:
             results.append(entry)
-    return dump_yaml({"model-index": [{"name": run_dir.resolve().name, "results": results}]})
+    return results
 
 
 @cache
@@ -207,7 +289,11 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["x100"] = lambda share: f"{100 * share:.2f}"
-    environment.globals |= {"scores_start": _SCORES_START.strip(), "scores_end": _SCORES_END.strip()}
+    environment.globals |= {
+        "scores_start": _SCORES_START.strip(),
+        "scores_end": _SCORES_END.strip(),
+        "nothing": _NOTHING,
+    }
     return environment.get_template("card.md.j2")
 
 
@@ -227,8 +313,7 @@ def _card(
         model=model,
         scores=scores,
         place=place,
-        front=dump_yaml(_metadata(record, sources)),
-        index=_model_index(run_dir, scores),
+        front=_with_index(dump_yaml(_metadata(record, sources)), CARD_FILE, run_dir, scores, {}),
         base=record.base,
         name=record.base.get("name") or Path(record.model).name,
         sources=list(map(_file_name, sources)),

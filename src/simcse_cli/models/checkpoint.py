@@ -1,6 +1,6 @@
 """Load encoders; no weight is silently random."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,41 +16,18 @@ from simcse_cli.machine.devices import (
     resolve_precision,
     set_float32_products,
 )
-from simcse_cli.models.adapters import base_folder, merge_adapter
+from simcse_cli.models.adapters import merge_adapter
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import check_folder, load_backbone, load_tokenizer
-from simcse_cli.models.record import ModelRecord, has_record, read_record
-from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.pretrained import load_backbone, load_tokenizer
+from simcse_cli.models.record import ModelRecord
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where a model is and what it records.
-
-    Attributes:
-        name: what the user called it.
-        named: the folder of that name.
-        base: the folder with the transformer; differs from ``named`` for an adapter.
-        folder: the folder that describes head and convolutions.
-        record: how vectors leave the model.
-    """
-
-    name: str
-    named: Path
-    base: Path
-    folder: Path
-    record: ModelRecord
-
-    @property
-    def is_adapter(self) -> bool:
-        return self.base != self.named
 
 
 class _Modules(NamedTuple):
@@ -61,18 +38,7 @@ class _Modules(NamedTuple):
     own_pooler: nn.Module | None
 
 
-def _find(name: str | Path, progress: Progress) -> _Source:
-    """Find the folders of a model, check them, and read its record."""
-    named = resolve_model(name, progress)
-    check_folder(named)
-    base = base_folder(named, progress)
-    if base != named:
-        check_folder(base)
-    folder = named if has_record(named) else base
-    return _Source(str(name), named, base, folder, read_record(named, str(name)))
-
-
-def _load_light(source: _Source) -> _Modules | None:
+def _load_light(source: ModelFiles) -> _Modules | None:
     """Load a plain model without the modelling code of transformers, or return None if the folder needs it."""
     if source.is_adapter or source.record.cnn_folder is not None:
         return None
@@ -83,7 +49,7 @@ def _load_light(source: _Source) -> _Modules | None:
     return _Modules(backbone, plain_tokenizer(source.folder) or _load_tokenizer(source), own_pooler)
 
 
-def _load_whole(source: _Source, dropout: float | None) -> _Modules:
+def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
     """Load a model with transformers and merge its adapter; only the own pooler's weights may be missing."""
     backbone, missing = load_backbone(source.base, dropout=dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
@@ -98,7 +64,7 @@ def _load_whole(source: _Source, dropout: float | None) -> _Modules:
     return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
 
 
-def _load_tokenizer(source: _Source) -> Any:
+def _load_tokenizer(source: ModelFiles) -> Any:
     has_own = (source.named / "tokenizer_config.json").is_file()
     return load_tokenizer(source.named if has_own else source.base)
 
@@ -113,7 +79,7 @@ def detach_pooler(backbone: nn.Module) -> nn.Module | None:
 
 
 def load_encoder(
-    name: str | Path,
+    name: str | Path | ModelFiles,
     *,
     pooler: Pooler | str | None = None,
     device: Device | str = Device.AUTO,
@@ -127,7 +93,8 @@ def load_encoder(
 
     Args:
         name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter folder (merged into
-            its base model), Hub name (``NAME@REVISION`` for a revision other than the newest) or alias.
+            its base model), Hub name (``NAME@REVISION`` for a revision other than the newest), alias, or the files
+            that ``find_model`` has found.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
@@ -146,7 +113,7 @@ def load_encoder(
     precision = resolve_precision(precision, target)
     set_float32_products(precision, target)
     # The parts of the model.
-    source = _find(name, progress)
+    source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     light = encode_only and target.type == "cpu" and dropout is None
     modules = (_load_light(source) if light else None) or _load_whole(source, dropout)
     chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
@@ -167,14 +134,14 @@ def load_encoder(
         name=source.name,
         folder=source.folder,
     )
-    _check_finite(encoder, source.named)
+    _check_weights(encoder, source.named)
     encoder.to(target).eval()
     if DTYPES[precision] is not torch.float32:
         encoder.compute_in(DTYPES[precision])
     return encoder
 
 
-def _choose_pooler(source: _Source, asked: Pooler | None, force: bool, progress: Progress) -> Pooler:
+def _choose_pooler(source: ModelFiles, asked: Pooler | None, force: bool, progress: Progress) -> Pooler:
     name, record = source.name, source.record
     if asked is not None:
         if record.pooler not in (None, asked) and not force:
@@ -194,7 +161,7 @@ def _choose_pooler(source: _Source, asked: Pooler | None, force: bool, progress:
     return Pooler.AVG
 
 
-def _load_cnn(source: _Source, modules: _Modules) -> TokenCnn | None:
+def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
     """Return the convolutions that the record names; their weights give their sizes."""
     if source.record.cnn_folder is None:
         return None
@@ -213,7 +180,7 @@ def _load_cnn(source: _Source, modules: _Modules) -> TokenCnn | None:
 
 
 def _load_head(
-    source: _Source,
+    source: ModelFiles,
     modules: _Modules,
     pooler: Pooler,
     token_cnn: TokenCnn | None,
@@ -237,8 +204,8 @@ def _load_head(
     return head
 
 
-def _read_head(source: _Source, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
-    """Return the head that the files hold: a Dense module, an unconverted SimCSE ``mlp``, or the own pooler."""
+def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
+    """Return the head in the files: a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler."""
     record, folder = source.record, source.folder
     if record.head_folder is not None:
         tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
@@ -257,18 +224,23 @@ def _read_head(source: _Source, own_pooler: nn.Module | None, width: int) -> Mlp
     return head
 
 
-def _check_finite(encoder: SentenceEncoder, folder: Path) -> None:
+def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
+    """Raise CheckpointError for weights that are not finite, or zero where no training makes them so."""
     for name, weight in encoder.named_parameters():
         # A sum is twice as fast, but may overflow although every value is finite.
-        if not (weight.sum().isfinite() or weight.isfinite().all()):
+        is_finite = weight.sum().isfinite() or weight.isfinite().all()
+        is_scale = weight.ndim == 1 and name.endswith("weight")  # of a norm
+        is_table_or_head = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
+        is_needed = is_scale or (is_table_or_head and weight.ndim > 1)
+        if not is_finite or (is_needed and not weight.any()):
             raise CheckpointError(
-                f"{folder}: the weights {name} are not finite",
+                f"{folder}: the weights {name} are {'all zero' if is_finite else 'not finite'}",
                 hint="its training has diverged or the file is damaged: copy or download it again",
             )
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
-    """Return an encoder for encoding only, as the options ask; hints where bfloat16 would be faster."""
+    """Return an encoder that can only encode, with the given options; show a hint where bfloat16 would be faster."""
     name = pinned(name, options.revision)
     model = load_encoder(
         name,

@@ -1,4 +1,4 @@
-"""Sentences to vectors: prompts, windows of long texts, batches and devices."""
+"""Encode sentences as vectors: prompts, windows of long texts, batches and devices."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -135,7 +135,7 @@ class ReadyEncoder:
         return digest(*parts)
 
     def facts(self, prompt: str) -> dict[str, str]:
-        """Return what a search index keeps of the encoder that made its vectors with this prompt."""
+        """Return the facts for a search index about this encoder and the prompt of its vectors."""
         found = {"model": self.name, "digest": self.digest_with(prompt), "pooler": self.pooler.value}
         return found | {name: str(value) for name, value in self._variations(prompt).items()}
 
@@ -146,7 +146,7 @@ class ReadyEncoder:
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
     ) -> NDArray[np.float32]:
-        """Return one vector a sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
+        """Return one vector per sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
         use = self.use if prompt is None else replace(self.use, prompt=prompt)
         return encode(self.model, sentences, use, **how)
 
@@ -191,12 +191,12 @@ def encode(
     shared: bool = False,
     progress: Progress = SILENT,
 ) -> NDArray[np.float32]:
-    """Return one vector a sentence, in evaluation mode and without gradient.
+    """Return one vector per sentence, in evaluation mode and without gradient.
 
     Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded. A sentence
     beyond ``max_length`` is cut, or, under ``LongTexts.MEAN``, its sub-words are taken in consecutive windows, each
-    with prompt and special tokens. The vector is then the mean of theirs weighted by their sub-words of text, scaled
-    to norm 1 where the model scales its vectors.
+    with prompt and special tokens. The vector is then the mean of the windows' vectors, weighted by
+    their numbers of sub-words of text, and scaled to norm 1 if the model scales its vectors.
 
     Args:
         model: the encoder.
@@ -266,7 +266,7 @@ class _Texts:
     Attributes:
         prompt: the text before every text.
         frame: how many tokens of each piece come before and after those of its text; zeros if not needed.
-        pieces: one list of rows a text.
+        pieces: one list of rows per text.
         cut: positions of the texts that were cut at the model's own length.
     """
 

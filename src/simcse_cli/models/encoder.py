@@ -28,7 +28,7 @@ DEFAULT_MAX_LENGTH = 512
 
 
 def _forget_prepared(encoder: nn.Module, _: object) -> None:
-    """Drop what was prepared from the weights that ``load_state_dict`` has replaced."""
+    """Drop tensors prepared from the weights that ``load_state_dict`` has replaced."""
     forget_prepared(cast(SentenceEncoder, encoder).backbone)
 
 
@@ -43,7 +43,7 @@ class SentenceEncoder(nn.Module):
         token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or None.
         record: how vectors leave the model.
         tokens: its tokenizer.
-        name: what the user called the model.
+        name: the name that the user gave.
         folder: where it was loaded from, or None.
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
         packs_anywhere: whether rows are packed on GPUs too.
@@ -108,7 +108,7 @@ class SentenceEncoder(nn.Module):
         return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     def change(self, *, head: MlpHead | None, **changes: Any) -> None:
-        """Replace the head, and entries of the record by name; a record without a head has no use for one."""
+        """Replace the head, and entries of the record by name; without a head, ``head_use`` becomes ``none``."""
         self.head = head
         self.record = replace(
             self.record, **changes | ({} if head is not None else {"head_use": HeadUse.NONE})

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,23 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError, OutputError
-from simcse_cli.files.atomic import fsync_tree, output_error, sync, temporary_beside, write_json
-from simcse_cli.files.streams import read_json, read_text
-from simcse_cli.models.adapters import base_folder, base_name, plain_weights, put_adapter, save_adapter
+from simcse_cli.errors import CheckpointError, DataError, OutputError
+from simcse_cli.files.atomic import fsync_tree, temporary_beside, write_json, writing
+from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.streams import read_json, sha256_file
+from simcse_cli.files.system import sync
+from simcse_cli.models.adapters import plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
 from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
-from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
@@ -51,29 +53,29 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary folder next to ``target`` that replaces it on success.
 
     Raises:
-        OutputError: the target exists without ``force``, or cannot be written.
+        OutputError: the target exists without ``force``, cannot be written, or has another writer.
     """
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
         )
     temporary = temporary_beside(target)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        fsync_tree(temporary)
-        if target.exists():
-            retired = temporary_beside(target, "old")
-            target.rename(retired)
-            temporary.rename(target)
-            shutil.rmtree(retired)
-        else:
-            temporary.rename(target)
-        sync(target.parent)
-    except OSError as error:
-        raise output_error(target, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    # A lock inside the target would be moved away with it.
+    with sole_writer(target.with_name(f"{target.name}.folder"), target), writing(target):
+        try:
+            temporary.mkdir()
+            yield temporary
+            fsync_tree(temporary)
+            if target.exists():
+                retired = temporary_beside(target, "old")
+                target.rename(retired)
+                temporary.rename(target)
+                shutil.rmtree(retired)
+            else:
+                temporary.rename(target)
+            sync(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 _MODEL_FILES = re.compile(
@@ -243,7 +245,8 @@ def save_encoder(
     force: bool = False,
     keep_adapter: bool = False,
     backends: Collection[Backend] = (),
-    card: str | None = None,
+    card: bytes | None = None,
+    check: Callable[[Path], object] | None = None,
     **facts: Any,
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
@@ -259,7 +262,8 @@ def save_encoder(
         force: replace an existing folder.
         keep_adapter: save the LoRA adapter in place of the transformer.
         backends: write graphs for these.
-        card: text of the model card.
+        card: content of the model card.
+        check: called with the complete folder before it appears.
         facts: further entries of ``simcse.json``.
 
     Raises:
@@ -270,7 +274,9 @@ def save_encoder(
         _write_files(encoder, temporary, facts, keep_adapter=keep_adapter)
         write_graphs(encoder, temporary, backends)
         if card is not None:
-            (temporary / CARD_FILE).write_text(card, encoding="utf-8")
+            (temporary / CARD_FILE).write_bytes(card)
+        if check is not None:
+            check(temporary)
 
 
 def export_model(
@@ -283,37 +289,56 @@ def export_model(
     force: bool,
     progress: Progress,
 ) -> None:
-    """Save a model again with ``save_encoder``, with its card, and verify it."""
+    """Save a model again with ``save_encoder``, with its card, and verify it.
+
+    A card in the target that was changed since it was copied there is kept.
+    """
     for backend in backends:
         require_backend(backend)
     _require_model_files_only(target)
+    files = find_model(name, progress)
     encoder = load_encoder(
-        name, pooler=pooler, force_pooler=force_pooler, device="cpu", precision="fp32", progress=progress
+        files, pooler=pooler, force_pooler=force_pooler, device="cpu", precision="fp32", progress=progress
     )
-    folder = resolve_model(name)
-    record, card = folder / RECORD_FILE, folder / CARD_FILE
-    known = read_json(record) if record.is_file() else {}
+    known = _facts_of(files.named)
+    facts: dict[str, Any] = {key: known[key] for key in ("objective", "step") if key in known}
+    copied, card = files.named / CARD_FILE, target / CARD_FILE
+    if copied.is_file():
+        facts["card_sha256"] = sha256_file(copied)
+    if not card.is_file() or sha256_file(card) == _facts_of(target).get("card_sha256"):
+        card = copied
+    elif card.read_bytes() != (copied.read_bytes() if copied.is_file() else b""):
+        progress.info(f"kept {card}, which is not the card of {name}")
+    differences: dict[str, float | None] = {}
     save_encoder(
         encoder,
         target,
+        check=lambda folder: differences.update(verify_export(folder, target)),
         force=force,
         backends=backends,
-        card=read_text(card) if card.is_file() else None,
-        **{key: known[key] for key in ("objective", "step") if key in known},
+        card=card.read_bytes() if card.is_file() else None,
+        **facts,
     )
-    tried = [way for way, difference in verify_export(target).items() if difference is not None]
+    tried = [way for way, difference in differences.items() if difference is not None]
     progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}")
 
 
-def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
+def _facts_of(folder: Path) -> dict[str, Any]:
+    """Return the entries of ``simcse.json``; none if there is no such file or it is damaged."""
+    try:
+        return read_json(folder / RECORD_FILE, dict[str, Any])  # type: ignore[no-any-return]
+    except DataError:
+        return {}
+
+
+def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
     """Return probe vectors by plain padded passes of ``AutoModel``, with its own pooler as head, and of the graphs.
 
     An adapter is applied by PEFT, unmerged.
     """
-    is_adapter = base_name(folder) is not None
-    model, tokenizer = auto_model(base_folder(folder))
-    if is_adapter:
-        model = put_adapter(model, folder).eval()
+    model, tokenizer = auto_model(files.base)
+    if files.is_adapter:
+        model = put_adapter(model, files.named).eval()
     rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.tokens.max_length)[
         "input_ids"
     ]
@@ -321,14 +346,14 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        passes |= {name.value: (run(ids, mask),) for name, run in open_graphs(folder).items()}
+        passes |= {name.value: (run(ids, mask),) for name, run in open_graphs(files.named).items()}
         found: dict[str, NDArray[np.float32]] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
             vectors = pool(encoder.pooler, states, mask)
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                is_own = name == "auto_model" and not is_adapter
+                is_own = name == "auto_model" and not files.is_adapter
                 own = getattr(output, "pooler_output", None) if is_own else None
                 vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
             if encoder.record.normalize:
@@ -337,15 +362,15 @@ def _plain_vectors(folder: Path, encoder: SentenceEncoder) -> dict[str, NDArray[
     return found
 
 
-def _vectors_by_sentence_transformers(folder: Path, *, batch_size: int) -> NDArray[np.float32] | None:
+def _vectors_by_sentence_transformers(files: ModelFiles, *, batch_size: int) -> NDArray[np.float32] | None:
     """Return probe vectors by ``SentenceTransformer``, or None if it is not installed or finds no base model."""
-    if importlib.util.find_spec("sentence_transformers") is None or not is_here(base_name(folder)):
+    if importlib.util.find_spec("sentence_transformers") is None or not is_here(files.base_name):
         return None
     with warnings.catch_warnings(), quiet_transformers():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        model = SentenceTransformer(str(files.named), device="cpu", local_files_only=True)
         sentences = list(PROBE_SENTENCES)
         vectors = model.encode(sentences, prompt="", show_progress_bar=False, batch_size=batch_size)
     return np.asarray(vectors, dtype=np.float32)
@@ -359,28 +384,30 @@ def is_here(base: str | None) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str)
 
 
-def verify_export(folder: Path) -> dict[str, float | None]:
+def verify_export(folder: Path, called: Path | None = None) -> dict[str, float | None]:
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
-    The result is written to ``simcse.json``; it is None for a loader that is not installed.
+    The result is written to ``simcse.json``; it is None for a loader that is not installed. ``called`` is the name for
+    messages.
 
     Raises:
         CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1.
     """
-    encoder = load_encoder(folder, device="cpu")
+    files = find_model(folder)
+    encoder = load_encoder(files, device="cpu")
     ours = encode(encoder, PROBE_SENTENCES, Use(prompt=""))
-    plain = _plain_vectors(folder, encoder)
+    plain = _plain_vectors(files, encoder)
     # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
-    by_st = _vectors_by_sentence_transformers(folder, batch_size=batch_size)
+    by_st = _vectors_by_sentence_transformers(files, batch_size=batch_size)
     others = {**plain, "sentence_transformers": by_st}
     scale = max(1.0, float(np.abs(ours).max()))
     differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
     for loader, difference in differences.items():
         if difference is not None and not difference <= PROBE_TOLERANCE * scale:
             raise CheckpointError(
-                f"{folder}: {loader} gives other vectors than this toolkit (largest difference {difference:.2g}, "
-                f"need {PROBE_TOLERANCE * scale:.0e})",
+                f"{called or folder}: {loader} gives other vectors than this toolkit "
+                f"(largest difference {difference:.2g}, need {PROBE_TOLERANCE * scale:.0e})",
                 hint="the export is not usable; please report it with the model's config.json",
             )
     path = folder / RECORD_FILE

@@ -250,12 +250,12 @@ def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any
         and bool(texts)
         and named == texts
         and {_text(token) for token in listed} <= texts
-        and n_words <= _MOST_WORDS
+        and len(texts) < n_words <= _MOST_WORDS
     )
 
 
 def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Tell whether tokenizer.json equals what transformers builds for BERT from these settings."""
+    """Tell whether tokenizer.json is the one that transformers builds for BERT from these settings."""
     model = content.get("model", {})
     special = {name: _text(settings.get(name, f"[{name[:-6].upper()}]")) for name in _SPECIAL}
     normalizer = {

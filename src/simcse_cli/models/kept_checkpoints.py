@@ -31,7 +31,7 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step
-    facts = checked(read_json(model / RECORD_FILE), dict[str, Any], f"{model / RECORD_FILE}")
+    facts = read_json(model / RECORD_FILE, dict[str, Any])
     model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
     found = {
         step_of(path): KeptCheckpoint(step_of(path), path, False)

@@ -1,4 +1,4 @@
-"""Token-id rows into batches."""
+"""Make batches from token-id rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -56,7 +56,7 @@ def without_head(pooler: Pooler) -> Pooler:
 
 
 def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the mean of one tensor a layer; a single tensor is returned unchanged."""
+    """Return the mean of one tensor per layer; a single tensor is returned unchanged."""
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
 
 
@@ -67,8 +67,8 @@ def pool(
 
     Args:
         pooler: ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
-        hidden_states: embedding output first, then one ``(B, L, D)`` tensor a layer; poolers of the last
-            layer only need that one.
+        hidden_states: embedding output first, then one ``(B, L, D)`` tensor per layer; poolers of the
+            last layer need no other.
         attention_mask: ``(B, L)``, 1 on real tokens.
         n_skipped: leading tokens of each row that do not count (a prompt that pooling ignores).
     """

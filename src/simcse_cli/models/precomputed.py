@@ -16,6 +16,7 @@ from simcse_cli.files.streams import iter_lines, require_file, sha256_file
 from simcse_cli.progress import SILENT, Progress
 
 _FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
+_BLOCK = 16_384
 _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
 
 
@@ -33,6 +34,10 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
             f"{path}: shape {matrix.shape} of {matrix.dtype}, need (sentences, dimensions) of numbers",
             hint=_FORMATS_HINT,
         )
+    with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
+        is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
+    if len(matrix) and is_zero:
+        raise DataError(f"{path} holds only zeros", hint="the file is damaged: make or copy it again")
     return matrix
 
 

@@ -1,11 +1,10 @@
 """Backbones, tokenizers and masked-LM heads, loaded by transformers.
 
-Importing transformers takes seconds, which folders that ``fast_load`` can open save. So it is imported on first use,
-and nowhere else in this package.
+Importing transformers takes seconds, and folders that ``fast_load`` can open do not need it. So it is imported here
+only, on first use.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,9 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files.schema import checked, foreign_format, inside
-from simcse_cli.files.streams import read_json
-from simcse_cli.models.resolve import ADAPTER_FILE
+from simcse_cli.files.schema import foreign_format
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -38,11 +35,6 @@ FROM_FOLDER: dict[str, Any] = {
     "local_files_only": True,
     "attn_implementation": None,
 }
-_MOST_LAYERS = 1_000
-_LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
-_ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
-_WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
-_LARGEST_SURPLUS = 100_000_000
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -108,46 +100,6 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
     return foreign_format(folder, what, error=CheckpointError, hint=hint)
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have.
-
-    Raises:
-        CheckpointError: a pipe or device in place of a file, a shard outside the folder, a configuration that is no
-            object, more than 1,000 layers, or tables far larger than all weights together.
-    """
-    for path in (*folder.iterdir(), *folder.glob("*/*")):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise CheckpointError(
-                f"{path} is a pipe or a device, need a file", hint="copy or download the model again"
-            )
-    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
-    n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
-    with _model_files(folder, "a model"):
-        for path in folder.glob("*.index.json"):
-            index = checked(read_json(path), dict[str, Any], str(path))
-            for name in checked(index.get("weight_map"), dict[str, str], f"{path}: weight_map").values():
-                inside(str(path), name)
-        path = folder / "config.json"
-        if path.is_file() or not (folder / ADAPTER_FILE).is_file():
-            _check_sizes(checked(read_json(path), dict[str, Any], str(path)), path, n_bytes)
-
-
-def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
-    width = next((value for key in _WIDTHS if type(value := config.get(key)) is int), 1)
-    for key, value in config.items():
-        if isinstance(value, dict):
-            _check_sizes(value, path, n_bytes)
-        elif type(value) is int and (
-            (_LAYERS.search(key) and value > _MOST_LAYERS)
-            or (_ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS)
-            or (key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS)
-        ):
-            raise CheckpointError(
-                f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
-                hint="do not use this model, or copy it again: loading it would fill the memory",
-            )
-
-
 def _reads_only_backwards(model_type: str) -> bool:
     """Tell whether transformers has an architecture as a causal language model but not as a masked one."""
     auto = _transformers().models.auto.modeling_auto
@@ -158,9 +110,17 @@ def _reads_only_backwards(model_type: str) -> bool:
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
     with _model_files(folder, "a tokenizer"), quiet_transformers():
-        return _transformers().AutoTokenizer.from_pretrained(
+        tokenizer = _transformers().AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
+        if len(tokenizer) <= len(
+            tokenizer.all_special_tokens
+        ):  # transformers makes one without words from no file
+            raise CheckpointError(
+                f"{folder} holds no vocabulary: its tokenizer.json or vocab.txt is missing or empty",
+                hint="copy or download the model again, with all its files",
+            )
+    return tokenizer
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
@@ -171,7 +131,7 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
-    """Return the architecture's own pooler with uninitialised weights; None without one of a single ``dense``."""
+    """Return the architecture's own pooler with uninitialised weights; None unless it is a single ``dense`` layer."""
     with torch.device("meta"):
         model = _transformers().AutoModel.from_config(config)
     pooler: Any = getattr(model, "pooler", None)

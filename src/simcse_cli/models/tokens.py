@@ -20,7 +20,7 @@ class Tokens:
         tokenizer: the Hugging Face tokenizer.
         max_length: most sub-words the model reads of a text, special ones included.
         n_known: size of the vocabulary that the weights have.
-        name: what the user called the model, for messages.
+        name: the name that the user gave the model, for messages.
         n_cut: texts cut since the last warning.
     """
 
@@ -104,7 +104,7 @@ class Tokens:
     def longer_than(
         self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
     ) -> dict[int, list[int]]:
-        """Return all sub-words of the texts with more than ``limit``, by position; ``rows`` are cut there."""
+        """Return all sub-words of the texts that have more than ``limit``, by position; in ``rows`` they are cut."""
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         whole = self.ids([texts[position] for position in candidates], None) if candidates else []
         return {position: ids for position, ids in zip(candidates, whole, strict=True) if len(ids) > limit}
@@ -124,7 +124,7 @@ class Tokens:
 
 
 def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:
-    """Return the sub-words of a text in pieces of at most ``limit``, each with the frame of the whole."""
+    """Return the sub-words of a text in pieces of at most ``limit``, each with the tokens that frame the text."""
     before, after = ids[: frame[0]], ids[len(ids) - frame[1] :]
     inner, room = ids[frame[0] : len(ids) - frame[1]], limit - sum(frame)
     return [before + inner[start : start + room] + after for start in range(0, len(inner), room)]

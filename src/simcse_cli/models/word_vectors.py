@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import digest, iter_lines, require_file, sha256_file
+from simcse_cli.files.streams import digest, iter_lines, raw_lines, require_file, sha256_file
 from simcse_cli.progress import SILENT, Progress
 
 Float32Array = NDArray[np.float32]
@@ -88,7 +88,7 @@ class WordVectors:
         places: dict[str, int] = {}
         dim = n_announced = number = stop = 0
         with self.path.open("rb") as stream:
-            for number, full_line in enumerate(stream, start=1):
+            for number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
                 place, stop = stop, stop + len(full_line)
                 line = full_line.rstrip()
                 n_values = line.count(b" ")

@@ -26,6 +26,7 @@ class DataKind(StrEnum):
 
     ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
     LABELLED = "labelled"  # anchor, positive, label
+    SCORED = "scored"  # left, right, score
     DOCUMENTS = "documents"  # sentences in order, a blank line between documents
 
 
@@ -37,7 +38,7 @@ class Batch:
         rows: ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
         n_examples: examples on this process.
         texts: the texts behind the rows, one tuple of views per example, for people to read.
-        extra: what the objective's loss needs besides.
+        extra: further inputs of the objective's loss.
         offset: position of the first row in the whole batch, for a part of one.
         counts: examples on each process, in rank order, where they are known.
     """

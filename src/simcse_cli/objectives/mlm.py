@@ -10,11 +10,10 @@ from torch.nn import functional
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import share_of_mean
-from simcse_cli.models.adapters import base_folder
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
-from simcse_cli.models.resolve import resolve_model
 
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
@@ -53,7 +52,7 @@ class MlmTerm(nn.Module):
         except ValueError as error:
             raise ConfigError(f"--mlm-weight: {error}", hint="use a BERT or RoBERTa encoder") from error
         with quiet_transformers():
-            self.is_pretrained = self.head.load_pretrained(str(base_folder(resolve_model(encoder.name))))
+            self.is_pretrained = self.head.load_pretrained(str(find_model(encoder.name).base))
 
     def mask(
         self, rows: TokenRows, generator: np.random.Generator

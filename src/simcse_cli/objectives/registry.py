@@ -8,6 +8,7 @@ from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
+from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
 from simcse_cli.objectives.isbert import IsBert
@@ -27,6 +28,7 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         NextSentence,
         QuickThoughts,
         Sbert,
+        Cosent,
         ContrastiveTension,
         IsBert,
         Declutr,
@@ -80,7 +82,7 @@ def build_objective(
 
 
 def coerce_option(name: str, value: Any, kind: Any) -> Any:
-    """Return an option in the type of its argument; YAML reads 1e-5 as text, and one width is no list."""
+    """Convert an option to the type of its argument: YAML reads 1e-5 as a text, and a single width as a number."""
     converters: dict[Any, tuple[Callable[[Any], Any], str]] = {
         bool: (_as_bool, "true or false"),
         int: (_as_int, "a whole number"),

@@ -14,7 +14,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
 from simcse_cli.settings.choices import ObjectiveName
 
-CLASSES = ("contradiction", "entailment", "neutral")
+NLI_CLASSES = ("contradiction", "entailment", "neutral")
 """In the order of the original class numbers."""
 
 
@@ -38,7 +38,7 @@ class Sbert(Objective):
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:
         super().__init__(encoder)
         self.max_length = max_length
-        self.classifier = nn.Linear(3 * encoder.hidden_size, len(CLASSES))
+        self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
         return data.rows  # type: ignore[no-any-return]
@@ -46,7 +46,7 @@ class Sbert(Objective):
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
-        numbers = torch.tensor([CLASSES.index(label) for label in labels])
+        numbers = torch.tensor([NLI_CLASSES.index(label) for label in labels])
         return Batch(rows, len(examples), texts=list(examples), extra={"labels": numbers})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:

@@ -101,7 +101,7 @@ class TextViews(TwoEncoders):
         return frozenset(token for name in names if (token := getattr(tokenizer, name, None)) is not None)
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return the views of this process, each ``(B, D)``; a single one stands for both."""
+        """Return the views of this process, each ``(B, D)``; a single view is returned twice."""
         views = list(embeddings.view(-1, batch.n_examples, embeddings.shape[-1]))
         return views * 2 if len(views) == 1 else views
 

@@ -1,6 +1,5 @@
 """Removal of dominant directions: all-but-the-top (centred) and SIF's common component (uncentred)."""
 
-from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,14 +26,12 @@ class _DirectionRemoval(PostProcessor):
         directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
     """
 
+    is_centred: ClassVar[bool]  # whether the mean is subtracted before the directions are computed
+
     def __init__(self, n_directions: int | None = None) -> None:
         if n_directions is not None and n_directions < 1:
             raise ValueError(f"n_directions is {n_directions}, need at least 1")
         self.n_directions = n_directions
-
-    @abstractmethod
-    def _centre_of(self, matrix: FloatArray) -> Float64Array:
-        """Return the centre that is subtracted before the directions are computed."""
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; also raise ``ValueError`` if no dimension would be left."""
@@ -43,7 +40,7 @@ class _DirectionRemoval(PostProcessor):
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
         if n_removed >= dim:
             raise ValueError(f"cannot remove {n_removed} directions from vectors of {dim} dimensions")
-        self.mean_ = self._centre_of(matrix)
+        self.mean_ = mean_row(matrix) if self.is_centred else np.zeros(dim)
         _, directions = principal_directions(second_moment(matrix, self.mean_))
         self.directions_: Float64Array = directions[:, :n_removed]
         self.n_features_in_ = dim
@@ -81,9 +78,7 @@ class AllButTheTop(_DirectionRemoval):
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP
-
-    def _centre_of(self, matrix: FloatArray) -> Float64Array:
-        return mean_row(matrix)
+    is_centred: ClassVar[bool] = True
 
 
 class CommonComponentRemoval(_DirectionRemoval):
@@ -94,9 +89,7 @@ class CommonComponentRemoval(_DirectionRemoval):
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF
+    is_centred: ClassVar[bool] = False
 
     def __init__(self, n_directions: int = 1) -> None:
         super().__init__(n_directions)
-
-    def _centre_of(self, matrix: FloatArray) -> Float64Array:
-        return np.zeros(matrix.shape[1])

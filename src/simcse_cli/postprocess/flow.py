@@ -58,16 +58,11 @@ class BertFlow(PostProcessor):
             raise ValueError(
                 "levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0"
             )
-        self.levels = levels
-        self.depth = depth
-        self.width = width
-        self.learning_rate = learning_rate
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.seed = seed
+        self.levels, self.depth, self.width = levels, depth, width
+        self.learning_rate, self.epochs, self.batch_size, self.seed = learning_rate, epochs, batch_size, seed
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
-        """Train the flow; ``ValueError`` also if D is not divisible by ``2 ** levels`` or the loss diverges."""
+        """Train the flow; raise ValueError also if D is not divisible by ``2 ** levels`` or the loss diverges."""
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
@@ -113,12 +108,10 @@ class BertFlow(PostProcessor):
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
         dim = len(arrays["flow.levels.0.0.norm.bias"])
-        if self.levels * self.depth > len(arrays) or self.width > max(
-            array.size for array in arrays.values()
-        ):
-            raise ValueError(
-                f"{self.levels} levels of {self.depth} steps of width {self.width} are not in it"
-            )
+        largest = max(array.size for array in arrays.values())
+        if self.levels * self.depth > len(arrays) or self.width > largest:
+            size = f"{self.levels} levels of {self.depth} steps of width {self.width}"
+            raise ValueError(f"{size} are not in it")
         self.flow_ = self._new_flow(dim)
         tensors = {name: torch.from_numpy(arrays[f"flow.{name}"]) for name in self.flow_.state_dict()}
         try:

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from simcse_cli.errors import CheckpointError, ConfigError
-from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
 from simcse_cli.files.streams import require_file
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
@@ -22,7 +22,7 @@ from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.settings.choices import Postprocess
 from simcse_cli.version import __version__
 
-CLASSES: dict[Postprocess, type[PostProcessor]] = {
+POSTPROCESSORS: dict[Postprocess, type[PostProcessor]] = {
     kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
 }
 
@@ -77,7 +77,7 @@ class FittedPostProcessor:
 
 def create(name: Postprocess, **settings: Any) -> PostProcessor:
     try:
-        return CLASSES[name](**settings)
+        return POSTPROCESSORS[name](**settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"post-processing {name}: {error}", hint="see docs/postprocess.md for its settings"
@@ -87,8 +87,9 @@ def create(name: Postprocess, **settings: Any) -> PostProcessor:
 def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) -> None:
     """Write a fitted post-processor; OutputError if the file exists (without ``force``) or cannot be written."""
     arrays = {name: np.ascontiguousarray(array) for name, array in fitted.processor.state().items()}
-    with atomic_path(path, force=force) as temporary:
-        save_file(arrays, temporary, metadata={_RECORD_KEY: json.dumps(fitted.describe())})
+    with output_path(path, force=force) as temporary:
+        facts = fitted.describe() | {"sha256": fitted.digest}
+        save_file(arrays, temporary, metadata={_RECORD_KEY: json.dumps(facts)})
 
 
 def load(path: Path | str) -> FittedPostProcessor:
@@ -106,9 +107,11 @@ def load(path: Path | str) -> FittedPostProcessor:
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
             raise ValueError(f"{broken[0]} is not finite")
-        processor = CLASSES[Postprocess(described["name"])](**described["settings"]).load_state(arrays)
-        record: FitRecord = checked(described["fit"], FitRecord, str(path))
-    return FittedPostProcessor(processor, record)
+        processor = POSTPROCESSORS[Postprocess(described["name"])](**described["settings"]).load_state(arrays)
+        fitted = FittedPostProcessor(processor, checked(described["fit"], FitRecord, str(path)))
+        if described.get("sha256", fitted.digest) != fitted.digest:
+            raise ValueError("its content has changed since it was written")
+    return fitted
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:

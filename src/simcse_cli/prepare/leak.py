@@ -48,18 +48,15 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
         if sts_folder(root, task).is_dir()
     }
     missing = missing_transfer_files(root)
-    found |= {task: _scored_sentences(root, task) for task in TRANSFER_TASKS if task not in missing}
+    for task in (each for each in TRANSFER_TASKS if each not in missing):
+        data = read_transfer_task(root, task)
+        rows = [row for part, numbers in data.parts.items() if part != "train" for row in numbers]
+        found[task] = [side[row] for side in (data.left, data.right) if side for row in rows]
     if not found:
         raise DataError(
             f"{root} holds no complete evaluation task", hint=f"simcse prepare senteval --data-dir {data_dir}"
         )
     return found
-
-
-def _scored_sentences(root: Path, task: str) -> list[str]:
-    data = read_transfer_task(root, task)
-    rows = [row for part, numbers in data.parts.items() if part != "train" for row in numbers]
-    return [side[row] for side in (data.left, data.right) if side for row in rows]
 
 
 class LeakFilter:
@@ -94,7 +91,12 @@ class LeakFilter:
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
-        near_keys = self._near_keys(rows)
+        near_keys: list[set[str]] = [set() for _ in rows]
+        if self._index is not None:
+            sketches = iter(self._index.sketch([text for row in rows for text in row]))
+            near_keys = [
+                {self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows
+            ]
         reasons: list[str | None] = []
         for row, nearly in zip(rows, near_keys, strict=True):
             exact = {key for key in map(match_key, row) if key in self._tasks_of}
@@ -105,12 +107,6 @@ class LeakFilter:
                 self._n_rows[task] += 1
             reasons.append("in_evaluation_set" if tasks and self._drop else None)
         return reasons
-
-    def _near_keys(self, rows: Sequence[Row]) -> list[set[str]]:
-        if self._index is None:
-            return [set() for _ in rows]
-        sketches = iter(self._index.sketch([text for row in rows for text in row]))
-        return [{self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
 
     def result(self) -> list[TaskLeak]:
         """Return the counts of every task, in the given order."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from simcse_cli.data.columns import POSITIONAL, find_column
+from simcse_cli.data.columns import POSITIONAL, find_column, is_number
 from simcse_cli.data.formats import InputPath
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import has_control_characters, match_key, words
@@ -21,6 +21,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import LintOptions
 from simcse_cli.progress import Progress
+from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
 
 CountTokens = Callable[[Sequence[str]], list[int]]
@@ -50,6 +51,7 @@ class Check(StrEnum):
     """Names of the checks, as in manifests and tables."""
 
     EMPTY = "empty"
+    NUMBER_AS_TEXT = "number_as_text"
     TRUNCATED = "truncated"
     CONTROL_CHARACTERS = "control_characters"
     WRONG_ENCODING = "wrong_encoding"
@@ -62,6 +64,7 @@ class Check(StrEnum):
 
 _EXPLANATIONS = {
     Check.EMPTY: "a text is empty",
+    Check.NUMBER_AS_TEXT: "a number where a text is expected: a score, a label or an id",
     Check.TRUNCATED: "a text has more sub-words than --max-length and is cut in training",
     Check.CONTROL_CHARACTERS: "control characters other than white space",
     Check.WRONG_ENCODING: "UTF-8 that was read as Latin-1, or replacement characters",
@@ -75,13 +78,14 @@ _EXPLANATIONS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: the number of rows and the first of them."""
+    """The result of a check: the number of rows and the first of them, numbered from 1 in its file."""
 
     check: Check
     n_rows: int
     share: float
     first_row: int
     example: str
+    file: str | None = None
 
 
 class Linter:
@@ -103,6 +107,11 @@ class Linter:
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._pending: list[Row] = []
+        self._files: list[tuple[int, str]] = []
+
+    def open_file(self, name: str) -> None:
+        """Note that the next rows are those of a file."""
+        self._files.append((self.n_rows, name))
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
@@ -111,8 +120,13 @@ class Linter:
 
     def check(self, row: Row) -> None:
         self.n_rows += 1
-        self._check_languages(row)
+        for language in {guess_language(text) for text in row}:
+            if language is not None:
+                self._languages[language] += 1
+                if language not in self._first_in_language:
+                    self._first_in_language[language] = (self.n_rows, _example(row))
         self._note(Check.EMPTY, row, any(not text.strip() for text in row))
+        self._note(Check.NUMBER_AS_TEXT, row, any(map(is_number, row)))
         self._note(Check.CONTROL_CHARACTERS, row, any(map(has_control_characters, row)))
         self._note(Check.WRONG_ENCODING, row, any(not t.isascii() and _MOJIBAKE.search(t) for t in row))
         if len(row) > 1:
@@ -125,12 +139,17 @@ class Linter:
     def findings(self) -> list[Finding]:
         """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
-        self._conclude_languages()
-        return [
-            Finding(check, self._found[check], self._found[check] / self.n_rows, *self._first[check])
-            for check in Check
-            if self._found[check]
-        ]
+        main = self._languages.most_common(1)
+        if others := [language for language in self._languages if language != main[0][0]]:
+            self._found[Check.LANGUAGE_MIX] = sum(self._languages[language] for language in others)
+            self._first[Check.LANGUAGE_MIX] = min(self._first_in_language[language] for language in others)
+        findings = []
+        for check in Check:
+            if n_rows := self._found[check]:
+                number, example = self._first[check]
+                start, file = next((each for each in reversed(self._files) if each[0] < number), (0, None))
+                findings.append(Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file))
+        return findings
 
     def _note(self, check: Check, row: Row, found: bool, number: int | None = None) -> None:
         if found:
@@ -149,21 +168,6 @@ class Linter:
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
         if len(keys) > 2:
             self._exchanged.add(digest_keys([keys[0], keys[2], keys[1]]))
-
-    def _check_languages(self, row: Row) -> None:
-        for language in {guess_language(text) for text in row}:
-            if language is not None:
-                self._languages[language] += 1
-                if language not in self._first_in_language:
-                    self._first_in_language[language] = (self.n_rows, _example(row))
-
-    def _conclude_languages(self) -> None:
-        main = self._languages.most_common(1)
-        others = [language for language in self._languages if language != main[0][0]]
-        if others:
-            self._found[Check.LANGUAGE_MIX] = sum(self._languages[language] for language in others)
-            number, example = min(self._first_in_language[language] for language in others)
-            self._first[Check.LANGUAGE_MIX] = (number, example)
 
     def _count_pending(self) -> None:
         rows, self._pending = self._pending, []
@@ -215,9 +219,11 @@ def lint_files(
     """Check all files as one training set, and return the linter."""
     linter = Linter(count_tokens, options.max_length)
     with progress.task("rows checked") as task:
-        for row in training_rows(sources, encoding=options.encoding):
-            linter.check(row)
-            task.advance()
+        for source in sources:
+            linter.open_file(str(source))
+            for row in training_rows([source], encoding=options.encoding):
+                linter.check(row)
+                task.advance()
     if not linter.n_rows:
         raise DataError(f"{', '.join(map(str, sources))}: no rows")
     return linter
@@ -228,8 +234,8 @@ def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> I
     for source in sources:
         for record in Table(source, encoding=encoding).texts():
             found = [find_column(record, name) for name in POSITIONAL]
-            columns = [name for name in found if name is not None] or list(record)
-            yield tuple(record[name] for name in columns)
+            named = [name for name in found if name is not None] or list(record)
+            yield tuple(record[name] for name in named)
 
 
 def list_findings(findings: Iterable[Finding]) -> str:
@@ -240,18 +246,18 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return the findings as a table with a row per check, and as JSON."""
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
-    clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None}
+    clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = [
         {**found.get(check, clean), "check": check.replace("_", " "), "meaning": _EXPLANATIONS[check]}
         for check in checks
     ]
-    columns = [
+    shown = [
         Column("check"),
-        Column("n_rows", "rows", kind="count"),
-        Column("share", "%", kind="score"),
-        Column("first_row", "first", kind="count"),
-        Column("example"),
-        Column("meaning"),
+        Column("n_rows", "rows", "count"),
+        Column("share", "%", "score"),
+        *columns(*["file"] * (len(sources) > 1)),
+        Column("first_row", "first", "count"),
+        *columns("example", "meaning"),
     ]
     payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
-    return Outcome([Report(f"Lint of {linter.n_rows:,} rows", columns, rows)], payload)
+    return Outcome([Report(f"Lint of {linter.n_rows:,} rows", shown, rows)], payload)

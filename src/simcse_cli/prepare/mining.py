@@ -51,44 +51,28 @@ Numbers = NDArray[np.int64]
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
+    own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
         "margin": limits.margin,
-        "ratio": options.ratio,
-        "min_score": options.min_score,
-        "max_score": options.max_score,
-        "per_anchor": options.per_anchor,
-        "pick": options.pick,
-        "corpus": options.corpus,
+        **{name: getattr(options, name) for name in own},
         "index": None if options.index is None else str(options.index),
         "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
-
-    def mine(encoder: ReadyEncoder, work: Path) -> Mined:
-        return _negative_rows(inputs, columns, options, limits, encoder, work, writer.progress)
-
+    mine = partial(_negative_rows, inputs, columns, options, limits, writer.progress)
     _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the nearest pairs of texts of one corpus, nearest first."""
     check_column(options.columns, inputs, "--columns")
-    settings = {
-        "model": pinned(options.model, options.revision),
-        "paraphrases": True,
-        "columns": options.columns,
-        "top_k": options.top_k,
-        "max_pairs": options.max_pairs,
-        "min_score": options.min_score,
-        "max_score": options.max_score,
-    }
-
-    def mine(encoder: ReadyEncoder, work: Path) -> Mined:
-        return _paraphrase_rows(inputs, options, encoder, work, writer.progress)
-
+    own = ("columns", "top_k", "max_pairs", "min_score", "max_score")
+    settings = {"model": pinned(options.model, options.revision), "paraphrases": True}
+    settings |= {name: getattr(options, name) for name in own}
+    mine = partial(_paraphrase_rows, inputs, options, writer.progress)
     _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer, measure_overlap=options.overlap)
 
 
@@ -198,15 +182,8 @@ def _mine(
             return
         rows, counts = mine(encoder, work)
         read.require_unchanged()
-        writer.write(
-            kind,
-            rows,
-            columns,
-            inputs=sources,
-            settings=settings,
-            measure_overlap=measure_overlap,
-            corpus=counts,
-        )
+        facts = {"inputs": sources, "settings": settings, "corpus": counts}
+        writer.write(kind, rows, columns, measure_overlap=measure_overlap, **facts)
 
 
 def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -310,9 +287,9 @@ def _negative_rows(
     columns: Mapping[str, str],
     options: HardNegativeOptions,
     limits: _Limits,
+    progress: Progress,
     encoder: ReadyEncoder,
     work: Path,
-    progress: Progress,
 ) -> Mined:
     """Mine the negatives and return the rows, in the order of the pairs."""
 
@@ -350,7 +327,11 @@ def _negative_rows(
     encoder.warn_truncated(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
-        index = _load_index(options.index, encoder)
+        index = SearchIndex.load(options.index)
+        if not index.is_made_by(encoder):
+            made_by = f"another model or pooler ({index.info.get('model')}) than {encoder.name}"
+            hint = "name the model that made it with --model"
+            raise DataError(f"{options.index} was made by {made_by}", hint=hint)
         pool_keys = _digests(map(clean_text, index.sentences))[1]
     searcher = ExactSearcher(texts.units) if index is None else index
     by_anchor = np.argsort(anchor_rows, kind="stable")
@@ -377,7 +358,10 @@ def _negative_rows(
             is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
             others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
             allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
-            chosen = _pick(allowed, options, int(keys[number]))
+            if options.pick is not NegativePick.TOP and len(allowed) > options.per_anchor:
+                draw = random.Random(f"{options.seed}/{int(keys[number])}")  # the seed and the anchor decide
+                allowed = allowed[sorted(draw.sample(range(len(allowed)), options.per_anchor))]
+            chosen = allowed[: options.per_anchor]
             found["rows"][i, : len(chosen)] = others[chosen]
             found["scores"][i, : len(chosen)] = cosines[chosen]
         return found
@@ -399,14 +383,6 @@ def _negative_rows(
     return rows(), counts
 
 
-def _pick(allowed: Numbers, options: HardNegativeOptions, key: int) -> Numbers:
-    """Return the chosen places in the ranking; a draw depends only on the seed and the anchor."""
-    if options.pick is NegativePick.TOP or len(allowed) <= options.per_anchor:
-        return allowed[: options.per_anchor]
-    drawn = random.Random(f"{options.seed}/{key}").sample(range(len(allowed)), options.per_anchor)
-    return allowed[sorted(drawn)]
-
-
 class _Known:
     """The keys that cannot be negatives of a text: its own, and those of its partners on either side of a pair."""
 
@@ -421,25 +397,11 @@ class _Known:
         return np.unique(np.append(self._right[start:end], key))
 
 
-def _load_index(path: Path, encoder: ReadyEncoder) -> SearchIndex:
-    index = SearchIndex.load(path)
-    if not index.is_made_by(encoder):
-        raise DataError(
-            f"{path} was made by another model or pooler ({index.info.get('model')}) than {encoder.name}",
-            hint="name the model that made it with --model",
-        )
-    return index
-
-
 _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 
 
 def _paraphrase_rows(
-    inputs: Sequence[str],
-    options: PairOptions,
-    encoder: ReadyEncoder,
-    work: Path,
-    progress: Progress,
+    inputs: Sequence[str], options: PairOptions, progress: Progress, encoder: ReadyEncoder, work: Path
 ) -> Mined:
     """Mine the pairs, nearest first; texts that are equal up to case, spacing and punctuation count once."""
 

@@ -92,7 +92,13 @@ def _pairs(pairs: Iterable[NliPair], wanted: set[Label], counts: NliCounts) -> I
 def _triplets(
     pairs: Iterable[NliPair], wanted: set[Label], negatives: Sequence[Label], seed: int, counts: NliCounts
 ) -> Iterator[Row]:
-    for premise, hypotheses in _by_premise(pairs, counts).items():
+    grouped: dict[str, dict[Label, list[str]]] = {}
+    for pair in pairs:
+        counts.labels[pair.label or NO_LABEL] += 1
+        if pair.label is not None:
+            grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
+    counts.n_premises += len(grouped)
+    for premise, hypotheses in grouped.items():
         positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
         chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
         candidates = {
@@ -104,16 +110,6 @@ def _triplets(
         for label, texts in candidates.items():
             if texts:
                 yield premise, chosen, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
-
-
-def _by_premise(pairs: Iterable[NliPair], counts: NliCounts) -> dict[str, dict[Label, list[str]]]:
-    grouped: dict[str, dict[Label, list[str]]] = {}
-    for pair in pairs:
-        counts.labels[pair.label or NO_LABEL] += 1
-        if pair.label is not None:
-            grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
-    counts.n_premises += len(grouped)
-    return grouped
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:

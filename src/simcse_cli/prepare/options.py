@@ -7,7 +7,7 @@ from pathlib import Path
 from simcse_cli.errors import UsageError
 from simcse_cli.settings.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
-from simcse_cli.settings.declare import setting, settings_of
+from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
 
 _MINING = "Mining"
 
@@ -19,7 +19,7 @@ class LintOptions:
     tokenizer: str | None = setting(
         None, "Model whose sub-words are counted, to report texts that training cuts."
     )
-    max_length: int = setting(32, "Sub-words that training will keep.", min=3, needs="tokenizer")
+    max_length: int = setting(32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer")
     strict: bool = setting(False, "Fail when lint finds anything.")
     encoding: str = setting("utf-8", "Encoding of text inputs.")
 
@@ -73,7 +73,7 @@ class SentenceOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NliOptions(RowOptions):
-    """Triplets and pairs from labelled pairs."""
+    """The triplets and pairs to make from labelled pairs."""
 
     positive: PositiveLabel = setting(PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
     hard_negative: HardNegativeLabel = setting(
@@ -188,7 +188,7 @@ class NeighbourOptions(RowOptions):
     """Pairs of neighbouring sentences from documents."""
 
     reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
-    every: bool = setting(False, "Write a pair for each of them instead of drawing one.")
+    every: bool = setting(False, "Write a pair for each of them instead of drawing one.", needs="reach!=1")
     column: str | None = setting(None, "Column of a table that holds the text.")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
@@ -208,3 +208,12 @@ class ModelFolderOptions:
     )
     revision: str | None = setting(None, REVISION_HELP)
     force: bool = setting(False, "Overwrite an existing folder, even that of the model itself.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """Where the generated corpus goes, and its seed."""
+
+    output: Path = setting(..., "Output folder; created when missing.", "--output", "-o", metavar="FOLDER")
+    seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED", **SEED_RANGE)
+    force: bool = setting(False, "Overwrite existing outputs.")

@@ -66,11 +66,7 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         rows,
         POSITIONAL[:2],
         inputs=inputs,
-        settings={
-            "flickr30k": options.flickr30k,
-            "parallel": options.parallel,
-            "columns": options.columns,
-        },
+        settings={name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")},
         measure_overlap=options.overlap,
     )
 
@@ -110,9 +106,11 @@ def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: st
     known = (each for each in LAYOUTS if each.anchor in first and each.positive in first)
     layout = None if columns else next(known, None)
     if layout is None:
-        for found, row in iter_training_rows(records, columns):
+        # ParaNMT is a text file with a score in its third column, which is left out.
+        is_text = guess_format(source) is FileFormat.TEXT
+        for found, row in iter_training_rows(records, columns, allow_numbers=is_text):
             if len(found) < 2:
-                resolve_columns(first, POSITIONAL[:2], first.place)
+                resolve_columns(first, POSITIONAL[:2], first.columns_place)
             yield row[:2]
         return
     label = next((name for name in layout.label if name in first), None)
@@ -155,37 +153,29 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
     ``|`` between the columns, or tables with a column of image names and one of captions.
     """
     for source in sources:
-        for captions in _captions_by_image(source, encoding):
-            yield from combinations(captions, 2)
-
-
-def _captions_by_image(source: InputPath, encoding: str) -> Iterator[list[str]]:
-    seen: set[str] = set()
-    for image, group in groupby(_iter_captions(source, encoding), itemgetter(1)):
-        rows = list(group)
-        if image in seen:
-            raise DataError(
-                f"{rows[0][0]}: image {image} comes again after other images",
-                hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
-            )
-        seen.add(image)
-        yield [caption for _, _, caption in rows]
+        seen: set[str] = set()
+        for image, group in groupby(_iter_captions(source, encoding), itemgetter(1)):
+            rows = list(group)
+            if image in seen:
+                raise DataError(
+                    f"{rows[0][0]}: image {image} comes again after other images",
+                    hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
+                )
+            seen.add(image)
+            yield from combinations([caption for _, _, caption in rows], 2)
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield place, image and caption of each row."""
-    if guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO:
-        first = next(iter_lines(source, encoding=encoding), "")
-        if "|" in first or "\t" in first:
-            yield from _iter_delimited_captions(source, "\t" if "\t" in first else "|", encoding)
-            return
-    for place, (image, caption) in Table(source, encoding=encoding).pick(_caption_columns):
-        yield place, image, caption
-
-
-def _iter_delimited_captions(source: InputPath, mark: str, encoding: str) -> Iterator[tuple[str, str, str]]:
+    is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
+    first = next(iter_lines(source, encoding=encoding), "") if is_text else ""
+    if "|" not in first and "\t" not in first:
+        for place, (image, caption) in Table(source, encoding=encoding).pick(_caption_columns):
+            yield place, image, caption
+        return
+    mark, n_cuts = ("\t", 1) if "\t" in first else ("|", 2)
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
-        cells = [cell.strip() for cell in line.split(mark, 1 if mark == "\t" else 2)]
+        cells = [cell.strip() for cell in line.split(mark, n_cuts)]
         if number == 1 and cells[0] in _IMAGE_COLUMNS:
             continue
         place = f"{source_name(source)}, line {number}"
@@ -201,7 +191,7 @@ def _caption_columns(record: Record[str]) -> tuple[str, str]:
     )
     if image is None or caption is None:
         raise DataError(
-            f"{record.place}: the columns are {', '.join(record)}, need an image name and a caption",
+            f"{record.columns_place}: the columns are {', '.join(record)}, need an image name and a caption",
             hint="name them image_id and caption",
         )
     return image, caption

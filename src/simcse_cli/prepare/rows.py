@@ -60,6 +60,7 @@ class RowWriter:
         self, options: RowOptions, progress: Progress, *, count_tokens: CountTokens | None = None
     ) -> None:
         self.options, self.progress, self._count_tokens = options, progress, count_tokens
+        self._leak = leak_filter(options, progress)  # reads the evaluation sets before hours of mining
 
     def write(
         self,
@@ -83,15 +84,28 @@ class RowWriter:
         """
         options, progress = self.options, self.progress
         linter = Linter(self._count_tokens, options.max_length)
-        leak = leak_filter(options, progress)
         result = RowResult()
         counts = result.counts
-        kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, leak), counts)
+        kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, self._leak), counts)
         if options.sample is not None:
             kept = _sampled(kept, options.sample, options, counts)
 
         def manifest(complete: Path) -> dict[str, Any]:
-            facts = _manifest(kind, inputs, settings, options, result, complete)
+            shared = {name: getattr(options, name) for name in _MANIFEST_SETTINGS}
+            if options.check_leak is not None:
+                shared["check_leak"] = str(options.check_leak)
+            facts = build_manifest(
+                kind,
+                inputs=inputs,
+                folder=complete.parent,
+                outputs=[(complete, counts.kept)],
+                settings=settings | shared,
+                seed=options.seed,
+                counts=asdict(counts) | {"dropped": dict(sorted(counts.dropped.items()))},
+                lint=[asdict(finding) for finding in result.findings],
+                leaks=None if result.leaks is None else [asdict(leak) for leak in result.leaks],
+                overlap_f1=result.overlap.value,
+            )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
         with (
@@ -105,7 +119,7 @@ class RowWriter:
                 if measure_overlap:
                     result.overlap.add(row[0], row[1])
             result.findings = linter.findings()
-            result.leaks = leak.result() if leak is not None else None
+            result.leaks = self._leak.result() if self._leak is not None else None
             if not counts.kept:
                 reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
                 raise DataError(
@@ -157,47 +171,13 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
         check = finding.check.replace("_", " ")
         what = f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
         progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
-    if result.leaks is not None:
-        _report_leaks(result.leaks, progress)
-    if result.overlap.value is not None:
-        share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
-        progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")
-
-
-def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
-    found = [leak for leak in leaks if leak.n_rows]
+    found = [leak for leak in result.leaks or () if leak.n_rows]
     for leak in found:
         near = "" if leak.n_near is None else f" and {leak.n_near:,} nearly"
         what = f"rows hold {leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly{near}"
         progress.info(f"  leak    {leak.n_rows:>11,}  {what}")
-    if not found:
-        progress.info(f"  no sentence of the {len(leaks)} evaluation tasks occurs in the rows")
-
-
-def _manifest(
-    kind: str,
-    inputs: Sequence[str],
-    settings: dict[str, Any],
-    options: RowOptions,
-    result: RowResult,
-    complete: Path,
-) -> dict[str, Any]:
-    shared = {name: getattr(options, name) for name in _MANIFEST_SETTINGS}
-    if options.check_leak is not None:
-        shared["check_leak"] = str(options.check_leak)
-    return build_manifest(
-        kind,
-        inputs=inputs,
-        folder=complete.parent,
-        outputs=[(complete, result.counts.kept)],
-        settings=settings | shared,
-        seed=options.seed,
-        counts={
-            "read": result.counts.read,
-            "kept": result.counts.kept,
-            "dropped": dict(sorted(result.counts.dropped.items())),
-        },
-        lint=[asdict(finding) for finding in result.findings],
-        leaks=None if result.leaks is None else [asdict(leak) for leak in result.leaks],
-        overlap_f1=result.overlap.value,
-    )
+    if result.leaks is not None and not found:
+        progress.info(f"  no sentence of the {len(result.leaks)} evaluation tasks occurs in the rows")
+    if result.overlap.value is not None:
+        share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
+        progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")

@@ -52,16 +52,11 @@ def split_sentences(text: str) -> list[str]:
     start = 0
     for boundary in _BOUNDARY.finditer(text):
         end = boundary.end(1) if boundary.group(1) is not None else boundary.end(2)
-        if not _ends_in_abbreviation(text[start : boundary.start()]):
+        last = _LAST_WORD.search(text[start : boundary.start()])
+        word = last.group(1) if last else ""
+        is_initial = len(word) == 1 and word.isalpha() and word.isupper()
+        if not is_initial and word.lower() not in _ABBREVIATIONS:
             sentences.append(text[start:end].strip())
             start = end
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
-
-
-def _ends_in_abbreviation(text: str) -> bool:
-    match = _LAST_WORD.search(text)
-    if match is None:
-        return False
-    word = match.group(1)
-    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isalpha() and word.isupper())

@@ -15,7 +15,8 @@ from simcse_cli.data.senteval import resolve_senteval_dir
 from simcse_cli.data.senteval_files import ExpectedFile, expected_files
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import Progress
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Outcome, Report
 
 _WHERE_TO_FIND = (
     "get the folder with SentEval/data/downstream/download_dataset.sh of the SimCSE repository "
@@ -111,17 +112,12 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
-    """Return the states of all files as JSON, and a table of the wrong ones, or of the tasks if there are none."""
+    """Return the states of all files as JSON, and a table of the wrong ones, or of the tasks if no file is wrong."""
     bad = _not_ok(checks)
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:
-        columns = [
-            Column("path", "file"),
-            Column("task"),
-            Column("state"),
-            Column("detail", "found and expected"),
-        ]
-        table = Report("Files that are not as published", columns, list(map(_file_record, bad)))
+        shown = columns("path", "task", "state", "detail", path="file", detail="found and expected")
+        table = Report("Files that are not as published", shown, list(map(_file_record, bad)))
         return Outcome([table], payload)
     tasks = {check.expected.task for check in checks}
     rows = [
@@ -132,8 +128,8 @@ def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
         }
         for task in sorted(tasks, key=lambda task: (task == _UNUSED, task))
     ]
-    columns = [Column("task"), Column("files", kind="count"), Column("lines", kind="count")]
-    return Outcome([Report("All files are as published", columns, rows)], payload)
+    shown = [*columns("task"), *columns("files", "lines", kind="count")]
+    return Outcome([Report("All files are as published", shown, rows)], payload)
 
 
 def _not_ok(checks: Sequence[FileCheck]) -> list[FileCheck]:

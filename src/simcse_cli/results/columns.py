@@ -33,12 +33,7 @@ _LABELS = {
     "sentences_per_second": "sentences/s",
 }
 _COLUMNS: dict[ColumnKind, dict[str, str]] = {
-    "text": {
-        "front": "Pareto",
-        "left": "sentence 1",
-        "mark": "",
-        "right": "sentence 2",
-    },
+    "text": {"front": "Pareto", "left": "sentence 1", "mark": "", "right": "sentence 2"},
     "score": {
         "best": "dev best",
         "best_dev_score": "best dev",

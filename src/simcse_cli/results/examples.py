@@ -7,7 +7,7 @@ transfer tasks the test examples in the order of the protocol (by number of word
     {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
 
 ``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the same data line
-up. The sentences may be absent; ``right`` is there for pairs only.
+up. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.output import output_text
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import iter_json_lines
 
@@ -52,11 +52,10 @@ class TaskPredictions:
 
 
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
-    _PAIRS.write(
-        target,
-        [((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()],
-        force=force,
-    )
+    groups = [
+        ((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()
+    ]
+    _PAIRS.write(target, groups, force=force)
 
 
 def read_pair_scores(source: Path | str) -> PairScores:
@@ -69,7 +68,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Say whether both hold this task with the same subsets and gold scores, so that they can be paired."""
+    """Tell whether two results hold this task with the same subsets and gold scores, so that they can be paired."""
     left, right = a.get(task), b.get(task)
     if left is None or right is None or left.keys() != right.keys():
         return False
@@ -91,7 +90,7 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
 
 
 def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str) -> bool:
-    """Say whether both hold this task with the same classes, and the same sentences where both saved them."""
+    """Tell whether both hold this task with the same classes, and the same sentences if both saved them."""
     if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
         return False
     texts = [(found.left, found.right) for found in (a[task], b[task]) if found.left]
@@ -106,16 +105,13 @@ class _FileFormat:
     """Names and types in one kind of file."""
 
     groups: tuple[str, ...]  # keys that name the group an example belongs to
-    value: str  # key of what the model gave
+    value: str  # key of the model's output
     dtype: type[np.generic]  # of gold and value
-    suite: str  # whose evaluation writes the file
+    suite: str  # the evaluation that writes the file
 
     @property
     def hint(self) -> str:
         return f"write the file again with `simcse eval {self.suite} --save-scores FILE`"
-
-    def error(self, problem: str) -> DataError:
-        return DataError(problem, hint=self.hint)
 
     def write(
         self,
@@ -124,7 +120,7 @@ class _FileFormat:
         *,
         force: bool,
     ) -> None:
-        with atomic_text(target, force=force) as stream:
+        with output_text(target, force=force) as stream:
             for names, found in groups:
                 columns: dict[str, Sequence[Any]] = {
                     "index": range(found.gold.size),
@@ -145,16 +141,17 @@ class _FileFormat:
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
                 place = f"{source}, {' '.join(map(str, names))}"
-                raise self.error(f"{place}: indices are not 0 to {len(records) - 1}, each once")
-            gold, values = (
-                np.array([record[key] for record in records], dtype=self.dtype)
-                for key in ("gold", self.value)
-            )
-            left, right = (
-                tuple(record[side] for record in records) if all(side in record for record in records) else ()
-                for side in ("left", "right")
-            )
-            yield names, gold, values, (left, right)
+                raise DataError(
+                    f"{place}: indices are not 0 to {len(records) - 1}, each once", hint=self.hint
+                )
+            columns = {
+                key: tuple(record[key] for record in records)
+                if all(key in record for record in records)
+                else ()
+                for key in ("gold", self.value, "left", "right")
+            }
+            gold, values = (np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value))
+            yield names, gold, values, (columns["left"], columns["right"])
 
     def _records(self, source: Path | str) -> Iterator[dict[str, Any]]:
         value: Any = int if issubclass(self.dtype, np.integer) else float
@@ -164,7 +161,8 @@ class _FileFormat:
             place = f"{source}, line {number}"
             missing = [key for key in required if not isinstance(record, dict) or key not in record]
             if missing:
-                raise self.error(f"{place}: no {', '.join(missing)}; a line has all of {', '.join(required)}")
+                needed = f"a line has all of {', '.join(required)}"
+                raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
             yield {
                 key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
                 for key, each in record.items()

@@ -1,7 +1,7 @@
-"""Drawing: the look of every figure, figures as files, labels that keep apart, and plots made of characters.
+"""Drawing: the look of every figure, figures as files, labels that do not overlap, and plots made of characters.
 
 The only module that imports Matplotlib, and only once something is drawn: it takes half a second. Its global state
-is left alone, so no window opens. Colours are those of Okabe and Ito, safe for common colour-vision deficiencies;
+is unchanged, so no window opens. Colours are those of Okabe and Ito, safe for common colour-vision deficiencies;
 curves differ in dash or marker as well.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import OutputError, require_extra
-from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.output import output_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -119,7 +119,7 @@ def rank_axis(axes: Axes, last: int) -> None:
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise OutputError unless the file's ending is one that figures can have."""
+    """Raise OutputError unless the file's ending is that of a figure format."""
     if path.suffix.lower().lstrip(".") not in FORMATS:
         raise OutputError(
             f"{path}: a figure ends in .png, .svg or .pdf",
@@ -130,7 +130,7 @@ def check_figure_path(path: Path) -> None:
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
     """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
     check_figure_path(path)
-    with atomic_path(path, force=force) as temporary:
+    with output_path(path, force=force) as temporary:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
 
 
@@ -153,15 +153,8 @@ def inline_svg(figure: Figure, prefix: str) -> str:
 @house_style()
 def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
     dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    colour_of_paper = "none" if transparent else "white"
-    figure.savefig(
-        target,
-        format=fmt,
-        dpi=PNG_DPI,
-        facecolor=colour_of_paper,
-        transparent=transparent,
-        metadata=dates.get(fmt),
-    )
+    look: dict[str, Any] = {"facecolor": "none" if transparent else "white", "transparent": transparent}
+    figure.savefig(target, format=fmt, dpi=PNG_DPI, metadata=dates.get(fmt), **look)
 
 
 # Labels of points
@@ -232,7 +225,7 @@ def _mean(values: Values) -> float:
 
 
 def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
-    """Return one line of bars a series, named on the left, all on one scale."""
+    """Return one line of bars per series, named on the left, all on one scale."""
     if high is None:
         high = max((float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0)
     left = max(len(name) for name in series)
@@ -240,7 +233,7 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
 
 
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
-    """Return a scatter of ``(N, 2)`` points a series, uniformity to the right and alignment upwards.
+    """Return a scatter plot of ``(N, 2)`` points per series, uniformity to the right and alignment upwards.
 
     Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
     """

@@ -13,15 +13,22 @@ from simcse_cli.settings.choices import OutputFormat
 MISSING = "–"
 GAP = 2  # between columns on a terminal
 NARROWEST_TEXT = 20
+# Control characters (including the escape of terminal commands), direction marks and lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]
+
+
+def printable(text: str) -> str:
+    """Escape control characters as Python does, so that a terminal or browser shows them and does not obey them."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a report.
 
-    ``score`` is a fraction shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
+    ``score`` is a fraction, shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
     shown with four significant digits, ``signed`` the same with its sign, ``count`` with thousands separators,
     ``seconds`` with one decimal. None is a dash in every kind.
     """
@@ -103,7 +110,7 @@ def _span(widths: list[int]) -> int:
 
 
 def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
-    """Return the widths, the widest made narrower until all fit or none can."""
+    """Return the widths after narrowing the widest until all fit or none can shrink."""
     while _span(widths) > limit and widths != least:
         widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
         widths = [width - (i == widest) for i, width in enumerate(widths)]
@@ -169,11 +176,10 @@ def to_csv(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """Return the report as a Markdown table, numbers right-aligned."""
-    lines = [
-        "| " + " | ".join(column.heading for column in report.columns) + " |",
-        "|" + "|".join("---" if column.kind == "text" else "---:" for column in report.columns) + "|",
-    ]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in report.cells()]
+    rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
+    rows = [[column.heading for column in report.columns], *report.cells()]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines.insert(1, f"|{rule}|")
     lines += [f"\n{note}" for note in report.notes]
     return "\n".join(lines) + "\n"
 

@@ -78,7 +78,7 @@ class SuiteResult:
         return {name: what for name, what in found.items() if what is not None}
 
     def notes(self) -> list[str]:
-        """Return the notes for a table of the scores: missing tasks, and data other than the published."""
+        """Return the notes for a table of the scores: missing tasks, and data other than the published sets."""
         unlike: dict[str, list[str]] = {}
         for name, what in self.sets().items():
             if what != PUBLISHED:
@@ -129,10 +129,16 @@ class SuiteResult:
         """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
         keys = _KEYS[self.suite]
         digests = {name: task.data_sha256 for name, task in self.tasks.items() if task and keys.n}
+        tasks: dict[str, dict[str, Any] | None] = dict.fromkeys(self.tasks)
+        for name, task in self.tasks.items():
+            if task is not None:
+                n = {} if keys.n is None else {keys.n: task.n}
+                parts = {} if keys.parts is None else {keys.parts: task.parts}
+                tasks[name] = {**n, keys.score: task.score, **task.extra, **parts}
         return {
             "suite": self.suite,
             **self.settings,
-            "tasks": {name: task and _task_json(task, keys) for name, task in self.tasks.items()},
+            "tasks": tasks,
             **({"missing": dict(self.missing)} if keys.has_missing else {}),
             **({"data_sha256": digests} if keys.n else {}),
             "average": self.average,
@@ -201,23 +207,15 @@ _EXTRA: dict[str, Any] = {
 }
 
 
-def _task_json(task: TaskResult, keys: _Keys) -> dict[str, Any]:
-    n = {} if keys.n is None else {keys.n: task.n}
-    parts = {} if keys.parts is None else {keys.parts: task.parts}
-    return {**n, keys.score: task.score, **task.extra, **parts}
-
-
 def _task_from_json(task: Mapping[str, Any], suite: str, digest: str | None, place: str) -> TaskResult:
     keys, extra = _KEYS[suite], dict(task)
     if keys.score not in extra:
         raise DataError(f"{place} has no {keys.score}", hint=HOW_TO_WRITE)
 
     def take(key: str | None, kind: Any, default: Any = None) -> Any:
-        return (
-            default
-            if key not in extra
-            else checked(extra.pop(key), kind, f"{place}.{key}", hint=HOW_TO_WRITE)
-        )
+        if key not in extra:
+            return default
+        return checked(extra.pop(key), kind, f"{place}.{key}", hint=HOW_TO_WRITE)
 
     score, n = take(keys.score, float | None), take(keys.n, int | None)
     parts = take(keys.parts, dict[str, Any], {})

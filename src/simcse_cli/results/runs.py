@@ -29,26 +29,17 @@ from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
 STATE_PREFIX = "step-"
-"""Prefix of the folders in ``checkpoint/``, one a state."""
+"""Prefix of the folders in ``checkpoint/``, one for each state."""
 DONE = ("finished", "stopped-early")
 """The statuses of a complete run."""
 SEED_PREFIX = "seed-"
-"""Prefix of the runs under one folder, one a seed."""
+"""Prefix of the runs under one folder, one for each seed."""
 RESULTS = "results"
 """The folder of the results of ``eval`` for the run's model."""
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
-OWN_NAMES = (
-    "config.yaml",
-    RUN_FILE,
-    "metrics.jsonl",
-    "model",
-    "checkpoint",
-    "README.md",
-    RESULTS,
-    TRACKING,
-)
+OWN_NAMES = ("config.yaml", RUN_FILE, "metrics.jsonl", "model", "checkpoint", "README.md", RESULTS, TRACKING)
 """The contents of a run folder; without the first it holds no run yet."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -66,7 +57,7 @@ def versions() -> dict[str, str]:
 
 @dataclass
 class RunRecord:
-    """The record of a training run; scores are fractions, durations seconds, null where nothing was measured.
+    """The record of a training run; scores are fractions, durations are in seconds, and what was not measured is null.
 
     ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware`` and
     ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of the model that training
@@ -119,7 +110,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements in one line of ``metrics.jsonl``; None for what was not measured at this step."""
+    """The measurements in one line of ``metrics.jsonl``; None where nothing was measured at this step."""
 
     step: int
     dev_score: float | None = None
@@ -129,15 +120,15 @@ class Measured:
 
 
 def is_run(folder: Path | str) -> bool:
-    """Say whether a folder holds the record of a run."""
+    """Tell whether a folder holds the record of a run."""
     return (Path(folder) / RUN_FILE).is_file()
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
-    """Return the record of a run folder; DataError where there is none or it is unreadable."""
+    """Return the record of a run folder; raise DataError if it is missing or unreadable."""
     path = Path(run_dir) / RUN_FILE
     hint = "give a run folder of `simcse train`"
-    values = checked(read_json(path, hint=hint), dict[str, Any], f"{path} is no run record", hint=hint)
+    values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
     for name, kind in (("dev_tasks", list[str]), ("dev_files", dict[str, str]), ("dev_suite", str)):
@@ -171,9 +162,8 @@ def read_metrics(path: Path) -> list[Measured]:
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
-        found.append(
-            checked({f.name: values[f.name] for f in fields(Measured) if f.name in values}, Measured, place)
-        )
+        known = {each.name: values[each.name] for each in fields(Measured) if each.name in values}
+        found.append(checked(known, Measured, place))
     return found
 
 
@@ -187,15 +177,12 @@ def step_of(state: Path) -> int:
     return int(state.name.removeprefix(STATE_PREFIX))
 
 
-def require_run(path: Path, *, may_start: bool) -> None:
-    """Raise DataError unless a run was started in the folder.
-
-    With ``may_start`` the folder is enough: a kill may have come before the settings were written.
-    """
-    if not (path / "config.yaml").is_file() and not (may_start and path.is_dir()):
+def require_run(path: Path) -> None:
+    """Raise DataError unless a run was started in the folder."""
+    if not (path / "config.yaml").is_file():
         raise DataError(
             f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",
-            hint="check the name after -o, or give the whole command without --resume to start a run there",
+            hint="check the name after -o, or give the whole command (with --train-file) to start a run there",
         )
 
 
@@ -242,7 +229,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
-    """Write a result of ``eval`` into the folder of the run it is about, over an earlier one with the same settings.
+    """Write a result of ``eval`` into the folder of its run, replacing an earlier one with the same settings.
 
     Nothing is written for other models; a folder that is not writable gives a warning.
     """
@@ -304,7 +291,7 @@ class MetricsLog:
 
     def append(self, values: dict[str, Any]) -> None:
         try:
-            with self.path.open("a", encoding="utf-8") as stream:
+            with self.path.open("a", encoding="utf-8", newline="\n") as stream:
                 stream.write(json.dumps(values, allow_nan=False) + "\n")
         except OSError as error:
             raise output_error(self.path, error) from error

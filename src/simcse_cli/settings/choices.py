@@ -152,7 +152,7 @@ class Device(StrEnum):
 
 
 class Attention(StrEnum):
-    """Attention of padded batches by a transformers implementation, or of packed batches on any device."""
+    """How attention is computed: on packed batches, or on padded ones by an implementation of transformers."""
 
     PACKED = "packed"
     EAGER = "eager"
@@ -188,6 +188,7 @@ class ObjectiveName(StrEnum):
     NEXT_SENTENCE = "next-sentence"
     QUICK_THOUGHTS = "quick-thoughts"
     SBERT = "sbert"
+    COSENT = "cosent"
     CT = "ct"
     IS_BERT = "is-bert"
     DECLUTR = "declutr"

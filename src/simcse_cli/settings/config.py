@@ -23,7 +23,7 @@ from simcse_cli.settings.choices import (
     Similarity,
     Tracker,
 )
-from simcse_cli.settings.declare import check_ranges, flag, setting
+from simcse_cli.settings.declare import SEED_RANGE, check_ranges, flag, setting
 
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
@@ -68,7 +68,7 @@ class LoadOptions:
     )
     truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
     long: LongTexts = setting(
-        LongTexts.CUT, "Texts beyond the model's length: cut, or the mean of their windows."
+        LongTexts.CUT, "Texts longer than the model reads: cut them, or average their windows."
     )
     revision: str | None = setting(None, REVISION_HELP, group=_MODEL)
 
@@ -213,7 +213,7 @@ class TrainConfig:
     track_name: str | None = setting(
         None, "Name of the run in the tracker, or of a group of runs; default: the folder's.", group=_RUN
     )
-    seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True)
+    seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True, **SEED_RANGE)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
     precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
     gradient_checkpointing: bool = setting(
@@ -226,7 +226,7 @@ class TrainConfig:
     )
     attention: Attention | None = setting(
         None,
-        "Attention of padded batches, or packed: no padding, on a GPU too; default: that of transformers.",
+        "How attention is computed (packed: without padding, on a GPU too); default: as transformers does.",
         group=_RUN,
     )
 
@@ -264,7 +264,7 @@ class TrainConfig:
             )
 
     def _check_companions(self) -> None:
-        """Reject settings that need another one."""
+        """Reject settings that lack another setting which they need."""
         companions = {
             "lora": ("lora_alpha", "lora_save"),
             "track": ("track_project", "track_name"),

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
 
 ALL = ("*",)
+LARGEST = 2**63 - 1
+SEED_RANGE = {"min": 0, "max": LARGEST}
+"""Seeds that both PyTorch and NumPy take."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,7 @@ def flag_of(name: str, own: Setting) -> str:
 def check_ranges(values: Any) -> None:
     """Raise ConfigError for a number out of the range of its setting; None passes."""
     group: type = type(values)
-    for name, (_, own) in settings_of(group).items():
-        value = getattr(values, name)
-        if value is None:
-            continue
-        place = f"{flag(group, name)} {value}"
-        if isinstance(value, float) and not isfinite(value):
-            raise ConfigError(f"{place}: need a finite number")
-        if own.min is not None and value < own.min:
-            raise ConfigError(f"{place}: need at least {own.min:g}")
-        if own.above is not None and not value > own.above:
-            raise ConfigError(f"{place}: need a number above {own.above:g}")
-        if own.max is not None and value > own.max:
-            raise ConfigError(f"{place}: need at most {own.max:g}")
+    check_values(settings_of(group), vars(values))
 
 
 Declared = Mapping[str, tuple[Field[Any], Setting]]
@@ -110,6 +101,26 @@ def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
     for name in names:
         if is_chosen(name, declared, given):
             raise UsageError(reason, option=flag_of(name, declared[name][1]))
+
+
+def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a number out of range, not finite or beyond 64 bits, and for a folder called ``-``."""
+    for name, (_, own) in declared.items():
+        value = values.get(name)
+        if own.metavar == "FOLDER" and str(value) == "-":
+            raise ConfigError(f"{flag_of(name, own)} -: need a folder, which standard output is not")
+        if not isinstance(value, int | float):
+            continue
+        place = f"{flag_of(name, own)} {value}"
+        if isinstance(value, float) and not isfinite(value):
+            raise ConfigError(f"{place}: need a finite number")
+        if own.min is not None and value < own.min:
+            raise ConfigError(f"{place}: need at least {own.min:g}")
+        if own.above is not None and not value > own.above:
+            raise ConfigError(f"{place}: need a number above {own.above:g}")
+        most = own.max if own.max is not None else LARGEST if isinstance(value, int) else inf
+        if value > most:
+            raise ConfigError(f"{place}: need at most {most:g}")
 
 
 def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
@@ -234,7 +245,9 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
             raise ValueError(value)
         if kind is int and float(value) != int(float(value)):
             raise ValueError(value)
-        return dict(value) if kind is dict else kind(float(value)) if kind is int else kind(value)
+        if kind is int:
+            return value if isinstance(value, int) else int(float(value))
+        return dict(value) if kind is dict else kind(value)
     except (KeyError, TypeError, ValueError, OverflowError):
         choices = list(kind) if issubclass(kind, StrEnum) else []
         needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from simcse_cli.errors import ConfigError, DataError, UsageError, did_you_mean, reason_of
-from simcse_cli.files.schema import check_depth
+from simcse_cli.errors import ConfigError, UsageError, did_you_mean
+from simcse_cli.files.schema import parse_yaml
 from simcse_cli.files.streams import read_text
 from simcse_cli.settings.choices import DevSuite, ObjectiveName
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
@@ -51,38 +51,6 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`")
     return values
-
-
-def parse_yaml(text: str, place: str) -> Any:
-    """Parse YAML as plain data; refuse deep nesting, and aliases that expand far beyond the length of the text."""
-    try:
-        value = yaml.safe_load(text)
-        check_depth(value, place)
-        if _size(value, {}) > 10 * len(text) + 10:
-            raise ValueError("its aliases repeat so much that it would not fit in memory")
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or reason_of(error)
-        raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
-    except (
-        ValueError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # 5,000 digits, the 31st of June, ...
-        raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
-    except DataError as error:
-        raise ConfigError(error.message) from error
-    return value
-
-
-def _size(value: Any, known: dict[int, int]) -> int:
-    """Count the values nested in a value, those behind an alias each time; the depth was checked before."""
-    if id(value) not in known:
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(value)]
 
 
 def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
@@ -153,3 +121,15 @@ def dump_config(config: TrainConfig) -> str:
 def dump_yaml(values: Mapping[str, Any]) -> str:
     """Return plain values as YAML, in their order."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+
+
+def span_of_key(text: str, name: str) -> tuple[int, int]:
+    """Return where the lines of a top-level key begin and end in a YAML mapping; twice the end of a text without it."""
+    root: Any = yaml.compose(text, yaml.SafeLoader)
+    for key, value in root.value:
+        if key.value == name:
+            last = value
+            while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
+                last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+            return key.start_mark.index, text.find("\n", last.end_mark.index) + 1 or len(text)
+    return len(text), len(text)

@@ -15,6 +15,7 @@ from typing import Any
 
 from simcse_cli.errors import INTERRUPTED, ConfigError, TrainingError
 from simcse_cli.files.locks import held_locks
+from simcse_cli.files.system import apart, ask_to_stop, stop_signals
 from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import RunRecord, read_run_record
@@ -72,13 +73,11 @@ def launch(
     progress: Progress,
     *,
     environment: Mapping[str, str] = os.environ,
-    shows_result: bool = True,
 ) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
     The output of the first process is shown, that of the others only if the first does not fail itself. They share
-    the locks of this process until the last of them has ended. ``arguments`` is the command line, from which
-    ``--num-processes`` is removed.
+    the locks of this process until the last of them has ended. ``arguments`` is their command line.
 
     Raises:
         Stopped: with the exit code of the first process that fails.
@@ -94,24 +93,23 @@ def launch(
         LAUNCHED: "1",
     }
     # -P: a file of the current folder must not shadow a module.
-    command = [sys.executable, "-P", "-m", "simcse_cli", *without_flag(arguments)]
+    command = [sys.executable, "-P", "-m", "simcse_cli", *arguments]
     with tempfile.TemporaryFile() as others:
         workers = [
             subprocess.Popen(
                 command,
                 env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
                 stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
-                stdout=None if shows_result else subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # this process shows the result
                 stderr=others if rank else None,
-                pass_fds=held_locks(),
-                start_new_session=True,  # Ctrl-C reaches them once, from here
+                **apart(held_locks()),  # Ctrl-C reaches them once, from here
             )
             for rank in range(n_processes)
         ]
 
         def forward(signum: int) -> None:
             for worker in workers:
-                worker.send_signal(signum)
+                ask_to_stop(worker, signum)
 
         failed = None
         try:
@@ -142,37 +140,27 @@ def launch(
         raise Stopped(exit_code=failed.returncode)
 
 
-def launch_run(config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress) -> RunRecord:
-    """Train into a run folder, or resume there, in several processes; return the record.
+def launch_run(
+    config: TrainConfig,
+    run_dir: Path,
+    n_processes: int,
+    progress: Progress,
+    *,
+    resume: bool = False,
+    force: bool = False,
+) -> RunRecord:
+    """Train into a run folder in several processes and return the record; see ``train_run``.
 
     Raises:
-        Stopped: the processes have failed; the record of an interrupted run has that status.
+        Stopped: the processes have failed or were interrupted.
     """
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
-        arguments = ["train", "--config", str(recipe), "--output", str(run_dir), "--resume"]
-        environment = without_settings(os.environ)  # the settings have taken them up
-        try:
-            launch(n_processes, arguments, progress, environment=environment, shows_result=False)
-        except Stopped as stop:
-            if stop.exit_code != INTERRUPTED:
-                raise
+        arguments = ["train", "--config", str(recipe), "--output", str(run_dir)]
+        arguments += ["--resume"] if resume else ["--force"] if force else []
+        launch(n_processes, arguments, progress, environment=without_settings(os.environ))
     return read_run_record(run_dir)
-
-
-def without_flag(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments without ``--num-processes N``."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip or argument.startswith("--num-processes="):
-            skip = False
-        elif argument == "--num-processes":
-            skip = True
-        else:
-            kept.append(argument)
-    return kept
 
 
 def free_port() -> int:
@@ -214,7 +202,7 @@ def stop_on_signal(forward: Callable[[int], None] | None = None) -> Iterator[lis
         if forward is not None:
             forward(signum)
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in stop_signals()}
     try:
         yield stopped
     finally:

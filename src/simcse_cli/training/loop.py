@@ -54,6 +54,10 @@ from simcse_cli.training.setup import TrainingParts
 from simcse_cli.training.state import Position, States
 from simcse_cli.training.trackers import RunLog
 
+OnStep = Callable[[int, StepResult], object]
+"""A function called with the number of steps done and the numbers since it was last called."""
+OnEval = Callable[[int, DevScore], object]
+"""A function called with the number of steps done and the scores of the model then; 0 is before training."""
 COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same way
 
 
@@ -98,11 +102,15 @@ class Trainer:
         run_dir: Path,
         progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
+        *,
+        on_step: OnStep | None = None,
+        on_eval: OnEval | None = None,
     ) -> None:
         self.config = config
         self.run_dir = run_dir
         self.progress = progress
         self.should_stop = should_stop
+        self.on_step, self.on_eval = on_step, on_eval
         self.digests = parts.digests
         self.dev_set = parts.dev_set
         self.accelerator = build_accelerator(config)
@@ -174,6 +182,8 @@ class Trainer:
                 score = self.evaluate() if is_last or self.is_due(self.config.eval_every) else None
                 self.keep_best(score)
                 show_step(task, result, score, self.position.best_score)
+                if self.on_step is not None:
+                    self.on_step(self.position.step, result)
                 if log and (score or step == 0 or is_last or self.is_due(self.config.log_every)):
                     epoch = self.position.step / self.batches.steps_per_epoch
                     log.append(step_line(self.position.step, epoch, result, score))
@@ -284,7 +294,7 @@ class Trainer:
         )
 
     def backward(self, batch: Batch) -> Losses:
-        """Compute and backpropagate the losses of a batch, if set in chunks with cached gradients."""
+        """Compute and backpropagate the losses of a batch, in chunks with cached gradients if that is set."""
         n_rows = self.config.micro_batch_size
         # All processes must take the same path, however many rows each has.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
@@ -326,7 +336,7 @@ class Trainer:
         return norm
 
     def evaluate(self) -> DevScore | None:
-        """Score the model without dropout on all processes; None without a dev set and on all but the first."""
+        """Score the model without dropout; all processes take part, and those after the first get None."""
         if self.dev_set is None:
             return None
         started = time.perf_counter()
@@ -357,6 +367,8 @@ class Trainer:
         return is_out_anywhere, is_told_to_stop
 
     def keep_best(self, score: DevScore | None) -> None:
+        if score is not None and self.on_eval is not None:
+            self.on_eval(self.position.step, score)
         if score is not None and self.position.note_score(score.score):
             self.save_model()
 
@@ -383,7 +395,7 @@ class Trainer:
         )
 
     def save_state(self) -> None:
-        """Save what ``--resume`` needs, on the first process."""
+        """Save the state for ``--resume``, on the first process."""
         if self.rank == 0:
             self.require_finite()
             self.position.total_seconds += self.session.lap()

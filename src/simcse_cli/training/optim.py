@@ -17,7 +17,7 @@ TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the trained parameters, biases and normalisation weights without weight decay."""
+    """Return the trained parameters in two groups; biases and normalisation weights have no weight decay."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if parameter.ndim >= 2]
     others = [parameter for parameter in trained if parameter.ndim < 2]

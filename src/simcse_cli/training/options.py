@@ -26,6 +26,7 @@ class RunOptions:
         "-o",
         group=_RUN,
         main=True,
+        metavar="FOLDER",
         completes="run",
     )
     config: str | None = setting(

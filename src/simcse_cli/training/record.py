@@ -94,7 +94,7 @@ def score_line(score: DevScore | None) -> dict[str, Any]:
 
 
 def step_line(step: int, epoch: float, result: StepResult, score: DevScore | None) -> dict[str, Any]:
-    """Return a step under the names of ``metrics.jsonl``, with the dev evaluation after it, if there was one."""
+    """Return the line of ``metrics.jsonl`` for a step, with the dev evaluation after it if there was one."""
     return {
         "step": step,
         "epoch": epoch,

@@ -3,14 +3,14 @@
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, DataError, UsageError
+from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.streams import STDIO
 from simcse_cli.machine.processes import (
@@ -55,14 +55,13 @@ from simcse_cli.training.launch import (
     LOST_CONTACT,
     Stopped,
     check_accelerate,
-    launch,
     launch_run,
     stop_on_signal,
 )
-from simcse_cli.training.loop import Trainer
+from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_processes, run_report
-from simcse_cli.training.seeds import parse_seeds, train_seeds
+from simcse_cli.training.seeds import RunOne, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
@@ -71,7 +70,7 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 @contextmanager
 def in_contact_or_silent() -> Iterator[None]:
-    """Report the loss of another process, unless our launcher does."""
+    """Report that another process has ended, unless our launcher does."""
     try:
         with in_contact():
             yield
@@ -82,13 +81,10 @@ def in_contact_or_silent() -> Iterator[None]:
 
 
 @in_contact_or_silent()
-def train(
-    flags: Settings, options: RunOptions, arguments: Sequence[str], progress: Progress
-) -> Outcome | str | None:
+def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome | str | None:
     """Do the requested runs and return a result to show, or the text of a dry run.
 
-    ``arguments`` is the whole command line, for the processes it starts. Returns None if another process shows the
-    result.
+    Returns None if another process shows the result.
 
     Raises:
         SimcseError: settings, files or the model are wrong; raised before anything is written.
@@ -99,78 +95,84 @@ def train(
         end_with_launcher()
     check_accelerate(os.environ, progress if process_rank() == 0 else SilentProgress())
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
-    starts_processes = options.num_processes > 1 and "LOCAL_RANK" not in os.environ
-    if starts_processes and STDIO in flags.get("train_file", ()):
+    n_started = options.num_processes if "LOCAL_RANK" not in os.environ and not options.dry_run else 1
+    if n_started > 1 and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
-    flags = flags | settings_of_options(options, flags)
-    if not starts_processes:
+    if n_started == 1:
         tell_if_alone(progress)
         join_group()
-    if is_many:
-        n_processes = options.num_processes if starts_processes else 1
-        return train_many(flags, options, n_processes, progress)
-    resumed = options.output if options.resume else None
     if options.resume and not is_launched():
-        if resumed is None:
+        target = runs_folder(options) if is_many else options.output
+        if target is None:
             raise UsageError("name the run to continue with -o", option="--resume")
-        require_run(resumed, may_start="train_file" in flags or options.config is not None)
-    config = resolve_settings(flags, options.config, resumed)
-    run_dir = options.output or exchange(default_run_dir(config))[0]
-    if starts_processes and not options.dry_run:
-        try:
+        if not may_start(flags, options) and not (is_many and target.is_dir()):
+            require_run(target)
+    resumed = options.output if options.resume and not is_many else None
+    flags = flags | settings_of_options(options, flags)
+
+    def make_config(swept: Settings) -> TrainConfig:
+        return ready_settings(merge_settings(flags, swept), options.config, progress, resumed=resumed)
+
+    def run_one(config: TrainConfig, run_dir: Path) -> RunRecord | None:
+        resume = options.resume or is_many
+        if n_started > 1:
             with lock_run(run_dir):
-                launch(options.num_processes, [*arguments, "--output", str(run_dir)], progress)
-        except Stopped as stop:
-            if stop.exit_code == INTERRUPTED:
-                raise Stopped(going_on(run_dir, options.num_processes)) from None
-            raise
-        return None
-    config = with_demo_files(with_model_defaults(config, progress), progress)
+                return launch_run(config, run_dir, n_started, progress, resume=resume, force=options.force)
+        return train_run(config, run_dir, progress, resume=resume, force=options.force)
+
+    if is_many:
+        return train_many(make_config, run_one, options, progress)
+    config = make_config({})
+    run_dir = options.output or exchange(default_run_dir(config))[0]
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
-    record = train_run(config, run_dir, progress, resume=options.resume, force=options.force)
+    try:
+        record = run_one(config, run_dir)
+    except Stopped as stop:
+        if n_started > 1 and stop.exit_code == INTERRUPTED:
+            raise stopped_in(run_dir, n_started) from None
+        raise
     if record is None:
         return None
     if record.status == "interrupted":
-        raise Stopped(None if is_launched() else going_on(run_dir, process_count()))
+        raise stopped_in(run_dir, process_count())
+    if is_launched():
+        return None
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
 
 
-def going_on(run_dir: Path, n_processes: int) -> str:
-    """Return the message after an interruption: what is kept, and how to continue."""
+def may_start(flags: Settings, options: RunOptions) -> bool:
+    """Tell whether ``--resume`` may start a run that is not there: a kill may have come before its folder was made."""
+    return "train_file" in flags or options.config is not None or options.sweep is not None
+
+
+def stopped_in(run_dir: Path, n_processes: int) -> Stopped:
+    """Return the interruption of a run; one process tells what is kept, and how to continue."""
+    if is_launched() or process_rank() > 0:
+        return Stopped()
     states = kept_states(run_dir / "checkpoint")
     if not states:
-        return f"stopped before the first state of {run_dir} was saved; nothing is kept"
+        return Stopped(f"stopped before the first state of {run_dir} was saved; nothing is kept")
     processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
     command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{processes}"
-    return f"stopped; step {step_of(states[-1])} of {run_dir} is kept, continue with: {command}"
+    return Stopped(f"stopped; step {step_of(states[-1])} of {run_dir} is kept, continue with: {command}")
 
 
-def train_many(flags: Settings, options: RunOptions, n_processes: int, progress: Progress) -> Outcome | None:
+def runs_folder(options: RunOptions) -> Path:
+    """Return the folder of several runs."""
+    stem = "seeds" if options.sweep is None else f"sweep-{Path(options.sweep).stem}"
+    return options.output or Path("runs") / stem
+
+
+def train_many(
+    make_config: Callable[[Settings], TrainConfig], run_one: RunOne, options: RunOptions, progress: Progress
+) -> Outcome | None:
     """Train for several seeds or the trials of a sweep, under one folder."""
     seeds = parse_seeds(options.seeds)
-
-    def make_config(swept: Settings) -> TrainConfig:
-        config = resolve_settings(merge_settings(flags, swept), options.config)
-        return with_demo_files(with_model_defaults(config, progress), progress)
-
-    def run_one(config: TrainConfig, run_dir: Path) -> RunRecord | None:
-        progress.info(f"run {run_dir}")
-        if n_processes > 1:
-            with lock_run(run_dir):
-                return launch_run(config, run_dir, n_processes, progress)
-        return train_run(config, run_dir, progress, resume=True)
-
-    stem = "seeds" if options.sweep is None else f"sweep-{Path(options.sweep).stem}"
-    folder = options.output or Path("runs") / stem
-    resume, force = options.resume, options.force
-    if resume and not folder.is_dir():
-        raise DataError(
-            f"{folder} does not exist", hint="check the name after -o, or leave --resume out to start there"
-        )
+    folder, resume, force = runs_folder(options), options.resume, options.force
     try:
         with sole_training(folder):
             if options.sweep is None:
@@ -192,11 +194,18 @@ def train_many(flags: Settings, options: RunOptions, n_processes: int, progress:
 
 
 def train_run(
-    config: TrainConfig, run_dir: Path, progress: Progress, *, resume: bool = False, force: bool = False
+    config: TrainConfig,
+    run_dir: Path,
+    progress: Progress,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    on_step: OnStep | None = None,
+    on_eval: OnEval | None = None,
 ) -> RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume`` a complete run is left unchanged.
+    With ``resume`` a complete run is left unchanged. ``on_step`` and ``on_eval`` are called on the first process.
     """
     is_first = process_rank() == 0
     shown = progress if is_first else SilentProgress()
@@ -218,15 +227,22 @@ def train_run(
                 stream.write(dump_config(config))
         try:
             with stop_on_signal(tell) as stopped:
-                record = Trainer(config, parts, run_dir, shown, should_stop=lambda: bool(stopped)).run()
+                record = Trainer(
+                    config,
+                    parts,
+                    run_dir,
+                    shown,
+                    should_stop=lambda: bool(stopped),
+                    on_step=on_step if is_first else None,
+                    on_eval=on_eval if is_first else None,
+                ).run()
         except KeyboardInterrupt:
-            is_heard = is_first and not is_launched()
-            raise Stopped(going_on(run_dir, process_count()) if is_heard else None) from None
+            raise stopped_in(run_dir, process_count()) from None
     return record if is_first else None
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run folder; none if the launcher holds it, or on all but the first process."""
+    """Return the lock of a run folder; a process after the first, or one whose launcher holds it, gets none."""
     return nullcontext() if is_launched() or process_rank() > 0 else lock_run(folder)
 
 
@@ -263,6 +279,14 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
     return config
 
 
+def ready_settings(
+    flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
+) -> TrainConfig:
+    """Return the settings with the defaults of the model and, without a training file, the demo corpus."""
+    config = resolve_settings(flags, recipe, resumed)
+    return with_demo_files(with_model_defaults(config, progress), progress)
+
+
 def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
     """Return the settings; without a training file, with the files of the generated corpus filled in."""
     if config.train_file is not None:
@@ -272,6 +296,7 @@ def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
         DataKind.LABELLED: "nli.tsv",
         DataKind.DOCUMENTS: "documents.txt",
         DataKind.ROWS: "sentences.txt",
+        DataKind.SCORED: "downstream/STS/STSBenchmark/sts-train.csv",
     }
     is_sup = config.objective is ObjectiveName.SIMCSE_SUP
     train_file = folder / ("triplets.csv" if is_sup else by_kind[OBJECTIVES[config.objective].reads])

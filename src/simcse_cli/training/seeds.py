@@ -12,6 +12,7 @@ from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
 from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
@@ -24,8 +25,12 @@ def parse_seeds(text: str | None) -> list[int]:
         return []
     try:
         seeds = [int(part) for part in text.split(",")]
+        if min(seeds) < SEED_RANGE["min"] or max(seeds) > SEED_RANGE["max"]:
+            raise ValueError
     except ValueError:
-        raise UsageError(f"{text!r}; need whole numbers, such as 1,2,3", option="--seeds") from None
+        raise UsageError(
+            f"{text!r}; need whole numbers from 0 to 2^63 - 1, such as 1,2,3", option="--seeds"
+        ) from None
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"{text!r}; give each seed once", option="--seeds")
     return seeds

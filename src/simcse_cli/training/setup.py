@@ -17,6 +17,7 @@ from simcse_cli.data.training_file import (
     join_documents,
     join_rows,
     read_labelled_rows,
+    read_scored_rows,
     read_training_documents,
     read_training_rows,
 )
@@ -24,14 +25,16 @@ from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files.streams import STDIO, require_file
 from simcse_cli.machine.devices import has_rng_state, resolve_device
 from simcse_cli.machine.processes import process_count
-from simcse_cli.models.adapters import add_lora, base_name
+from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS, without_head
-from simcse_cli.models.record import ModelRecord, read_record
-from simcse_cli.models.resolve import hub_name_of, resolve_model
+from simcse_cli.models.record import ModelRecord
+from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Objective
+from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.views import TextViews
@@ -74,9 +77,7 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
 
 def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
     """Return the settings with pooler and head filled in."""
-    pooler, head = pooler_and_head(
-        config, read_record(resolve_model(config.pinned_model, progress), config.model)
-    )
+    pooler, head = pooler_and_head(config, find_model(config.pinned_model, progress).record)
     return replace(config, pooler=pooler, head=head)
 
 
@@ -88,13 +89,14 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
-    record = read_record(resolve_model(config.pinned_model), config.model)
+    model = find_model(config.pinned_model)
+    record = model.record
     pooler, head_use = pooler_and_head(config, record)
     has_own_head = (
         record.pooler is pooler and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
     )
     encoder = load_encoder(
-        config.pinned_model,
+        model,
         pooler=pooler if has_own_head else without_head(pooler),
         device="cpu",
         force_pooler=True,
@@ -117,24 +119,25 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         encoder.change(head=None, **as_recorded)
     progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
     if config.lora is not None:
-        put_lora(encoder, config, config.lora, progress)
+        put_lora(encoder, model, config, config.lora, progress)
     return encoder
 
 
-def put_lora(encoder: SentenceEncoder, config: TrainConfig, rank: int, progress: Progress) -> None:
+def put_lora(
+    encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
+) -> None:
     """Freeze the transformer and add LoRA adapters to it."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
             hint="8 or 16 is enough for most data",
         )
-    folder = resolve_model(config.pinned_model)
-    if config.lora_save is LoraSave.ADAPTER and base_name(folder) is not None:
+    if config.lora_save is LoraSave.ADAPTER and model.is_adapter:
         raise ConfigError(
             f"--lora-save adapter: {config.model} is an adapter itself, an adapter needs a whole model",
             hint="leave it out, which merges both into a whole model",
         )
-    base = hub_name_of(config.model) or str(folder.resolve())
+    base = hub_name_of(config.model) or str(model.named.resolve())
     n_weights = sum(weight.numel() for weight in encoder.backbone.parameters())
     add_lora(encoder.backbone, rank, config.lora_alpha, base=base, revision=config.revision)
     n_trained = sum(weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad)
@@ -205,7 +208,9 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-_ROW_IS_EXAMPLE = (TextViews, Sbert)
+MOST_REPEATED = 100_000_000
+"""Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
+_ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
@@ -247,12 +252,15 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     given = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
     columns = {role: name for role, name in given.items() if role not in SCORED_PAIR}
+    of_pairs = {role: name for role, name in given.items() if role in SCORED_PAIR}
     if objective.reads is DataKind.DOCUMENTS:
         return join_documents([read_training_documents(source, columns) for source, _ in sources])
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
             part = read_labelled_rows(source, columns)
+        elif objective.reads is DataKind.SCORED:
+            part = read_scored_rows(source, of_pairs)
         else:
             part = read_training_rows(source, columns, limit=_stream_limit(config, source, progress))
         if part.n_dropped:
@@ -260,6 +268,13 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         for remark in part.remarks:
             progress.info(remark)
         parts.append((part, weight))
+        n_wanted = weight * len(part)
+        if weight > 1 and n_wanted > MOST_REPEATED:
+            raise ConfigError(
+                f"--train-file {source}:{weight:g}: an epoch would have {n_wanted:,.0f} examples of this file, "
+                f"it can have {MOST_REPEATED:,}",
+                hint="the weight of a file is its number of passes in an epoch; --epochs repeats all files",
+            )
     return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else join_rows(parts)
 
 

@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.files.atomic import fsync_tree, output_error, sync, temporary_beside, write_json
+from simcse_cli.files.atomic import fsync_tree, output_error, temporary_beside, write_json
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
+from simcse_cli.files.system import sync
 from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -145,7 +146,7 @@ def trial_name(settings: Settings) -> str:
     """Return a folder name made from the settings of a trial."""
     shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
     parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
-    return ",".join(parts).replace("/", "_")
+    return re.sub(r'[/\\:*?"<>|]', "_", ",".join(parts))
 
 
 def run_sweep(

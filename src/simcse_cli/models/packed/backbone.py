@@ -80,7 +80,7 @@ class PackedBackbone:
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens a sentence may have: positions that the model knows."""
+        """Largest number of tokens in a sentence, which is the number of positions of the model."""
         return self._parts.position_table.num_embeddings - self._parts.first_position
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:

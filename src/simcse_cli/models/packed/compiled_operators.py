@@ -109,7 +109,7 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> dict[str, Any]:
-        """Return the arguments of a kernel for its masks and for the memory of its results."""
+        """Return the arguments of a kernel that give its dropout masks and the memory for its results."""
         drops = self._masks is not None and dropout > 0
         threshold = drop_threshold(dropout) if drops else kernels.NO_DROPOUT
         return {"threshold": threshold, "stream": self._stream, "pool": self._pool}

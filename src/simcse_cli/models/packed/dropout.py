@@ -20,7 +20,7 @@ class Masks(Protocol):
     """The dropout masks of one forward pass."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of what is kept.
+        """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of the kept elements.
 
         The scale is 1 / P(one); each element is an independent draw.
         """

@@ -16,7 +16,7 @@ from simcse_cli.models.packed.dropout import active_probability
 
 
 class LowRank(NamedTuple):
-    """What LoRA adds to a product: ``(x down^T) up^T``, the scale included in ``up``."""
+    """Factors whose product LoRA adds to a layer: ``(x down^T) up^T``, the scale included in ``up``."""
 
     down: Tensor
     up: Tensor

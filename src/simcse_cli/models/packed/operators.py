@@ -62,7 +62,7 @@ class Operators:
         return activation_function(self._activation)(self._linear(x, up))
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))``, and the same as operand of the next product."""
+        """Return ``norm(states + dropout(linear(x)))`` twice: for the next residual sum and for the next product."""
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
@@ -108,7 +108,7 @@ class PrepackedOperators(Operators):
 
 
 def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
-    """Return the product of ``x`` with a linear layer and what LoRA adds to it."""
+    """Return the product of ``x`` with a linear layer, its LoRA factors included."""
     if linear.lora is None:
         return product
     return torch.addmm(product, functional.linear(x, linear.lora.down), linear.lora.up.t())

@@ -20,7 +20,7 @@ from simcse_cli.models.packed.kernels import QueueWeightGradient
 from simcse_cli.models.packed.layers import map_tensors
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""Computes one share from its number, its rows of the input, the parameters, and what queues weight gradients."""
+"""Computes a share from its number, its rows, the parameters and a function that queues weight gradients."""
 
 
 def run_shares(

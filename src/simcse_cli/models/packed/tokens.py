@@ -20,7 +20,7 @@ LARGE = 1024
 
 
 class Group(NamedTuple):
-    """Consecutive sentences of one length, which a view turns into ``(n_rows, length, ...)``."""
+    """Consecutive sentences of one length, so that their tokens can be viewed as ``(n_rows, length, ...)``."""
 
     start: int
     n_rows: int

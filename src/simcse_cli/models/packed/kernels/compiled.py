@@ -1,8 +1,8 @@
 """Compiled kernels for the parts of a transformer layer between its matrix products, forward and backward.
 
 Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come from an SFC64 stream,
-16 bits a draw, as in ``models.packed.dropout``. All kernels release Python's lock, use one thread, and are compiled on
-first use for this processor.
+16 bits per draw, as in ``models.packed.dropout``. All kernels release Python's lock, use one thread, and are compiled
+for this processor on first use.
 
 They are in one file because numba keeps a compiled kernel on disk until its own file changes.
 """
@@ -49,7 +49,7 @@ def _load(value: Any) -> Any:
 
 
 def _pack(value: Any, row: Any) -> Any:
-    """Return a float32 as what the array holds, bfloat16 rounded to nearest even; compiled code takes the overload."""
+    """Convert a float32 to the type of the array (bfloat16 to nearest even); compiled code takes the overload."""
 
 
 @overload(_load, inline="always")
@@ -99,7 +99,7 @@ def _draw(stream: np.ndarray, words: np.ndarray, start: int, end: int) -> None:
 
 @_inlined
 def _keep_from(threshold: Any) -> Any:
-    """Return the lowest draw, as int16, that keeps an element, and the scale of what is kept."""
+    """Return the lowest draw, as int16, that keeps an element, and the scale of the kept elements."""
     if threshold < 0:
         return np.int16(-32768), _F(1)
     return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
@@ -467,9 +467,9 @@ def _product(
     width: int,
     depth: int,
 ) -> None:
-    """Write C = A B for float32 matrices at addresses; rows rounded up to a tile, columns to a vector.
+    """Write C = A B for float32 matrices at addresses, with rows rounded up to a tile and columns to a vector.
 
-    The callers' arrays have room for this, with finite values there.
+    The callers' arrays have room for the additional rows and columns, and finite values in them.
     """
     for i in range(0, n_rows, _TILE_ROWS):
         a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
@@ -513,7 +513,7 @@ def _draw_head(
         words: output.
         n_before: heads before this one.
         n_draws: of a head.
-        last: what was returned for the head before.
+        last: the word returned for the head before.
     """
     first = n_before * n_draws
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws

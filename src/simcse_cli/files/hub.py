@@ -1,0 +1,70 @@
+"""Explain why the Hugging Face Hub does not give a model or dataset."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+from simcse_cli.errors import reason_of
+
+_LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
+_HINTS: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: f"the token may have expired: {_LOG_IN}",
+    HTTPStatus.FORBIDDEN: f"the token does not allow it: {_LOG_IN}",
+    HTTPStatus.TOO_MANY_REQUESTS: f"wait a few minutes; with a token you may ask more often: {_LOG_IN}",
+}
+
+
+def hub_failure(
+    error: BaseException, kind: str, name: str, revision: str | None = None
+) -> tuple[str, str | None] | None:
+    """Return the answer of the Hub or the network in words, and a hint; None for an error with another reason.
+
+    ``kind`` is what was asked for: ``model`` or ``dataset``.
+    """
+    from huggingface_hub import errors  # takes half a second
+
+    called = f"{name}@{revision}" if revision else name
+    for cause in _causes(error):
+        response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
+        if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
+            return f"access to the {kind} {name} is granted on request", f"ask on its page, then {_LOG_IN}"
+        if isinstance(cause, errors.RevisionNotFoundError):
+            return (
+                f"the {kind} {name} has no revision {revision} on the Hugging Face Hub",
+                "give a branch, a tag or a full commit, as its page on the Hub lists them",
+            )
+        if _is_unknown(cause, response):
+            return (
+                f"the Hugging Face Hub has no {kind} {name}, or it is private",
+                f"check the name; a private {kind} needs a token: {_LOG_IN}",
+            )
+        if response is not None:
+            answer = f"{response.status_code} ({response.reason_phrase})"
+            return (
+                f"the Hugging Face Hub answered {answer} when asked for {called}",
+                _HINTS.get(response.status_code, "try again later"),
+            )
+        if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
+            return f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it", None
+        if type(cause).__module__.startswith("httpx"):
+            unreachable = f"the Hugging Face Hub cannot be reached ({reason_of(cause)})"
+            return f"{unreachable}, and {called} is not in the local cache", None
+    return None
+
+
+def _is_unknown(cause: BaseException, response: Any) -> bool:
+    """Tell whether the Hub knows no such repository, or does not show it to us.
+
+    Without a valid token it answers 401 for both; ``datasets`` passes that on as an exception of its own.
+    """
+    if response is None:
+        return type(cause).__name__ == "DatasetNotFoundError"
+    is_refused = "Invalid credentials" in response.headers.get("X-Error-Message", "")
+    return response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND) and not is_refused
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

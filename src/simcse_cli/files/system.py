@@ -1,0 +1,121 @@
+"""Functions that differ between operating systems: locks, links, flushing, memory, and stopping a process."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_LOCKED_BYTE = 1 << 30
+"""On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def open_itself(path: Path, flags: int) -> int:
+    """Return a descriptor of a file; raise OSError (``ELOOP``) for a link."""
+    if sys.platform == "win32":
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        return os.open(path, flags | os.O_BINARY, 0o666)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock a file until its descriptor is closed; return False if another process holds the lock.
+
+    On a file system without locks this does nothing.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def remove_locked(path: Path, descriptor: int) -> None:
+    """Close and remove a locked file; Windows removes no file that is open."""
+    if sys.platform == "win32":
+        os.close(descriptor)
+        with suppress(PermissionError):  # the next holder has it open
+            path.unlink(missing_ok=True)
+        return
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk; Windows cannot do this for folders."""
+    flags = os.O_RDONLY
+    if sys.platform == "win32":
+        if path.is_dir():
+            return
+        flags = os.O_RDWR
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot for folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine."""
+    import psutil  # takes 20 ms, and is needed only for records
+
+    return int(psutil.virtual_memory().total)
+
+
+def peak_process_bytes() -> int:
+    """Return the peak memory of this process."""
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def apart(descriptors: Sequence[int]) -> dict[str, Any]:
+    """Return the options of ``Popen`` for a process that Ctrl-C does not reach, and that inherits descriptors.
+
+    On Windows it inherits none.
+    """
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"pass_fds": descriptors, "start_new_session": True}
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask a process to stop."""
+    if sys.platform == "win32":
+        return signal.SIGINT, signal.SIGTERM, signal.SIGBREAK
+    return signal.SIGINT, signal.SIGTERM
+
+
+def ask_to_stop(process: "subprocess.Popen[bytes]", signum: int) -> None:
+    """Pass a stop signal on to a process that was started ``apart``; on Windows only SIGBREAK reaches it."""
+    if sys.platform == "win32":
+        signum = signal.CTRL_BREAK_EVENT
+    process.send_signal(signum)

@@ -1,0 +1,152 @@
+"""Find the files of a model, check them before anything is loaded, and read its record."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.errors import CheckpointError
+from simcse_cli.files.schema import foreign_format, inside
+from simcse_cli.files.streams import read_json
+from simcse_cli.models.record import ModelRecord, read_fields, read_record, record_by_name
+from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
+from simcse_cli.progress import SILENT, Progress
+from simcse_cli.settings.config import pinned
+
+_MOST_LAYERS = 1_000
+_LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
+_ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
+_WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
+_LARGEST_SURPLUS = 100_000_000
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The folders of a model, and its record.
+
+    Attributes:
+        name: the name that the user gave.
+        named: the folder of that name.
+        base_name: an adapter's name for its base model, with the revision; None for a whole model.
+        base: the folder with the transformer; differs from ``named`` for an adapter.
+        folder: the folder that describes head and convolutions.
+        record: the pooler, head and other facts that ``simcse.json`` records.
+    """
+
+    name: str
+    named: Path
+    base_name: str | None
+    base: Path
+    folder: Path
+    record: ModelRecord
+
+    @property
+    def is_adapter(self) -> bool:
+        return self.base_name is not None
+
+
+def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
+    """Find the folders of a model, check them, and read its record.
+
+    An adapter folder without a record has that of its base model.
+
+    Raises:
+        CheckpointError: there is no such model, or its files are damaged or reach outside their folder.
+    """
+    named = resolve_model(name, progress)
+    hint = "the files may be incomplete or corrupt: copy or download them again"
+    with foreign_format(named, "a model", error=CheckpointError, hint=hint):
+        base_name = _base_name(named)
+        base = named if base_name is None else _find_base(named, base_name, progress)
+        for folder in {named, base}:
+            _check_folder(folder)
+        record, folder = read_record(named), named
+        if record is None:
+            record, folder = read_record(base) or record_by_name(f"{base_name or name}/{base}"), base
+    return ModelFiles(str(name), named, base_name, base, folder, record)
+
+
+@dataclass(frozen=True)
+class _AdapterFile:
+    """The base model of an adapter, and whether the adapter repeats layers."""
+
+    base_model_name_or_path: str
+    revision: str | None = None
+    layer_replication: Any = None
+
+
+@dataclass(frozen=True)
+class _ShardIndex:
+    """The file of each weight."""
+
+    weight_map: dict[str, str]
+
+
+def _base_name(folder: Path) -> str | None:
+    """Return the name of an adapter's base model, with its revision; None for a folder with a whole model."""
+    path = folder / ADAPTER_FILE
+    if (folder / "config.json").is_file() or not path.is_file():
+        return None
+    found = read_fields(path, _AdapterFile)
+    if found.layer_replication:
+        raise CheckpointError(
+            f"{folder} is an adapter that repeats layers", hint="merge it into its base model first"
+        )
+    name = found.base_model_name_or_path
+    return name if Path(name).exists() else pinned(name, found.revision)
+
+
+def _find_base(folder: Path, called: str, progress: Progress) -> Path:
+    """Return the folder of an adapter's base model, which may be fetched like any other model."""
+    try:
+        found = resolve_model(called, progress)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{folder} is an adapter of {called}: {error.message}",
+            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
+            "(base_model_name_or_path)",
+        ) from error
+    if _base_name(found) is not None:
+        raise CheckpointError(
+            f"{folder} is an adapter of {found}, which is an adapter too",
+            hint="train from it without --lora-save adapter, which merges both",
+        )
+    return found
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have.
+
+    Raises:
+        CheckpointError: a pipe or device in place of a file, a shard outside the folder, a configuration that is no
+            object, more than 1,000 layers, or tables far larger than all weights together.
+    """
+    for path in (*folder.iterdir(), *folder.glob("*/*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise CheckpointError(
+                f"{path} is a pipe or a device, need a file", hint="copy or download the model again"
+            )
+    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
+    for path in folder.glob("*.index.json"):
+        for name in read_fields(path, _ShardIndex).weight_map.values():
+            inside(str(path), name)
+    path = folder / "config.json"
+    if path.is_file() or not (folder / ADAPTER_FILE).is_file():
+        _check_sizes(read_json(path, dict[str, Any]), path, n_bytes)
+
+
+def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
+    width = next((value for key in _WIDTHS if type(value := config.get(key)) is int), 1)
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _check_sizes(value, path, n_bytes)
+        elif type(value) is int and (
+            (_LAYERS.search(key) and value > _MOST_LAYERS)
+            or (_ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS)
+            or (key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS)
+        ):
+            raise CheckpointError(
+                f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
+                hint="do not use this model, or copy it again: loading it would fill the memory",
+            )
