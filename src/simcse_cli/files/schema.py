@@ -6,6 +6,7 @@ of the code can trust types.
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
@@ -236,7 +237,9 @@ def foreign_format(
     in "a readable parquet file".
     """
     try:
-        yield
+        with warnings.catch_warnings():  # PyTorch warns before it refuses
+            warnings.filterwarnings("ignore", "Detected pickle protocol")
+            yield
     except DataError as found:  # in a file that belongs to it
         raise error(found.message, hint=found.hint or hint) from found
     except SimcseError:

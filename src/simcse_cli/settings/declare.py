@@ -120,7 +120,7 @@ def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
             raise ConfigError(f"{place}: need a number above {own.above:g}")
         most = own.max if own.max is not None else LARGEST if isinstance(value, int) else inf
         if value > most:
-            raise ConfigError(f"{place}: need at most {most:g}")
+            raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
 
 
 def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
