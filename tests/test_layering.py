@@ -220,8 +220,8 @@ def test_imported_packages_are_declared():
 
 
 def test_extra_that_a_message_names_installs_the_package():
-    assert errors._EXTRAS.keys() <= EXTRAS | BY_OTHERS
-    for module, (package, extra) in errors._EXTRAS.items():
+    assert errors.EXTRAS.keys() <= EXTRAS | BY_OTHERS
+    for module, (package, extra) in errors.EXTRAS.items():
         assert package == distribution(module)
         assert package in distributions(ADDITIONS[extra])
 

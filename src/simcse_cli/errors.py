@@ -52,13 +52,12 @@ class ConfigError(SimcseError):
 
 
 class UsageError(SimcseError):
-    """An option has a wrong value or contradicts another one; ``option`` is the flag."""
+    """An option is unknown, has a wrong value or contradicts another one; ``option`` is the flag."""
 
     exit_code = 2
 
-    def __init__(self, message: str, *, option: str | None = None) -> None:
-        super().__init__(message)
-        self.option = option
+    def __init__(self, message: str, *, option: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{option}: {message}" if option else message, hint=hint)
 
 
 class DataError(SimcseError):
@@ -105,8 +104,7 @@ def is_binary() -> bool:
     return Path(sys.prefix, "unpack.py").is_file()
 
 
-# Import name -> the package, and the extra that installs it.
-_EXTRAS = {
+EXTRAS = {
     "faiss": ("faiss-cpu", "faiss"),
     "matplotlib": ("matplotlib", "plot"),
     "mlflow": ("mlflow", "mlflow"),
@@ -122,6 +120,7 @@ _EXTRAS = {
     "trackio": ("trackio", "trackio"),
     "wandb": ("wandb", "wandb"),
 }
+"""The package of an optional module, and the extra that installs it."""
 
 
 def require_extra(module: str, purpose: str) -> None:
@@ -130,7 +129,7 @@ def require_extra(module: str, purpose: str) -> None:
     Call it before hours of work, and again right before the import.
     """
     if find_spec(module) is None:
-        raise MissingExtraError(*_EXTRAS[module], purpose)
+        raise MissingExtraError(*EXTRAS[module], purpose)
 
 
 def did_you_mean(

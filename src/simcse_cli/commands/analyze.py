@@ -119,7 +119,7 @@ def retrieval_command(
     options: RetrievalOptions,
     shown: ShowOptions,
 ) -> None:
-    """Find the nearest sentences to each query (Table 8); with judgements, also give recall@k and MRR.
+    """Find the nearest sentences to each query (Table 8; or `search`); with judgements, give recall@k and MRR.
 
     `simcse analyze search` is the same command. Without `--model` and `--index` the model is minilm.
 

@@ -2,22 +2,23 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
-from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError, is_out_of_memory, reason_of
+from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError, did_you_mean, is_out_of_memory, reason_of
 from simcse_cli.files.streams import open_standard_streams
-from simcse_cli.results.report import printable
 from simcse_cli.version import __version__
 
 COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
@@ -27,6 +28,15 @@ HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
 def _show_version(value: bool) -> None:
     if value:
         get_console().print_data(f"simcse {__version__}\n")
+        raise typer.Exit
+
+
+def _show_info(ctx: typer.Context, value: bool) -> None:
+    if value:
+        from simcse_cli.models import info
+
+        show = info.as_json if ctx.params["info_format"] == "json" else info.as_text
+        get_console().print_data(show(info.program_and_machine()))
         raise typer.Exit
 
 
@@ -53,8 +63,18 @@ VerboseOption = Annotated[
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
+    info: Annotated[
+        bool,
+        typer.Option("--info", callback=_show_info, help="Describe program and machine, for bug reports."),
+    ] = False,
+    info_format: Annotated[
+        Literal["table", "json"] | None,
+        typer.Option("--format", "-f", is_eager=True, help="Format of --info."),
+    ] = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -68,6 +88,8 @@ def _root(
     simcse eval sts --model runs/first --data-dir demo
     simcse encode demo/sentences.txt -o vectors.npy --model runs/first
     """
+    if info_format:
+        raise UsageError("has no use without --info", option="--format")
 
 
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -104,15 +126,13 @@ def _common(
     """Declare the options that `build` adds to every command."""
 
 
-def _with_endings(callback: Callable[..., None]) -> Callable[..., None]:
-    """Show a ``UsageError`` as Typer shows wrong options, and report after Ctrl-C what is kept."""
+def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
+    """Report after Ctrl-C what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
         try:
             callback(*args, **values)
-        except UsageError as error:
-            raise typer.BadParameter(printable(error.message), param_hint=error.option) from None
         except KeyboardInterrupt as stop:
             get_console().interrupted(getattr(stop, "__notes__", ()))
             raise typer.Exit(INTERRUPTED) from None
@@ -129,7 +149,7 @@ def _add_common_options(command: Any) -> None:
         return
     single = typer.Typer(add_completion=False)
     single.command()(_common)
-    command.callback = _with_endings(command.callback)
+    command.callback = _with_ending(command.callback)
     taken = {param.name for param in command.params}
     if not main_options(command):
         taken.add("help_all")
@@ -178,6 +198,35 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
     return None
 
 
+def _paths(tree: Any) -> dict[str, str]:
+    """Return the names of all commands below this one, each with its path."""
+    found: dict[str, str] = {}
+    for name, child in getattr(tree, "commands", {}).items():
+        found |= {inner: f"{name} {path}" for inner, path in _paths(child).items()} | {name: name}
+    return found
+
+
+def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
+    """Return what to show for wrong options: those that Typer finds, which share no public class, and our own."""
+    if not isinstance(error, UsageError) and not hasattr(error, "format_message"):
+        return None
+    command, called = build(), "simcse"
+    tree = _paths(command)
+    for word in arguments:
+        if word in getattr(command, "commands", {}):
+            command, called = command.commands[word], f"{called} {word}"
+    hint = f"see {called} -h"
+    message = error.message if isinstance(error, UsageError) else error.format_message()
+    message = re.split(r" \(Possible options| Did you mean", message)[0].replace("Value error, ", "")
+    if unknown := re.search("No such (option|command):? '?([^' ]+)", message):
+        if unknown[1] == "option":
+            options = (name for parameter in command.params for name in parameter.opts)
+            hint = did_you_mean(unknown[2], options, hint, cutoff=0.75) or hint
+        elif near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65):
+            hint = f"did you mean simcse {tree[near[0]]}?"
+    return UsageError(message, hint=error.hint if isinstance(error, SimcseError) and error.hint else hint)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
     configure_console()
@@ -190,12 +239,15 @@ def main(args: Sequence[str] | None = None) -> None:
     first = next((word for word in arguments if not word.startswith("-")), None)
     names = (first,) if first in COMMANDS else COMMANDS
     try:
-        build(names).main(args=arguments, prog_name="simcse")
+        sys.exit(build(names).main(args=arguments, prog_name="simcse", standalone_mode=False))
     except Exception as error:
-        found = error if isinstance(error, SimcseError) else _limit_of_the_system(error)
+        found = _wrong_usage(error, arguments) or _limit_of_the_system(error)
+        if found is None and isinstance(error, SimcseError):
+            found = error
         if found is None:
             raise
-        get_console().error(found)
+        as_json = re.search(r"(--format|-f)[ =]?json\b", " ".join(arguments)) is not None
+        get_console().error(found, as_json=as_json)
         sys.exit(found.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

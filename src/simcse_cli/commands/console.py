@@ -42,6 +42,13 @@ QUIET_LIBRARIES = {
 }
 
 
+def _terminal(**values: Any) -> "RichConsole":
+    """Return a console of Rich; with NO_COLOR it styles nothing, where Rich alone would still print bold."""
+    from rich.console import Console as RichConsole
+
+    return RichConsole(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto", **values)
+
+
 def _literal(text: str) -> str:
     """Escape a text so that Rich does not read it as markup."""
     from rich.markup import escape
@@ -138,9 +145,8 @@ class Console:
         return sys.stdout is not None and sys.stdout.isatty()
 
     def _stderr(self) -> "RichConsole":
-        from rich.console import Console as RichConsole
 
-        return self._bar.console if self._bar is not None else RichConsole(stderr=True, highlight=False)
+        return self._bar.console if self._bar is not None else _terminal(stderr=True)
 
     def _say(self, message: str, style: str = "", prefix: str = "") -> None:
         from rich.text import Text
@@ -181,7 +187,12 @@ class Console:
         """Pass the stderr of another process on to ours, even when quiet."""
         sys.stderr.write(text)
 
-    def error(self, error: SimcseError) -> None:
+    def error(self, error: SimcseError, *, as_json: bool = False) -> None:
+        """Show an error and its fix, as a JSON object in one line for programs that asked for JSON."""
+        if as_json:
+            found = {"error": error.message, "fix": error.hint, "exit_code": error.exit_code}
+            self._stderr().print(json.dumps(found), markup=False, soft_wrap=True)
+            return
         self._say(error.message, style="bold red", prefix="error: ")
         if error.hint:
             self._say(error.hint, style="bold", prefix="   fix: ")
@@ -269,10 +280,9 @@ class Console:
 
     def show_help(self, page: HelpPage) -> None:
         """Show a help page with bold headings, coloured options and commands, and dim defaults."""
-        from rich.console import Console as RichConsole
         from rich.text import Text
 
-        terminal = RichConsole(highlight=False)
+        terminal = _terminal()
         for line in page.lines(min(terminal.width, HELP_WIDTH)):
             text = Text(line.replace("`", ""), style="" if line.startswith(" ") else "bold")
             text.highlight_regex(r"(?<![\w-])--?[a-zA-Z][\w-]*", "cyan")
@@ -287,11 +297,10 @@ class Console:
 
     def _show_tables(self, reports: Sequence[Report]) -> None:
         from rich import box
-        from rich.console import Console as RichConsole
         from rich.table import Table
         from rich.text import Text
 
-        terminal = RichConsole(highlight=False)
+        terminal = _terminal()
         if not terminal.is_terminal:
             self.print_data(printable("\n".join(to_text(report) for report in reports)))
             return
@@ -325,12 +334,11 @@ class Console:
 
     def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
         """Show texts beside their changed versions, in colour or, without a terminal, as ``[-old-]{+new+}``."""
-        from rich.console import Console as RichConsole
         from rich.table import Column as TableColumn
         from rich.table import Table
         from rich.text import Text
 
-        terminal = self._stderr() if to_stderr else RichConsole(highlight=False)
+        terminal = self._stderr() if to_stderr else _terminal()
         if not terminal.is_terminal:
             lines = (
                 f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"

@@ -103,12 +103,20 @@ def hardware(device: torch.device) -> dict[str, Any]:
     """Describe the hardware: processor, cores and memory, and GPUs if one is used."""
     facts = {
         "processor": _processor_name(),
+        "capability": capability(),
         "cores": os.cpu_count(),
         "memory_bytes": system.memory_bytes(),
     }
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}
     return facts
+
+
+def capability() -> str:
+    """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
+    named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
+    found = (name for name, check in named.items() if getattr(torch.cpu, check, lambda: False)())
+    return ", ".join((torch.backends.cpu.get_cpu_capability().lower(), *found))
 
 
 def _processor_name() -> str:

@@ -118,7 +118,7 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
     """Return operators without gradient or dropout, and layers for them, copied in ``dtype``."""
     layers = read_layers(parts, dtype, merged=True)
-    if not _can_prepack(parts.words.weight.device, dtype):
+    if not can_prepack(parts.words.weight.device, dtype):
         return Operators(dtype, parts.activation), layers
     return PrepackedOperators(dtype, parts.activation), [_prepacked(layer, dtype) for layer in layers]
 
@@ -133,7 +133,7 @@ def _prepacked(tree: Any, dtype: torch.dtype) -> Any:
     return tree
 
 
-def _can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
+def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether oneDNN's weight layout is available and pays: on x86, in float32 or native bfloat16."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False

@@ -1,0 +1,80 @@
+"""``simcse --info``: what a report of a bug should say of the program and the machine."""
+
+import json
+import os
+import platform
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.constants import HF_HUB_CACHE
+
+from simcse_cli.errors import EXTRAS, is_binary
+from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.machine.devices import hardware, has_fast_bf16, resolve_device, resolve_precision
+from simcse_cli.models.packed import kernels
+from simcse_cli.models.packed.operators import can_prepack
+from simcse_cli.results.runs import versions
+from simcse_cli.settings.choices import Precision
+
+
+def program_and_machine() -> dict[str, Any]:
+    """Return versions, hardware, the arithmetic taken here and why, extras, and caches with their sizes in bytes."""
+    device = resolve_device()
+    fast = "faster than float32 here" if has_fast_bf16(device) else "not faster than float32 here"
+    return {
+        "versions": versions(),
+        "installed_as": "binary" if is_binary() else str(Path(__file__).parents[1]),
+        "system": platform.platform(),
+        "device": str(device),
+        "hardware": hardware(device),
+        "threads": torch.get_num_threads(),
+        "precision_auto": f"{resolve_precision(Precision.AUTO, device)} (bfloat16 is {fast})",
+        "products": {
+            str(dtype).removeprefix("torch."): "prepacked (oneDNN)"
+            if can_prepack(device, dtype)
+            else "PyTorch's"
+            for dtype in (torch.float32, torch.bfloat16)
+        },
+        "training_kernels": _kernels(),
+        "extras": {module: find_spec(module) is not None for module in EXTRAS},
+        "caches": _caches(),
+    }
+
+
+def _kernels() -> str:
+    if not kernels.is_installed():
+        return "not installed (numba is missing)"
+    if not kernels.can_load():
+        return "not used: there is no folder to keep them in"
+    return "compiled" if kernels.is_compiled() else "compiled at the first training"
+
+
+def _caches() -> dict[str, dict[str, Any]]:
+    folders = {"simcse": default_cache_dir(), "hub": Path(HF_HUB_CACHE)}
+    return {name: {"folder": str(folder), "bytes": _size(folder)} for name, folder in folders.items()}
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of the files below a folder, each counted once; links are not followed."""
+    return sum(os.lstat(Path(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Return facts in aligned lines, one block to paste into a report."""
+    return "".join(f"{name.replace('_', ' '):<18}{_line(value)}\n" for name, value in facts.items())
+
+
+def as_json(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, indent=2) + "\n"
+
+
+def _line(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    if value and all(isinstance(each, bool) for each in value.values()):
+        return ", ".join(name for name, is_there in value.items() if is_there) or "none"
+    if value and all(isinstance(each, dict) for each in value.values()):
+        return "; ".join(f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values())
+    return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())
