@@ -171,6 +171,36 @@ def test_long_progress_off_a_terminal_says_rate_and_time_left_ever_more_rarely(c
     ]
 
 
+def test_rate_and_time_left_leave_out_the_first_work(capsys, monkeypatch):
+    clock(monkeypatch, [0.0, 267.0, 567.0, 600.0])
+    with Console().task("training", 40) as task:
+        task.advance()
+        task.advance(9)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 1 of 40 (2%)",
+        "training: 10 of 40 (25%), 33.3 s each, 16 min 40 s left",
+        "training: 10 in 10 min 00 s (60.0 s each)",
+    ]
+
+
+def test_a_task_that_counts_nothing_ends_with_its_time(capsys, monkeypatch):
+    clock(monkeypatch, [0.0, 17.0])
+    with Console().task("compiling"):
+        pass
+    assert capsys.readouterr().err == "compiling: 17 s\n"
+
+
+def test_a_live_bar_moves_before_the_first_work_is_done(monkeypatch):
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = Console()
+    with console.task("training", 40) as task:
+        (row,) = console._bar.tasks
+        assert row.total is None  # Rich then moves the bar by itself
+        task.advance()
+        assert (row.completed, row.total) == (1, 40)
+
+
 def test_live_progress_has_label_count_and_rate(capsys, monkeypatch):
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -13,6 +13,8 @@ from helpers import SENTENCES, train_until
 from processes import run_on_processes
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.models.encode import encode
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
@@ -222,3 +224,20 @@ def test_two_processes_equal_one_with_the_doubled_batch(settings, files, tmp_pat
         assert other_loss == pytest.approx(loss, abs=1e-6)
         for name, gradient in gradients.items():
             torch.testing.assert_close(other[name], gradient, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_compiling_kernels_first_does_not_change_the_run(settings, tmp_path, monkeypatch):
+    runs = [tmp_path / "plain", tmp_path / "compiled"]
+    opened = []
+
+    class Recorder(SilentProgress):
+        def task(self, description, total=None):
+            opened.append(description)
+            return super().task(description, total)
+
+    for run, note in zip(runs, (None, KERNELS_COMPILE), strict=True):
+        monkeypatch.setattr(SentenceEncoder, "training_note", lambda *_, note=note: note)
+        progress = Recorder()
+        Trainer(settings, build_parts(settings, progress), run, progress).run()
+    assert opened == ["training simcse-unsup", KERNELS_COMPILE, "training simcse-unsup"]
+    assert_same_run(*runs)

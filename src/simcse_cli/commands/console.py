@@ -57,7 +57,10 @@ def _literal(text: str) -> str:
 
 
 class _PlainTask:
-    """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates."""
+    """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates.
+
+    Their rate leaves out what was done first, which includes the start of libraries or the steps of an earlier run.
+    """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
         self._console = console
@@ -66,17 +69,20 @@ class _PlainTask:
         self._done = 0.0
         self._fields: dict[str, str] = {}
         self._started, self._interval = time.monotonic(), PLAIN_INTERVAL_S
+        self._first: tuple[float, float] | None = None  # how much was done first, and when
 
     def advance(self, amount: float = 1) -> None:
         self._done += amount
-        elapsed = time.monotonic() - self._started
-        if elapsed >= self._interval:
-            self._interval = 2 * elapsed
-            left = (self._total - self._done) * elapsed / self._done if self._total and self._done else None
+        now = time.monotonic()
+        self._first = self._first or (self._done, now)
+        if now - self._started >= self._interval:
+            self._interval = 2 * (now - self._started)
             share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
+            done, elapsed = self._done - self._first[0], now - self._first[1]
+            rate = f", {_rate(done, elapsed)}" if done else ""
+            left = (self._total - self._done) * elapsed / done if self._total and done else None
             later = "" if left is None else f", {_duration(left)} left"
-            so_far = f"{self._done:,.0f}{share}, {_rate(self._done, elapsed)}{later}"
-            self._console.info(f"{self._description}: {so_far}{self._values()}")
+            self._console.info(f"{self._description}: {self._done:,.0f}{share}{rate}{later}{self._values()}")
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._total = self._total if total is None else total
@@ -91,13 +97,13 @@ class _PlainTask:
 
 
 def _summary(description: str, done: float, seconds: float) -> str:
+    if not done:
+        return f"{description}: {_duration(seconds)}"
     return f"{description}: {done:,.0f} in {_duration(seconds)} ({_rate(done, seconds)})"
 
 
 def _rate(done: float, seconds: float) -> str:
     """Return items per second, or seconds per item for slow tasks."""
-    if not done:
-        return "0/s"
     rate = done / max(seconds, 1e-9)
     return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
 
@@ -110,21 +116,22 @@ def _duration(seconds: float) -> str:
 
 
 class _LiveTask:
+    """On a terminal, a task is a bar, which swings to and fro until the first work is done."""
+
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
-        self._bar = bar
+        self._bar, self._total = bar, total
         self.done = 0.0
         self._fields: dict[str, str] = {}
-        self._id = bar.add_task(_literal(description), total=total, values="")
+        self._id = bar.add_task(_literal(description), total=None, values="")
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
-        self._bar.advance(self._id, amount)
+        self._bar.update(self._id, advance=amount, total=self._total)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._fields |= fields
         values = "  ".join(f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items())
-        if total is not None:
-            self._bar.update(self._id, total=total)
+        self._total = self._total if total is None else total
         self._bar.update(self._id, values=values)
 
     def close(self) -> None:
@@ -241,7 +248,7 @@ class Console:
             def render(self, task: Task) -> Text:
                 total = "" if task.total is None else f"/{task.total:,.0f}"
                 rate = "" if not task.speed else f"  {_rate(task.speed, 1)}"
-                return Text(f"{task.completed:,.0f}{total}{rate}")
+                return Text(f"{task.completed:,.0f}{total}{rate}" if task.completed else "")
 
         class BarWithValues(Progress):
             """A bar with the values of the task on a separate line, so that narrow terminals keep the bar."""

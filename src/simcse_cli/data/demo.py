@@ -17,6 +17,7 @@ from simcse_cli.data.demo_grammar import (
     similarity,
     vary,
 )
+from simcse_cli.data.senteval import sts_files
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.progress import Progress
@@ -24,6 +25,7 @@ from simcse_cli.version import __version__
 
 STSB_FOLDER = "downstream/STS/STSBenchmark"
 _STSB_SHARES = {"train": 0.5, "dev": 0.25, "test": 0.25}
+_GENRE = "demo-grammar"  # the first column of STS-B
 _NLI_LABELS = ("entailment", "neutral", "contradiction")
 _MAX_TRIES = 10_000
 
@@ -46,6 +48,15 @@ def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
         "for the published sets: export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
     )
     return demo_folder(progress)
+
+
+def is_demo_corpus(data_dir: Path) -> bool:
+    """Tell whether an evaluation folder is a generated corpus, whose only task is STS-B."""
+    path = sts_files(data_dir, "STSBenchmark")[0]
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.readline().startswith(_GENRE.encode())
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
     }
     for split, pairs in corpus.graded.items():
         lines = [
-            f"demo-grammar\tscenes\tgenerated\t{number:04d}\t{score:.3f}\t{first}\t{second}\n"
+            f"{_GENRE}\tscenes\tgenerated\t{number:04d}\t{score:.3f}\t{first}\t{second}\n"
             for number, (score, first, second) in enumerate(pairs, start=1)
         ]
         files[f"{STSB_FOLDER}/sts-{split}.csv"] = ("".join(lines), len(lines))

@@ -2,6 +2,8 @@
 
 Two sentences of one scene mean the same whatever their words, and the difference of two scenes is known
 exactly. This gives graded pairs and inference labels without annotators; the language is deliberately plain.
+Each sentence also names one of four sources, which has nothing to do with the scene. An untrained encoder takes
+sentences of one source to be alike; training on unlabelled sentences is enough to correct that.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -108,6 +110,12 @@ _TIMES: dict[str, tuple[str, ...]] = {
     "rain": ("in the rain", "during a shower"),
     "winter": ("in winter", "during the cold months"),
 }
+SOURCES = (
+    "the police report says that",
+    "dear diary, today I saw that",
+    "breaking news on the radio:",
+    "this old oil painting shows that",
+)
 COMPANY = (
     "with a friend",
     "while it snows",
@@ -185,7 +193,10 @@ def _another(choices: tuple[str, ...], current: str | None, rng: Random) -> str:
 
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return a sentence that describes a scene or denies it; ``extra`` is appended and not part of the scene."""
+    """Return a sentence in which a source describes a scene or denies it.
+
+    Neither the source nor ``extra``, which is appended, is part of the scene.
+    """
     agent, thing = rng.choice(_AGENTS[scene.agent]), rng.choice(_OBJECTS[scene.thing])
     verb = rng.choice(_ACTIONS[scene.action].verbs)
     where = rng.choice(_PLACES[scene.place]) if scene.place else ""
@@ -204,7 +215,7 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
             f"there is {agent} {verb.gerund} {thing} {where} {when}",
             f"{where} {agent} {verb.present} {thing} {when}",
         ]
-    text = " ".join(f"{rng.choice(patterns)} {extra}".split())
+    text = " ".join(f"{rng.choice(SOURCES)} {rng.choice(patterns)} {extra}".split())
     return text[0].upper() + text[1:] + "."
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast, get_args
 
-from simcse_cli.data.demo import data_dir_or_demo
+from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation.bootstrap import with_intervals
@@ -63,8 +63,10 @@ def eval_sts(
     if pair_tasks and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
         raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
-    tasks = (*named, *pair_tasks)
     data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
+    if named and options.tasks is None and data_dir is not None and is_demo_corpus(data_dir):
+        named = ("STSBenchmark",)
+    tasks = (*named, *pair_tasks)
     score = partial(
         evaluate_sts,
         data_dir=data_dir,

@@ -29,6 +29,7 @@ from simcse_cli.machine.devices import (
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.export import save_encoder
+from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import RunRecord
@@ -160,17 +161,15 @@ class Trainer:
         """Train from the newest state, or from the start; return how it ended, a status of ``run.json``."""
         log = self.start()
         steps = range(self.position.step, self.total_steps)
+        self.compile_kernels(steps)
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
             self.progress.task(f"training {self.config.objective}", self.total_steps) as task,
         ):
-            task.advance(steps.start)
+            if steps.start:
+                task.advance(steps.start)
             for step, batch in zip(steps, batches, strict=True):
-                if step == steps.start:
-                    note = self.objective.eval_encoder().training_note(batch.n_tokens)
-                    if note is not None:
-                        self.progress.info(note)
                 self.start_step(step, batch)
                 self.position.step = step + 1
                 task.advance()
@@ -217,6 +216,22 @@ class Trainer:
                 log.append({"step": 0} | score_line(score))
             self.save_state()
         return log
+
+    def compile_kernels(self, steps: range) -> None:
+        """Run the encoder once if that compiles kernels, so that no step includes it; the weights stay the same."""
+        if not steps:
+            return
+        batch = self.batches.make(steps.start)
+        if self.config.micro_batch_size is not None:
+            batch = batch.chunks(self.config.micro_batch_size)[0]
+        note = self.objective.eval_encoder().training_note(batch.n_tokens)
+        if note == KERNELS_COMPILE:
+            self.objective.train()
+            with self.progress.task(note), self.accelerator.autocast():
+                self.objective.embed(batch).sum().backward()
+            self.optimizer.zero_grad(set_to_none=True)
+        elif note is not None:
+            self.progress.info(note)
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
         """Do one optimizer step and return its numbers."""

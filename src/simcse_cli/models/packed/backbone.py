@@ -29,7 +29,7 @@ KERNELS_NOT_KEPT = (
     "training without compiled kernels: neither the folder of the package nor the user's cache folder can be "
     "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
-KERNELS_COMPILE = "compiling kernels for this processor, once: the first step takes longer"
+KERNELS_COMPILE = "compiling kernels for this processor, once"
 # A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps on all of them are
 # faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
 _MOST_THREADS = 8
