@@ -107,7 +107,9 @@ def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, vectors, m
     (tmp_path / "bad.pkl").write_bytes(pickle.dumps(Malicious(), protocol=2))
     torch.save({"enc_lstm.weight_ih_l0": Malicious()}, tmp_path / "worse.pkl")
     for name in ("bad.pkl", "worse.pkl"):
-        with pytest.raises(CheckpointError, match="holds pickled objects, which may run code and are not loaded"):
+        with pytest.raises(
+            CheckpointError, match="holds pickled objects, which may run code and are not loaded"
+        ):
             BiLstmMax(tmp_path / name, vectors)
     assert not (tmp_path / "executed").exists()
 

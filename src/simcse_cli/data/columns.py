@@ -15,24 +15,26 @@ POSITIONAL = ("anchor", "positive", "hard_negative")
 COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "anchor": (
         *("sent0", "sentence1", "sentence_a", "premise", "question1", "query", "text", "sentence"),
-        *("source", "src", "text1", "text_a", "context", "#1 string"),
+        *("source", "src", "text1", "text_a", "context", "#1 string", "normal_sentence"),
     ),
     "positive": (
         *("sent1", "sentence2", "sentence_b", "hypothesis", "question2", "entailment", "paraphrase"),
         *("target", "tgt", "text2", "text_b", "pos", "response", "answer", "passage"),
-        "#2 string",
+        *("#2 string", "simple_sentence"),
     ),
     "hard_negative": ("hard_neg", "sent2", "sentence3", "negative", "contradiction", "neg", "negatives"),
     "text": ("sentence", "line", "content", "caption", "document", "anchor", "sent0"),
     "label": (
-        "gold_label",
-        "labels",
-        "class",
-        "entailment_judgment",
-        "is_duplicate",
-        "quality",
-        "category",
-        "intent",
+        *(
+            "gold_label",
+            "labels",
+            "class",
+            "entailment_judgment",
+            "is_duplicate",
+            "quality",
+            "alignment_label",
+        ),
+        *("category", "intent"),
     ),
     "score": ("similarity_score", "relatedness_score", "similarity", "rating", "gold"),
 }

@@ -22,7 +22,6 @@ _HEADER_NAMES = frozenset(
         *COLUMN_ALIASES,
         *(name for names in COLUMN_ALIASES.values() for name in names),
         *("id", "image_id", "image"),
-        *("normal_sentence", "simple_sentence"),
     )
 )
 SEPARATORS = ",;\t|"

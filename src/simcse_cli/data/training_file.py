@@ -7,7 +7,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -33,10 +33,15 @@ from simcse_cli.files.streams import STDIO, sha256_file
 _SET = "set"  # a list of texts that all mean the same
 _ROWS_SHOWN = 3
 _NUMBERED = re.compile(r"[ _-]?\d+$")
-_PAIR_LABELS = frozenset({"1", "1.0", "true", "entailment"})
-_OTHER_LABELS = frozenset({"0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""})
-# Further labels of NLI corpora, on the Hub and in ANLI.
-_NLI_LABELS = {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False}
+# Whether a label marks a pair: in any table, and in those with one of these columns of positives, which are NLI corpora
+# (as on the Hub and in ANLI) and WikiAuto.
+_LABELS = dict.fromkeys(("1", "1.0", "true", "entailment"), True) | dict.fromkeys(
+    ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""), False
+)
+_LABELS_OF = {
+    "hypothesis": {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False},
+    "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
+}
 
 
 class StoredRows(Sequence[Row]):
@@ -119,13 +124,13 @@ class RowLayout:
         columns: those of anchor, positive and hard negative that the table has.
         keys: the table's columns for each; hard negatives may have several (``negative_1``, ...).
         label: the column that tells which rows are pairs, if there is one.
-        is_nli: whether numeric labels are those of natural language inference, where 0 is entailment.
+        labels: whether each label marks a pair.
     """
 
     columns: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
     label: str | None = None
-    is_nli: bool = False
+    labels: Mapping[str, bool] = field(default_factory=lambda: _LABELS)
 
 
 def iter_training_rows(
@@ -191,6 +196,12 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
             )
 
 
+def list_left_out(left_out: Counter[str]) -> list[str]:
+    """Return a message about the records that are not pairs, if there are any."""
+    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
+    return [f"left out rows that are not pairs: {labels}"] if labels else []
+
+
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
     """Return the layout of a table by its column names.
 
@@ -228,7 +239,7 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
             f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
             hint=f"scored pairs serve as --dev-file; to train on every row: --columns {shlex.quote(pair)}",
         )
-    return RowLayout(columns, tuple(keys.values()), label, is_nli=positive == "hypothesis")
+    return RowLayout(columns, tuple(keys.values()), label, _LABELS | _LABELS_OF.get(positive, {}))
 
 
 def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
@@ -242,15 +253,13 @@ def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
     """Tell whether a label marks a pair."""
     text = label.strip().lower()
-    if layout.is_nli and text in _NLI_LABELS:
-        return _NLI_LABELS[text]
-    if text not in _PAIR_LABELS | _OTHER_LABELS:
+    if text not in layout.labels:
         raise DataError(
             f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
             hint="make triplets of an NLI corpus with `simcse prepare nli`; to take every row, name the columns with "
             "--columns anchor=NAME,positive=NAME",
         )
-    return text in _PAIR_LABELS
+    return layout.labels[text]
 
 
 def _texts(value: Any, place: str) -> list[str]:
@@ -293,8 +302,7 @@ def read_training_rows(
                 n_dropped += 1
 
     rows = StoredRows(islice(whole_rows(), limit))
-    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
-    remarks = (f"{name}: left out rows that are not pairs: {labels}",) if labels else ()
+    remarks = tuple(f"{name}: {remark}" for remark in list_left_out(left_out))
     if not rows:
         raise DataError(
             "; ".join((f"{name} holds no training example", *remarks)),

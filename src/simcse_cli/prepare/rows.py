@@ -131,8 +131,8 @@ class RowWriter:
                     f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
                     hint="mend the input, or leave out --strict to have the findings only reported",
                 )
-        if corpus is not None:
-            progress.info(corpus.summary())
+        if corpus is not None and (summary := corpus.summary()):
+            progress.info(summary)
         _report(kind, result, options, progress)
         if str(options.output) != STDIO:
             progress.info(f"wrote {options.output} and {output.record}")
