@@ -107,7 +107,10 @@ def test_guess_language_goes_by_most_letters():
 def test_training_rows_takes_the_columns_there_are(tmp_path):
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
     (tmp_path / "b.txt").write_text("one\n")
-    assert list(training_rows([tmp_path / "a.csv", tmp_path / "b.txt"])) == [("a", "b", "c"), ("one",)]
+    assert list(training_rows(tmp_path / "a.csv")) == [("a", "b", "c")]
+    assert list(training_rows(tmp_path / "b.txt")) == [("one",)]
+    (tmp_path / "c.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "score": 1}')
+    assert list(training_rows(tmp_path / "c.jsonl")) == [("q", "a"), ("q", "b")]
 
 
 def test_findings_name_the_file_and_its_row(invoke, tmp_path):

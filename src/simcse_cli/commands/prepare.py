@@ -13,7 +13,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
     DemoOptions,
     HardNegativeOptions,
-    LintOptions,
+    LintFileOptions,
     ModelFolderOptions,
     NeighbourOptions,
     NliOptions,
@@ -188,11 +188,11 @@ def senteval_command(
 
 
 @prepare_app.command("lint")
-@takes("options", LintOptions)
+@takes("options", LintFileOptions)
 @takes("outputs", OutputOptions)
 def lint_command(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")],
-    options: LintOptions,
+    options: LintFileOptions,
     outputs: OutputOptions,
 ) -> None:
     """Check training files for common faults without changing them.

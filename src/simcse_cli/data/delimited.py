@@ -21,13 +21,14 @@ _HEADER_NAMES = frozenset(
     (
         *COLUMN_ALIASES,
         *(name for names in COLUMN_ALIASES.values() for name in names),
-        *("id", "image_id", "image"),
+        *("id", "image_id", "image", "sku", "title", "subject", "body", "description", "comment", "message"),
     )
 )
 SEPARATORS = ",;\t|"
 _SNIFFED_ROWS = 20
 # A column name: letters first, three words at most, nothing that ends a sentence.
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
+_DIGIT = re.compile(r"\d")
 _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
 
 
@@ -150,7 +151,7 @@ def _named_cells(
 
 
 def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first row holds column names: usual ones, identifiers, or short names above sentences."""
+    """Tell whether the first row holds column names: usual ones, identifiers, or short names above texts or numbers."""
     first, *others = rows
     cells = [cell.strip() for cell in first]
     if _has_known_name(cells):
@@ -161,7 +162,9 @@ def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
         return True
     columns = zip(*(row for row in others if len(row) == len(cells)), strict=True)
     return any(
-        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts) for texts in columns
+        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts)
+        or all(_DIGIT.search(text) and not _DIGIT.search(cell) for text in texts)
+        for cell, texts in zip(cells, columns, strict=False)  # no column where no row is as wide
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, overload
 from simcse_cli.data.columns import (
     COLUMN_ALIASES,
     POSITIONAL,
+    Record,
     columns_hint,
     find_column,
     is_number,
@@ -24,7 +25,7 @@ from simcse_cli.data.columns import (
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
-from simcse_cli.data.table import Record, Table
+from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import output_error
@@ -139,6 +140,7 @@ def iter_training_rows(
     *,
     left_out: Counter[str] | None = None,
     allow_numbers: bool = False,
+    n_columns: int = 1,
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
@@ -150,6 +152,7 @@ def iter_training_rows(
         columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
         left_out: a counter, by label, of the records that are not pairs.
         allow_numbers: accept a column of numbers, which nobody reads as texts.
+        n_columns: the least number of texts in a row.
 
     Raises:
         DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
@@ -158,7 +161,10 @@ def iter_training_rows(
     first: list[Row] = []  # until they show that no column holds numbers
     for record in records:
         place = record.place
-        layout = layout or find_layout(record, columns or {}, record.columns_place)
+        if layout is None:
+            layout = find_layout(record, columns or {}, record.columns_place)
+            if len(layout.columns) < n_columns and layout.columns != (_SET,):
+                resolve_columns(record, POSITIONAL[:n_columns], record.columns_place)
         if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
             if left_out is not None:
                 left_out[str(record[layout.label])] += 1
@@ -274,7 +280,11 @@ def _texts(value: Any, place: str) -> list[str]:
 
 
 def read_training_rows(
-    source: str | Path, columns: Mapping[str, str] | None = None, *, limit: int | None = None
+    source: str | Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    limit: int | None = None,
+    n_columns: int = 1,
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
@@ -284,6 +294,7 @@ def read_training_rows(
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
         columns: the names of ``anchor``, ``positive`` and ``hard_negative``, if they are not recognised.
         limit: the largest number of rows to read; all by default.
+        n_columns: the least number of texts that a row of a table needs.
 
     Raises:
         DataError: the input is unreadable or malformed, has no ``anchor`` column, or no row is left.
@@ -291,10 +302,11 @@ def read_training_rows(
     table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
     name, records = table.name, table.records()
     found_columns: tuple[str, ...] = ()
+    least = 1 if table.is_text else n_columns
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in iter_training_rows(records, columns, left_out=left_out):
+        for layout, row in iter_training_rows(records, columns, left_out=left_out, n_columns=least):
             found_columns = layout
             if all(row):
                 yield row

@@ -22,7 +22,10 @@ class EncodeOptions(ModelOptions):
         metavar="FILE",
     )
     column: str | None = setting(
-        None, "Column of a table (with --pairs two, as A,B); default: the usual names."
+        None,
+        "Column of a table (with --pairs two, as A,B); default: the usual names.",
+        "--column",
+        "--columns",
     )
     pairs: bool = setting(
         False,

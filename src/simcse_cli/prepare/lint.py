@@ -7,19 +7,21 @@ languages, all others by script.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain, islice
 
-from simcse_cli.data.columns import POSITIONAL, find_column, is_number
+from simcse_cli.data.columns import POSITIONAL, find_column, is_number, parse_columns
 from simcse_cli.data.formats import InputPath
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import has_control_characters, match_key, words
+from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.filters import digest_keys
-from simcse_cli.prepare.options import LintOptions
+from simcse_cli.prepare.options import LintFileOptions
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
@@ -211,17 +213,17 @@ def _script(letter: str) -> str:
 
 def lint_files(
     sources: Sequence[InputPath],
-    options: LintOptions,
+    options: LintFileOptions,
     *,
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
     """Check all files as one training set, and return the linter."""
-    linter = Linter(count_tokens, options.max_length)
+    linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
     with progress.task("rows checked") as task:
         for source in sources:
             linter.open_file(str(source))
-            for row in training_rows([source], encoding=options.encoding):
+            for row in training_rows(source, columns, encoding=options.encoding):
                 linter.check(row)
                 task.advance()
     if not linter.n_rows:
@@ -229,13 +231,21 @@ def lint_files(
     return linter
 
 
-def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
-    for source in sources:
-        for record in Table(source, encoding=encoding).texts():
-            found = [find_column(record, name) for name in POSITIONAL]
-            named = [name for name in found if name is not None] or list(record)
-            yield tuple(record[name] for name in named)
+def training_rows(
+    source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Yield the rows of a training file, whatever their label: the columns that training reads, else all."""
+    table = Table(source, encoding=encoding, columns=(columns or {}).values())
+    records = table.records()
+    head = list(islice(records, 1))
+    found = columns or {
+        name: own for first in head for name in POSITIONAL if (own := find_column(first, name))
+    }
+    records = chain(head, records)
+    if "anchor" in found and found.keys() != {"anchor", "hard_negative"}:
+        yield from (row for _, row in iter_training_rows(records, found))
+    else:
+        yield from (tuple("" if cell is None else str(cell) for cell in row.values()) for row in records)
 
 
 def list_findings(findings: Iterable[Finding]) -> str:

@@ -34,6 +34,19 @@ class LintOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LintFileOptions(LintOptions):
+    """Settings of the checks of files."""
+
+    columns: str | None = setting(
+        None,
+        "Columns to check, if they are not recognised; default of an unknown table: all.",
+        "--columns",
+        "--column",
+        metavar="anchor=A,positive=B",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowOptions(LintOptions):
     """The output of rows, and the filters before it."""
 
@@ -67,7 +80,7 @@ class RowOptions(LintOptions):
 class SentenceOptions(RowOptions):
     """Sentences from text and tables."""
 
-    column: str | None = setting(None, "Column of a table that holds the text.")
+    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
 
 
@@ -102,7 +115,11 @@ class HardNegativeOptions(MiningOptions):
     """Settings that choose hard negatives from the texts near an anchor."""
 
     columns: str | None = setting(
-        None, "Columns to pair, if they are not recognised.", metavar="anchor=A,positive=B"
+        None,
+        "Columns to pair, if they are not recognised.",
+        "--columns",
+        "--column",
+        metavar="anchor=A,positive=B",
     )
     ranks: str = setting(
         "10:100",
@@ -178,6 +195,8 @@ class PairOptions(MiningOptions):
     columns: str | None = setting(
         None,
         "Columns to pair, if they are not recognised; with --paraphrases the column of texts.",
+        "--columns",
+        "--column",
         metavar="anchor=A,positive=B",
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
@@ -189,7 +208,7 @@ class NeighbourOptions(RowOptions):
 
     reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
     every: bool = setting(False, "Write a pair for each of them instead of drawing one.", needs="reach!=1")
-    column: str | None = setting(None, "Column of a table that holds the text.")
+    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
 

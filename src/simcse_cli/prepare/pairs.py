@@ -4,12 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, groupby, zip_longest
+from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
 
-from simcse_cli.data.columns import POSITIONAL, find_column, parse_columns, resolve_columns
+from simcse_cli.data.columns import POSITIONAL, Record, find_column, parse_columns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
-from simcse_cli.data.table import Record, Table
+from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
@@ -99,18 +99,14 @@ def _pairs_of(
         names=_wikiauto_columns(source, encoding),
     )
     records = table.records()
-    first = next(records, None)
-    if first is None:
-        raise DataError(f"{table.name} has no rows")
     # ParaNMT is a text file with a score in its third column, which is left out.
     is_text = guess_format(source) is FileFormat.TEXT
     rows = iter_training_rows(
-        chain([first], records), columns, left_out=counts.other_labels, allow_numbers=is_text
+        records, columns, left_out=counts.other_labels, allow_numbers=is_text, n_columns=2
     )
     seen: set[int] = set()
+    found: tuple[str, ...] = ()
     for found, row in rows:
-        if len(found) < 2:
-            resolve_columns(first, POSITIONAL[:2], first.columns_place)
         if len(found) > 2 and not is_text:
             counts.n_hard_negatives += bool(row[2])
             digest = digest_keys(row[:2])
@@ -118,6 +114,8 @@ def _pairs_of(
                 continue
             seen.add(digest)
         yield row[:2]
+    if not found:
+        raise DataError(f"{table.name} has no rows")
 
 
 def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:

@@ -104,6 +104,8 @@ class TrainConfig:
         None,
         "Names of columns that are not recognised: anchor, positive, hard_negative (label) of "
         "--train-file; left, right, score of --dev-file.",
+        "--columns",
+        "--column",
         metavar="anchor=A,positive=B",
         group=_DATA,
     )

@@ -10,9 +10,7 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.formats import FileFormat, guess_format
-from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.data.training_file import (
     join_documents,
     join_rows,
@@ -53,7 +51,7 @@ from simcse_cli.settings.choices import (
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import files_of, n_taken, random_generator
-from simcse_cli.training.dev import DevSet, build_dev_set
+from simcse_cli.training.dev import DevSet, build_dev_set, given_columns
 
 LOW_LORA_RATE = 1e-4
 
@@ -250,9 +248,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 "together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
-    given = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
-    columns = {role: name for role, name in given.items() if role not in SCORED_PAIR}
-    of_pairs = {role: name for role, name in given.items() if role in SCORED_PAIR}
+    columns, of_pairs = given_columns(config)
     if objective.reads is DataKind.DOCUMENTS:
         return join_documents([read_training_documents(source, columns) for source, _ in sources])
     parts = []
@@ -262,7 +258,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         elif objective.reads is DataKind.SCORED:
             part = read_scored_rows(source, of_pairs)
         else:
-            part = read_training_rows(source, columns, limit=_stream_limit(config, source, progress))
+            limit = _stream_limit(config, source, progress)
+            part = read_training_rows(source, columns, limit=limit, n_columns=objective.n_columns[0])
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
