@@ -47,7 +47,7 @@ def table_rows(
         return
     separator = _find_separator(head, separators)
     cells = _tsv_cells(lines) if separator == "\t" else _csv_cells(lines, separator, source)
-    yield from _named_cells(cells, source, names, header)
+    yield from named_cells(cells, source, names, header)
 
 
 def is_stsb_line(line: str) -> bool:
@@ -121,7 +121,7 @@ def _unquote(cell: str) -> str:
     return cell
 
 
-def _named_cells(
+def named_cells(
     rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows with column names: those given, those of the header, ``POSITIONAL``, or numbers."""

@@ -38,6 +38,7 @@ class Table:
         text_as: the format in which to read a ``.txt`` file: lines of text, or a table.
         columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
         names: the columns of a file that is known to have no header.
+        is_whole: whether all lines of a text file are one sentence, as ``sentences`` yields it.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Table:
         encoding: str = "utf-8",
         columns: Iterable[str | None] = (),
         names: Sequence[str] = (),
+        is_whole: bool = False,
     ) -> None:
         form = guess_format(source)
         self._source, self.name = source, source_name(source)
         self.form = text_as if form is FileFormat.TEXT else form
+        self._is_whole = is_whole and self.is_text
         self._layout = Layout(encoding, has_header(columns), tuple(names))
 
     @property
@@ -112,7 +115,10 @@ class Table:
             DataError: the input is unreadable or empty, or the column is missing or ambiguous.
         """
         if self.is_text:
-            yield from islice(iter_lines(self._source, encoding=self._layout.encoding), start, None)
+            lines = iter_lines(self._source, encoding=self._layout.encoding)
+            if self._is_whole:
+                lines = iter([" ".join(" ".join(lines).split())])
+            yield from islice(lines, start, None)
             return
         chosen, given = "", None if column is None else column_name(column)
         if self.form is FileFormat.PARQUET:
@@ -138,6 +144,8 @@ class Table:
 
     def count(self, column: str | None = None) -> int:
         """Return the number of sentences; text and parquet need not be parsed for it."""
+        if self._is_whole:
+            return 1
         if self.form is FileFormat.PARQUET:
             return self._parquet[0]
         if not self.is_text or str(self._source).endswith(".gz"):

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.errors import UsageError
-from simcse_cli.settings.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
+from simcse_cli.settings.choices import (
+    Backend,
+    Dedup,
+    HardNegativeLabel,
+    NegativePick,
+    Pooler,
+    PositiveLabel,
+    TextPer,
+)
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
 
@@ -81,7 +89,10 @@ class SentenceOptions(RowOptions):
     """Sentences from text and tables."""
 
     column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
-    split_sentences: bool = setting(False, "Split each line into sentences by rule.")
+    text_per: TextPer | None = setting(
+        None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
+    )
+    split_sentences: bool = setting(False, "Split each text into sentences by rule.")
 
 
 @dataclass(frozen=True, kw_only=True)

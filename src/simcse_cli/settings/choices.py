@@ -261,6 +261,13 @@ class StsProtocol(StrEnum):
     DECLUTR = "declutr"
 
 
+class TextPer(StrEnum):
+    """What is one text in a folder of text files."""
+
+    LINE = "line"
+    FILE = "file"
+
+
 class Dedup(StrEnum):
     """Kinds of repeated rows to drop."""
 

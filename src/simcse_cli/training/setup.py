@@ -1,6 +1,7 @@
 """Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,11 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     sources = [_split_weight(text) for text in config.train_file]
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
-            require_file(source)
+            text = shlex.quote(f"{Path(source).name}.txt")
+            taken = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
+            require_file(
+                source, hint=f"of a folder, make one file: {taken}" if Path(source).is_dir() else None
+            )
     return sources
 
 
