@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from simcse_cli.prepare.lint import Check, Linter, guess_language, training_rows
+from simcse_cli.prepare.lint import Check, Linter, faults, guess_language, training_rows
 
 ENGLISH = "The cat was in the house and it was not happy."
 
@@ -42,12 +42,21 @@ def test_linter_finds_repeated_and_swapped_pairs():
     found = lint(("a b", "c"), ("A b!", "c"), ("c", "a b"), ("d", "e"))
     assert found[Check.DUPLICATE_PAIR].first_row == 2
     assert found[Check.SWAPPED_COLUMNS].first_row == 3
-    assert len(found) == 2
+    assert (found[Check.SHARED_TEXT].first_row, found[Check.SHARED_TEXT].n_rows) == (2, 2)
+    assert len(found) == 3
 
 
 def test_linter_finds_positive_and_hard_negative_exchanged():
     found = lint(("a", "b", "c"), ("a", "c", "b"))
-    assert list(found) == [Check.SWAPPED_COLUMNS]
+    assert list(found) == [Check.SHARED_TEXT, Check.SWAPPED_COLUMNS]
+
+
+def test_texts_that_rows_share_are_counted_but_no_fault():
+    found = lint(("a", "b"), ("c", "c"), ("d", "a"), ("A", "e"))
+    assert [
+        (check, each.n_rows, each.first_row) for check, each in found.items() if check is Check.SHARED_TEXT
+    ] == [(Check.SHARED_TEXT, 1, 3)]
+    assert Check.SHARED_TEXT not in {each.check for each in faults(found.values())}
 
 
 def test_linter_does_not_call_repeated_sentences_pairs():

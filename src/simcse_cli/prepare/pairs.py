@@ -10,11 +10,11 @@ from operator import itemgetter
 from simcse_cli.data.columns import POSITIONAL, Record, find_column, parse_columns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
 from simcse_cli.data.table import Table
+from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.streams import STDIO, iter_lines
-from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import PairOptions
 from simcse_cli.prepare.rows import RowWriter
 

@@ -41,6 +41,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import (
     Attention,
     Augmentation,
+    Batches,
     Device,
     DropoutMode,
     Gather,
@@ -51,7 +52,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
-from simcse_cli.training.batches import files_of, n_taken, random_generator
+from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
 from simcse_cli.training.dev import DevSet, build_dev_set, given_columns
 
 LOW_LORA_RATE = 1e-4
@@ -65,6 +66,7 @@ class TrainingParts:
     data: Any
     dev_set: DevSet | None
     digests: dict[str, Any]
+    shared: SharedTexts | None = None
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -207,6 +209,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
+SHARED_SHARE = 0.01
+"""Largest share of rows with a text of an earlier row, up to which batches are drawn without a look at texts."""
 MOST_REPEATED = 100_000_000
 """Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
 _ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
@@ -359,4 +363,28 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests |= {"n_examples": n_examples}
-    return TrainingParts(objective, data, dev_set, digests | dev_facts)
+    shared = shared_texts(config, objective, data, examples, progress)
+    return TrainingParts(objective, data, dev_set, digests | dev_facts, shared)
+
+
+def shared_texts(
+    config: TrainConfig, objective: Objective, data: Any, examples: Any, progress: Progress
+) -> SharedTexts | None:
+    """Return the texts to keep apart in batches; None for batches as shuffled."""
+    if not (objective.in_batch_negatives and examples is getattr(data, "rows", None)):
+        if config.batches is Batches.NO_DUPLICATES:
+            raise ConfigError(
+                f"--batches no-duplicates: the rows of a batch are no negatives in --objective {objective.name}",
+                hint="leave it out",
+            )
+        return None
+    if config.batches is Batches.SHUFFLED:
+        return None
+    shared = SharedTexts(data.rows)
+    if config.batches is None and shared.share <= SHARED_SHARE:
+        return None
+    progress.info(
+        f"{shared.share:.1%} of the rows have a text of an earlier one: no batch holds a text twice "
+        "(--batches shuffled takes rows as they come)"
+    )
+    return shared
