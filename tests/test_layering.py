@@ -55,6 +55,7 @@ ROOMS = {
     "peft": {"models"},
     "psutil": {"files"},
     "pyarrow": {"data", "encoding", "files"},
+    "python_calamine": {"data"},
     "ray": {"encoding"},
     "regex": {"augment", "data"},
     "rich": {"commands"},
@@ -83,10 +84,15 @@ EXTRAS = {
     "optuna",
     "peft",
 }
-EXTRAS |= {"ray", "sentence_transformers", "sklearn"}
+EXTRAS |= {"python_calamine", "ray", "sentence_transformers", "sklearn"}
 BY_OTHERS = {"onnx", "tensorboard", "trackio", "wandb"}  # PyTorch and Accelerate import them for us
 # Import name -> distribution, where dashes and underscores do not make them the same.
-DISTRIBUTIONS = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "faiss": "faiss-cpu",
+    "python_calamine": "python-calamine",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ADDITIONS = PROJECT["optional-dependencies"]

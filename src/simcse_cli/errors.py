@@ -114,6 +114,7 @@ EXTRAS = {
     "openvino": ("openvino", "openvino"),
     "optuna": ("optuna", "search"),
     "peft": ("peft", "peft"),
+    "python_calamine": ("python-calamine", "excel"),
     "ray": ("ray", "ray"),
     "sklearn": ("scikit-learn", "probe"),
     "tensorboard": ("tensorboard", "tensorboard"),

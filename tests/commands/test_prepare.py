@@ -250,7 +250,10 @@ def test_prepare_lint_reports_and_fails_only_when_strict(invoke, tmp_path):
     result = invoke("prepare", "lint", source, "--format", "json")
     assert result.exit_code == 0, result.stderr
     findings = json.loads(result.stdout)["findings"]
-    assert [(finding["check"], finding["n_rows"]) for finding in findings] == [("duplicate_pair", 1)]
+    assert [(finding["check"], finding["n_rows"]) for finding in findings] == [
+        ("duplicate_pair", 1),
+        ("shared_text", 1),
+    ]
     strict = invoke("prepare", "lint", source, "--strict")
     assert strict.exit_code == 1
     assert "duplicate_pair 1" in strict.stderr

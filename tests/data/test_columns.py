@@ -7,6 +7,7 @@ from simcse_cli.data.columns import (
     has_header,
     parse_columns,
     resolve_columns,
+    suggest_columns,
 )
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.table import Table
@@ -88,10 +89,37 @@ def test_resolve_columns_takes_the_given_name_and_no_other():
 
 
 def test_columns_hint_can_be_pasted():
-    hint = columns_hint(dict.fromkeys(("id", "my text", "answer"), ""), POSITIONAL[:2])
-    assert "--columns anchor=id,positive=answer " in hint
+    hint = columns_hint({"id": 7, "my text": "How is it?", "answer": "Fine."}, POSITIONAL[:2])
+    assert "--columns 'anchor=my text,positive=answer' " in hint
     assert "anchor=1,positive=2" in hint
-    assert "--columns 'anchor=my text,positive=NAME'" in columns_hint({"my text": ""}, POSITIONAL[:2])
+    assert "--columns anchor=NAME,positive=NAME " in columns_hint({"a": "7", "b": ""}, POSITIONAL[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "roles", "suggested"),
+    [
+        ("a.csv", "Ticket-Nr;Betreff;Text\nT-1;Drucker;Er druckt nicht.\nT-2;Maus;Sie klickt nicht.\n",
+         POSITIONAL[:2], "anchor=Betreff,positive=Text"),
+        ("a.csv", "sku,title\nAB-12,Red mug\nAB-13,Blue mug\n", ["text"], "text=title"),
+        ("a.csv", ",title\n0,Mugs\n1,Cups\n", ["text"], "text=title"),
+        ("a.csv", "lang,when,utterance\nen,2024-01-02,Hello\nen,2024-01-03,Goodbye\n", ["text"], "text=utterance"),
+        ("a.csv", "who,body,reply\nAnn Lee,The lid is off.,Put it on again.\n", POSITIONAL[:2],
+         "anchor=body,positive=reply"),
+        ("a.csv", "answer,frage\nIt is new.,Is it new?\n", POSITIONAL[:2], "anchor=frage,positive=answer"),
+        ("a.csv", "no,first,second,points\n1,A dog.,A cat.,2.5\n2,A car.,A van.,3\n", SCORED_PAIR,
+         "left=first,right=second,score=points"),
+        ("a.csv", "ref,comment,queue\nX1,Not paid,it\nX2,Not sent,hr\nX3,Broken lid,it\n", ["text", "label"],
+         "text=comment,label=queue"),
+        ("a.csv", "review,stars\nA fine film it was.,1\nNot a good film.,0\n", ["text", "label"],
+         "text=review,label=stars"),
+        ("a.jsonl", '{"url": "https://a.b/c-d", "n": 3, "body": "Two words"}', ["text"], "text=body"),
+        ("a.csv", "id,code\n1,AB\n2,CD\n", ["text"], "text=NAME"),
+    ],
+)  # fmt: skip
+def test_columns_are_suggested_as_a_person_would(name, content, roles, suggested, tmp_path):
+    (tmp_path / name).write_text(content)
+    record = next(Table(tmp_path / name).records())
+    assert suggest_columns(record, roles) == dict(part.split("=") for part in suggested.split(","))
 
 
 @pytest.mark.parametrize(("name", "place"), [("a.tsv", "a.tsv"), ("a.jsonl", "a.jsonl, line 1")])

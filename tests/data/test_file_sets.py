@@ -1,13 +1,16 @@
 import gzip
 import json
 
+import datasets
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.table import Table
+from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError
+from simcse_cli.settings.choices import TextPer
 
 ROWS = [f"row {number}" for number in range(23)]
 
@@ -86,3 +89,29 @@ def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
         FileSet.find(str(tmp_path))
     with pytest.raises(DataError, match="holds no file"):
         FileSet.find(f"{tmp_path}/*.parquet")
+
+
+def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):
+    write(tmp_path / "a.txt", ["A title", "", "A  paragraph."])
+    write(tmp_path / "b.txt", ["", "Another text.", ""])
+    with pytest.raises(DataError, match=r"2 text files with blank lines, such as .*a\.txt") as caught:
+        FileSet.find(str(tmp_path))
+    assert caught.value.hint == "say it with --text-per file or --text-per line"
+    files = FileSet.find(str(tmp_path), text_per=TextPer.FILE)
+    assert list(files.sentences()) == ["A title A paragraph.", "Another text."]
+    assert (files.counts, list(files.sentences(1))) == ((1, 1), ["Another text."])
+    lines = FileSet.find(str(tmp_path), text_per=TextPer.LINE)
+    assert list(lines.sentences()) == ["A title", "", "A  paragraph.", "", "Another text."]
+    assert lines.blank == {str(tmp_path / "a.txt"): 1, str(tmp_path / "b.txt"): 1}
+
+
+def test_a_saved_dataset_is_known_by_its_files(tmp_path):
+    rows = datasets.Dataset.from_dict({"id": [1, 2], "text": ["One.", "Two."]})
+    rows.save_to_disk(tmp_path / "rows")
+    datasets.DatasetDict(dev=rows).save_to_disk(tmp_path / "splits")
+    assert list(FileSet.find(str(tmp_path / "rows")).sentences()) == ["One.", "Two."]
+    assert read_training_rows(tmp_path / "rows").columns == ("anchor",)
+    with pytest.raises(DataError, match="no split train; there are dev") as caught:
+        read_training_rows(tmp_path / "splits")
+    source = caught.value.hint.rpartition(" ")[2]
+    assert list(FileSet.find(source).sentences()) == ["One.", "Two."]

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from simcse_cli.data.columns import POSITIONAL, parse_columns
-from simcse_cli.data.table import Record
+from simcse_cli.data.columns import POSITIONAL, Record, parse_columns
 from simcse_cli.data.training_file import (
     StoredRows,
     iter_training_rows,
@@ -127,7 +126,7 @@ def test_nothing_in_a_cell_is_no_text():
 
 @pytest.mark.parametrize("given", ["positive=B", "anchor=A,hard_negative=B"])
 def test_columns_that_make_no_row_are_refused(tmp_path, given):
-    (tmp_path / "a.csv").write_text("A,B,C\na,b,c\n")
+    (tmp_path / "a.csv").write_text("A,B,C\nA dog.,A cat.,7\n")
     with pytest.raises(DataError, match=r"a.csv: --columns names .*; need anchor, or") as caught:
         read_training_rows(tmp_path / "a.csv", parse_columns(given, POSITIONAL))
     assert "--columns anchor=A,positive=B (" in caught.value.hint
@@ -143,7 +142,7 @@ QUESTIONS = (
     [
         (QUESTIONS, "--columns anchor=Question,positive=Answer "),
         (QUESTIONS.replace("Question,Answer", "Frage,Erklärung"), "--columns 'anchor=Frage,positive=Erklärung' "),
-        ("src_id,tgt_id\na,b\n", "--columns anchor=src_id,positive=tgt_id "),
+        ("src_de,tgt_en\nein Hund,a dog\n", "--columns anchor=src_de,positive=tgt_en "),
         ("my text,other\nA dog runs fast.,B c d e.\nA cat sits there.,D e f g.\n",
          "--columns 'anchor=my text,positive=other' "),
     ],

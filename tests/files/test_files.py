@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from simcse_cli.data.formats import count_lines
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files import streams
 from simcse_cli.files.atomic import (
@@ -81,7 +82,7 @@ def test_bad_text_names_file_line_and_fix(tmp_path, content, message):
     ("name", "encoding", "command"),
     [
         ("a b.csv", "latin1", "iconv -f latin1 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
-        ("a.csv", "utf-16", "iconv -f utf-16 -t utf-8 a.csv > a-utf8.csv"),
+        ("a.csv", "latin1", "iconv -f latin1 -t utf-8 a.csv > a-utf8.csv"),
         ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f latin1 -t utf-8 > a-utf8.csv"),
     ],
 )
@@ -96,6 +97,17 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
     subprocess.run(command, shell=True, check=True)
     (fixed,) = tmp_path.glob("*-utf8.csv")
     assert list(iter_lines(fixed)) == text.splitlines()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
+    lines = ["Größe\tĊ", "", "\u0a0a 😀", "the end"]  # characters with the byte of a line end in them
+    (tmp_path / "a.txt").write_bytes("\ufeff".encode(encoding) + "\r\n".join(lines).encode(encoding))
+    assert list(iter_lines(tmp_path / "a.txt")) == lines
+    assert count_lines(tmp_path / "a.txt") == len(lines)
+    (tmp_path / "b.txt").write_bytes((tmp_path / "a.txt").read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"b\.txt: UTF-16 text that is cut"):
+        list(iter_lines(tmp_path / "b.txt"))
 
 
 def test_truncated_gzip_is_explained(tmp_path):

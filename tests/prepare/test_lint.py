@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from simcse_cli.prepare.lint import Check, Linter, guess_language, training_rows
+from simcse_cli.prepare.lint import Check, Linter, faults, guess_language, training_rows
 
 ENGLISH = "The cat was in the house and it was not happy."
 
@@ -42,12 +42,21 @@ def test_linter_finds_repeated_and_swapped_pairs():
     found = lint(("a b", "c"), ("A b!", "c"), ("c", "a b"), ("d", "e"))
     assert found[Check.DUPLICATE_PAIR].first_row == 2
     assert found[Check.SWAPPED_COLUMNS].first_row == 3
-    assert len(found) == 2
+    assert (found[Check.SHARED_TEXT].first_row, found[Check.SHARED_TEXT].n_rows) == (2, 2)
+    assert len(found) == 3
 
 
 def test_linter_finds_positive_and_hard_negative_exchanged():
     found = lint(("a", "b", "c"), ("a", "c", "b"))
-    assert list(found) == [Check.SWAPPED_COLUMNS]
+    assert list(found) == [Check.SHARED_TEXT, Check.SWAPPED_COLUMNS]
+
+
+def test_texts_that_rows_share_are_counted_but_no_fault():
+    found = lint(("a", "b"), ("c", "c"), ("d", "a"), ("A", "e"))
+    assert [
+        (check, each.n_rows, each.first_row) for check, each in found.items() if check is Check.SHARED_TEXT
+    ] == [(Check.SHARED_TEXT, 1, 3)]
+    assert Check.SHARED_TEXT not in {each.check for each in faults(found.values())}
 
 
 def test_linter_does_not_call_repeated_sentences_pairs():
@@ -107,7 +116,10 @@ def test_guess_language_goes_by_most_letters():
 def test_training_rows_takes_the_columns_there_are(tmp_path):
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
     (tmp_path / "b.txt").write_text("one\n")
-    assert list(training_rows([tmp_path / "a.csv", tmp_path / "b.txt"])) == [("a", "b", "c"), ("one",)]
+    assert list(training_rows(tmp_path / "a.csv")) == [("a", "b", "c")]
+    assert list(training_rows(tmp_path / "b.txt")) == [("one",)]
+    (tmp_path / "c.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "score": 1}')
+    assert list(training_rows(tmp_path / "c.jsonl")) == [("q", "a"), ("q", "b")]
 
 
 def test_findings_name_the_file_and_its_row(invoke, tmp_path):

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from simcse_cli.errors import DataError
-from simcse_cli.prepare.pairs import caption_rows, pair_rows, parallel_rows
+from simcse_cli.prepare.pairs import PairCounts, caption_rows, pair_rows, parallel_rows
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow so?\t1\n1\t3\t4\tA\tB\t0\n"
 MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid he\n0\t7\t8\ta\tb\n'
@@ -109,3 +109,19 @@ def test_caption_rows_says_what_is_missing(tmp_path):
 
 def test_caption_rows_of_flickr30k_give_ten_pairs_per_image(shared_data):
     assert sum(1 for _ in caption_rows([shared_data / "flickr30k" / "captions.tsv"])) == 29000 * 10
+
+
+def test_pair_rows_takes_each_pair_of_triplets_once_and_counts_what_is_left_out(tmp_path):
+    records = [
+        {"query": "q", "pos": ["a", "b"], "neg": ["x", "y", "z"]},
+        {"query": "r", "pos": "c", "neg": "x"},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (tmp_path / "b.csv").write_text("anchor,positive,hard_negative\nq,a,x\nr,c,y\nq,a,y\n")
+    counts = PairCounts()
+    assert list(pair_rows([tmp_path / "a.jsonl"], counts=counts)) == [("q", "a"), ("q", "b"), ("r", "c")]
+    assert "left out 4 hard negatives" in counts.summary()
+    assert list(pair_rows([tmp_path / "b.csv"])) == [("q", "a"), ("r", "c")]
+    (tmp_path / "qqp.tsv").write_text(QQP)
+    list(pair_rows([tmp_path / "qqp.tsv"], counts=(counts := PairCounts())))
+    assert counts.summary() == "left out rows that are not pairs: 1 with label 0"

@@ -1,12 +1,13 @@
 import pytest
 
+from simcse_cli.data.file_sets import FileSet
 from simcse_cli.prepare.sentences import sentence_rows, split_sentences
 
 
 def test_sentence_rows_reads_sources_in_order(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.jsonl").write_text('{"text": "three. Four."}\n')
-    sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
+    sources = [FileSet.find(str(tmp_path / name)) for name in ("a.txt", "b.jsonl")]
     assert list(sentence_rows(sources)) == [("one",), ("two",), ("three. Four.",)]
     assert list(sentence_rows(sources, split=True))[2:] == [("three.",), ("Four.",)]
 

@@ -15,7 +15,8 @@ from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
 # What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the released codes.
 CLS = {"pooler": "cls"}
-A_1 = CLS | {"temperature": 0.05, "precision": "auto"}
+ORIGINAL = CLS | {"batches": "shuffled"}
+A_1 = ORIGINAL | {"temperature": 0.05, "precision": "auto"}
 UNSUP = A_1 | {"head": "train-only"}
 RECIPES = {
     "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"batch_size": 64, "lr": 3e-5}),
@@ -26,7 +27,7 @@ RECIPES = {
     "simcse-sup-bert-large": ("simcse-sup", "bert-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
     "simcse-sup-roberta-base": ("simcse-sup", "roberta-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
     "simcse-sup-roberta-large": ("simcse-sup", "roberta-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
-    "simcse-mlm": ("simcse-unsup", "bert-base", CLS | {"options": {"mlm_weight": 0.1}}),
+    "simcse-mlm": ("simcse-unsup", "bert-base", ORIGINAL | {"options": {"mlm_weight": 0.1}}),
     "next-sentence": ("next-sentence", "bert-base", CLS | {"options": {"window": 1}}),
     "next-3-sentences": ("next-sentence", "bert-base", CLS | {"options": {"window": 3}}),
     "quick-thoughts": ("quick-thoughts", "bert-base", {}),

@@ -88,7 +88,12 @@ def test_default_settings_train_as_the_plain_loop_does(mode, model_type, dropout
     header = ("anchor", "positive", "hard_negative")[:n_columns]
     train_file.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]))
 
-    flags = {"objective": f"simcse-{mode}", "model": str(model_dir), "train_file": str(train_file)}
+    flags = {
+        "objective": f"simcse-{mode}",
+        "model": str(model_dir),
+        "train_file": str(train_file),
+        "batches": "shuffled",
+    }
     config = resolve_config(flags=flags, objective_defaults=objective_defaults())
     parts = build_parts(config, SilentProgress())
     parts.objective.to(dtype)

@@ -24,7 +24,9 @@ class SpaceOptions(LoadOptions, FitOptions):
     pair_file: Path | None = setting(
         None, "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv."
     )
-    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR, needs="pair_file")
+    columns: str | None = setting(
+        None, COLUMNS_HELP, "--columns", "--column", metavar=COLUMNS_METAVAR, needs="pair_file"
+    )
     embeddings: list[Path] | None = setting(
         None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
     )
@@ -70,7 +72,7 @@ class RetrievalOptions(LoadOptions):
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
     corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
-    column: str | None = setting(None, "Column of sentences, in corpus and queries.")
+    column: str | None = setting(None, "Column of sentences, in corpus and queries.", "--column", "--columns")
     corpus_prompt: str | None = setting(
         None,
         "Prompt for the corpus (--prompt is for queries); default: the model's prompt for documents.",
@@ -112,7 +114,11 @@ class OverlapOptions:
     """The columns to compare, and how to count words."""
 
     columns: str | None = setting(
-        None, "The two columns to compare, if they are not recognised.", metavar="left=A,right=B"
+        None,
+        "The two columns to compare, if they are not recognised.",
+        "--columns",
+        "--column",
+        metavar="left=A,right=B",
     )
     distinct: bool = setting(False, "Count each distinct word once.")
 

@@ -25,7 +25,7 @@ class AugmentOptions:
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)
     unit: TextUnit = setting(TextUnit.WORD, "Unit to drop or move; char for text without spaces.")
-    column: str | None = setting(None, "Column of a table that holds the sentences.")
+    column: str | None = setting(None, "Column of a table that holds the sentences.", "--column", "--columns")
     wordnet_dir: Path | None = setting(
         None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET", needs="method~synonym|method~eda"
     )

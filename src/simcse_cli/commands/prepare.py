@@ -13,7 +13,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import (
     DemoOptions,
     HardNegativeOptions,
-    LintOptions,
+    LintFileOptions,
     ModelFolderOptions,
     NeighbourOptions,
     NliOptions,
@@ -188,11 +188,11 @@ def senteval_command(
 
 
 @prepare_app.command("lint")
-@takes("options", LintOptions)
+@takes("options", LintFileOptions)
 @takes("outputs", OutputOptions)
 def lint_command(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")],
-    options: LintOptions,
+    options: LintFileOptions,
     outputs: OutputOptions,
 ) -> None:
     """Check training files for common faults without changing them.
@@ -203,12 +203,12 @@ def lint_command(
 
     simcse prepare lint nli.csv --tokenizer minilm --max-length 32
     """
-    from simcse_cli.prepare.lint import lint_files, lint_outcome, list_findings
+    from simcse_cli.prepare.lint import faults, lint_files, lint_outcome, list_findings
 
     count_tokens = _token_counter(options.tokenizer)
     linter = lint_files(inputs, options, count_tokens=count_tokens, progress=get_console())
     outputs.show(lint_outcome(inputs, linter))
-    if options.strict and (findings := linter.findings()):
+    if options.strict and (findings := faults(linter.findings())):
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
 
 

@@ -21,14 +21,14 @@ _HEADER_NAMES = frozenset(
     (
         *COLUMN_ALIASES,
         *(name for names in COLUMN_ALIASES.values() for name in names),
-        *("id", "image_id", "image"),
-        *("normal_sentence", "simple_sentence"),
+        *("id", "image_id", "image", "sku", "title", "subject", "body", "description", "comment", "message"),
     )
 )
 SEPARATORS = ",;\t|"
 _SNIFFED_ROWS = 20
 # A column name: letters first, three words at most, nothing that ends a sentence.
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
+_DIGIT = re.compile(r"\d")
 _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
 
 
@@ -47,7 +47,7 @@ def table_rows(
         return
     separator = _find_separator(head, separators)
     cells = _tsv_cells(lines) if separator == "\t" else _csv_cells(lines, separator, source)
-    yield from _named_cells(cells, source, names, header)
+    yield from named_cells(cells, source, names, header)
 
 
 def is_stsb_line(line: str) -> bool:
@@ -121,7 +121,7 @@ def _unquote(cell: str) -> str:
     return cell
 
 
-def _named_cells(
+def named_cells(
     rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows with column names: those given, those of the header, ``POSITIONAL``, or numbers."""
@@ -151,7 +151,7 @@ def _named_cells(
 
 
 def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first row holds column names: usual ones, identifiers, or short names above sentences."""
+    """Tell whether the first row holds column names: usual ones, identifiers, or short names above texts or numbers."""
     first, *others = rows
     cells = [cell.strip() for cell in first]
     if _has_known_name(cells):
@@ -162,7 +162,9 @@ def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
         return True
     columns = zip(*(row for row in others if len(row) == len(cells)), strict=True)
     return any(
-        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts) for texts in columns
+        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts)
+        or all(_DIGIT.search(text) and not _DIGIT.search(cell) for text in texts)
+        for cell, texts in zip(cells, columns, strict=False)  # no column where no row is as wide
     )
 
 

@@ -3,21 +3,32 @@
 import glob
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
-from simcse_cli.data.formats import FileFormat, guess_format
+from simcse_cli.data.formats import FileFormat, guess_format, is_saved_dataset
 from simcse_cli.data.table import Table, check_column
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import STDIO, Inputs, file_system, is_remote, require_file, sha256_file
+from simcse_cli.files.streams import (
+    STDIO,
+    Inputs,
+    file_system,
+    is_remote,
+    iter_lines,
+    require_file,
+    sha256_file,
+)
+from simcse_cli.settings.choices import TextPer
 
 _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
+_LOOKED_AT, _LINES_LOOKED_AT = 20, 1000
 _Item = TypeVar("_Item")
 
 
@@ -31,10 +42,22 @@ class FileSet:
     source: str
     files: tuple[str, ...]
     column: str | None = None
+    text_per: TextPer = TextPer.LINE
+    encoding: str = "utf-8"
+    blank: Counter[str] = field(
+        default_factory=Counter, compare=False
+    )  # texts of nothing that were read, by file
 
     @classmethod
     def find(
-        cls, source: str, column: str | None = None, *, again: str | None = None, output: str | None = None
+        cls,
+        source: str,
+        column: str | None = None,
+        *,
+        text_per: TextPer | None = None,
+        encoding: str = "utf-8",
+        again: str | None = None,
+        output: str | None = None,
     ) -> "FileSet":
         """Return the files of a path, folder, glob or address.
 
@@ -44,15 +67,18 @@ class FileSet:
         Args:
             source: the input as the user gave it.
             column: the column of sentences, if the files are tables.
+            text_per: what is one text in a folder or glob of text files, if that is known.
+            encoding: of text files.
             again: the option, if any, that needs to read the input more than once.
             output: the file to be written, which may not be in a folder that is read.
 
         Raises:
-            DataError: there is no file, or there are several formats.
+            DataError: there is no file, there are several formats, or it is not clear what is one text.
             UsageError: the input cannot be read again, or it holds the output.
         """
         files = _listed(source)
-        found = cls(source, (source,) if files is None else tuple(sorted(files)), column)
+        names = (source,) if files is None else tuple(sorted(files))
+        found = cls(source, names, column, text_per or TextPer.LINE, encoding)
         if again is not None and files != [] and not found.is_stored:
             if source != STDIO and guess_format(source) is not FileFormat.HUB:
                 require_file(source)
@@ -76,6 +102,8 @@ class FileSet:
                 hint="choose some by a glob in quotes, as in 'FOLDER/*.txt'",
             )
         check_column(column, files)
+        if text_per is None and len(files) > 1 and FileFormat.TEXT in by_format and not is_remote(source):
+            _refuse_paragraphs(source, files, encoding)
         return found
 
     @property
@@ -112,9 +140,12 @@ class FileSet:
         return state.hexdigest()
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        return self._rows(
-            lambda file, skipped: self._table(file).sentences(self.column, start=skipped), start, stop
-        )
+        def read(file: str, skipped: int) -> Iterator[str]:
+            for text in self._table(file).sentences(self.column, start=skipped):
+                self.blank[file] += not text.strip()
+                yield text
+
+        return self._rows(read, start, stop)
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Yield the values of another column in these rows."""
@@ -133,7 +164,8 @@ class FileSet:
         return found
 
     def _table(self, file: str) -> Table:
-        return Table(file, columns=[self.column])
+        is_whole = self.text_per is TextPer.FILE
+        return Table(file, columns=[self.column], encoding=self.encoding, is_whole=is_whole)
 
     def _rows(
         self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
@@ -150,11 +182,24 @@ class FileSet:
         return islice(rows, None if stop is None else stop - start)
 
 
+def _refuse_paragraphs(source: str, files: list[str], encoding: str) -> None:
+    """Raise DataError if text files have blank lines between others, as documents have: what is one text?"""
+    for file in sorted(files)[:_LOOKED_AT]:
+        lines = islice(iter_lines(file, encoding=encoding), _LINES_LOOKED_AT)
+        if "\n\n" in "\n".join(line.strip() for line in lines).strip():
+            raise DataError(
+                f"{source}: {len(files):,} text files with blank lines, such as {file}; is a text a file, or a line?",
+                hint="say it with --text-per file or --text-per line",
+            )
+
+
 def _listed(source: str) -> list[str] | None:
     """Return the files of a folder or glob that hold something; None for a single input."""
     if is_remote(source):
         return _listed_remotely(source)
     path = Path(source)
+    if is_saved_dataset(path):
+        return None
     if path.is_dir():
         found = [file for file in path.rglob("*") if _is_data(file.relative_to(path))]
     elif guess_format(source) is FileFormat.HUB or path.exists() or not _WILD.search(source):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data.columns import POSITIONAL
-from simcse_cli.data.delimited import SEPARATORS, table_rows
-from simcse_cli.errors import DataError
+from simcse_cli.data.delimited import SEPARATORS, named_cells, table_rows
+from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import STDIO, iter_json_lines, iter_lines, open_input
+from simcse_cli.files.streams import STDIO, is_utf16, iter_json_lines, iter_lines, open_input
 
 InputPath = Path | str
 NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
@@ -26,6 +26,7 @@ class FileFormat(StrEnum):
     CSV = "csv"
     TSV = "tsv"
     PARQUET = "parquet"
+    EXCEL = "excel"
     HUB = "hub"
 
 
@@ -36,6 +37,7 @@ _BY_SUFFIX = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.TSV,
     ".parquet": FileFormat.PARQUET,
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), FileFormat.EXCEL),
 }
 _HUB_PREFIX = "hf://"
 _HUB_HINT = (
@@ -58,11 +60,16 @@ class Layout:
 
 def guess_format(source: InputPath) -> FileFormat:
     """Return the format of an input by its name; plain text for unknown endings."""
-    if str(source).startswith(_HUB_PREFIX):
-        return FileFormat.HUB
     path = Path(source)
+    if str(source).startswith(_HUB_PREFIX) or is_saved_dataset(path):
+        return FileFormat.HUB
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     return _BY_SUFFIX.get(suffix.lower(), FileFormat.TEXT)
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Tell whether a path is a folder written by ``save_to_disk``."""
+    return any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def source_name(source: InputPath) -> str:
@@ -105,6 +112,26 @@ def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
         yield number, value
 
 
+def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of the first visible sheet with something in it."""
+    require_extra(
+        "python_calamine", f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
+    )
+    from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
+
+    with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
+        book = CalamineWorkbook.from_filelike(stream)
+        names = [sheet.name for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
+        sheets = (book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names)
+        cells = next(filter(None, sheets), [])
+    rows = ((n, [_cell_text(cell) for cell in row]) for n, row in enumerate(cells, start=1) if any(row))
+    yield from named_cells(rows, source_name(source), layout.names, layout.header)
+
+
+def _cell_text(cell: Any) -> str:
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+
+
 def _parquet_table_rows(source: InputPath, layout: Layout) -> NumberedRows:
     return enumerate(parquet_rows(source), start=1)
 
@@ -119,6 +146,7 @@ READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
     FileFormat.CSV: _csv_rows,
     FileFormat.TSV: _tsv_rows,
     FileFormat.PARQUET: _parquet_table_rows,
+    FileFormat.EXCEL: _excel_rows,
     FileFormat.HUB: _hub_table_rows,
 }
 """Readers by format; a new format needs a function, a row here and its ending above."""
@@ -128,6 +156,9 @@ def count_lines(source: InputPath) -> int:
     """Return the number of lines of a plain text file, without decoding it."""
     n_ends, last = 0, b"\n"
     with open_input(source) as stream:
+        if is_utf16(stream.read(2)):
+            return sum(1 for _ in iter_lines(source))
+        stream.seek(0)
         for block in iter(lambda: stream.read(1 << 20), b""):
             n_ends, last = n_ends + block.count(b"\n"), block[-1:]
     return n_ends + (last != b"\n")
@@ -170,6 +201,8 @@ def parse_hub_source(source: str) -> tuple[str, str | None, str]:
 
     ``hf://nyu-mll/glue@qqp:validation`` is ``("nyu-mll/glue", "qqp", "validation")``.
     """
+    if is_saved_dataset(Path(source)):
+        return source, None, "train"
     body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")
     body, _, split = body.partition(":")
     name, _, config = body.partition("@")
@@ -179,14 +212,21 @@ def parse_hub_source(source: str) -> tuple[str, str | None, str]:
 
 
 def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Hub dataset as a stream; ``hf:///folder`` reads a saved one."""
+    """Yield the rows of a Hub dataset as a stream, or those of a saved one, ``hf:///FOLDER:SPLIT``."""
     import datasets  # takes two seconds, and other formats do not need it
 
     name, config, split = parse_hub_source(source)
     with foreign_format(source, "a dataset", hint=_HUB_HINT):
-        if (Path(name) / "state.json").exists() or (Path(name) / "dataset_dict.json").exists():
+        if is_saved_dataset(Path(name)):
             saved = datasets.load_from_disk(name)
-            yield from saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+            if isinstance(saved, datasets.DatasetDict):
+                if split not in saved:
+                    raise DataError(
+                        f"{source}: no split {split}; there are {', '.join(saved)}",
+                        hint=f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}",
+                    )
+                saved = saved[split]
+            yield from saved
             return
         try:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)

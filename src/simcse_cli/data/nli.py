@@ -6,9 +6,9 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.data.columns import find_column
+from simcse_cli.data.columns import Record, find_column
 from simcse_cli.data.formats import FileFormat, InputPath
-from simcse_cli.data.table import Record, Table
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO, iter_lines
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simcse_cli.data.columns import POSITIONAL, find_column, resolve_columns
+from simcse_cli.data.columns import POSITIONAL, Record, find_column, resolve_columns
 from simcse_cli.data.formats import FileFormat, InputPath, source_name
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
-from simcse_cli.data.table import Record, Table
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 
 SCORED_PAIR = ("left", "right", "score")

@@ -2,13 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from simcse_cli.data.columns import find_column, has_header
+from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
 from simcse_cli.data.formats import (
     READERS,
     FileFormat,
@@ -21,38 +21,10 @@ from simcse_cli.data.formats import (
     source_name,
 )
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files.streams import iter_lines
+from simcse_cli.files.streams import STDIO, iter_lines
 
-V = TypeVar("V")
+_HEAD = 20
 _WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --column 1)"
-
-
-class Record(dict[str, V], Generic[V]):
-    """The columns of a row by name, and the place of the row: file and line.
-
-    For CSV, where a quoted cell may span lines, the line is the last one of the row; for parquet and Hub datasets it is
-    the row, from 1. Asking for a column that the row does not have, possible in JSON Lines, raises DataError.
-
-    Attributes:
-        columns_place: the place of the names of the columns: the row in JSON Lines, else the table.
-    """
-
-    def __init__(
-        self, values: Iterable[tuple[str, V]], table: str, number: int, *, has_names: bool = False
-    ) -> None:
-        super().__init__(values)
-        self._table, self._number = table, number
-        self.columns_place = self.place if has_names else table
-
-    @property
-    def place(self) -> str:
-        return f"{self._table}, line {self._number}"
-
-    def __missing__(self, column: str) -> V:
-        raise DataError(
-            f"{self.place}: no column {column}; there are {', '.join(self)}",
-            hint="give every row the columns of the first",
-        )
 
 
 class Table:
@@ -66,6 +38,7 @@ class Table:
         text_as: the format in which to read a ``.txt`` file: lines of text, or a table.
         columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
         names: the columns of a file that is known to have no header.
+        is_whole: whether all lines of a text file are one sentence, as ``sentences`` yields it.
     """
 
     def __init__(
@@ -76,10 +49,12 @@ class Table:
         encoding: str = "utf-8",
         columns: Iterable[str | None] = (),
         names: Sequence[str] = (),
+        is_whole: bool = False,
     ) -> None:
         form = guess_format(source)
         self._source, self.name = source, source_name(source)
         self.form = text_as if form is FileFormat.TEXT else form
+        self._is_whole = is_whole and self.is_text
         self._layout = Layout(encoding, has_header(columns), tuple(names))
 
     @property
@@ -104,7 +79,15 @@ class Table:
             yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
 
     def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
-        return Record(values, self.name, number, has_names=self.form is FileFormat.JSONL)
+        return Record(
+            values, self.name, number, has_names=self.form is FileFormat.JSONL, head=self._head_rows
+        )
+
+    def _head_rows(self) -> Sequence[Mapping[str, Any]]:
+        """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
+        if str(self._source) == STDIO:
+            return ()
+        return [row for _, row in islice(READERS[self.form](self._source, self._layout), _HEAD)]
 
     def pick(
         self, resolve: Callable[[Record[str]], tuple[str, ...]]
@@ -132,14 +115,18 @@ class Table:
             DataError: the input is unreadable or empty, or the column is missing or ambiguous.
         """
         if self.is_text:
-            yield from islice(iter_lines(self._source, encoding=self._layout.encoding), start, None)
+            lines = iter_lines(self._source, encoding=self._layout.encoding)
+            if self._is_whole:
+                lines = iter([" ".join(" ".join(lines).split())])
+            yield from islice(lines, start, None)
             return
-        chosen = ""
+        chosen, given = "", None if column is None else column_name(column)
         if self.form is FileFormat.PARQUET:
-            chosen = self._sentence_column(self._parquet[1], column, self.name, hint)
+            names = self._record(dict.fromkeys(self._parquet[1]).items(), 0)
+            chosen = self._sentence_column(names, given, hint)
         for record in self._cells(chosen, start):
             if chosen not in record:
-                chosen = self._sentence_column(list(record), column, record.columns_place, hint)
+                chosen = self._sentence_column(record, given, hint)
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
@@ -157,6 +144,8 @@ class Table:
 
     def count(self, column: str | None = None) -> int:
         """Return the number of sentences; text and parquet need not be parsed for it."""
+        if self._is_whole:
+            return 1
         if self.form is FileFormat.PARQUET:
             return self._parquet[0]
         if not self.is_text or str(self._source).endswith(".gz"):
@@ -174,20 +163,19 @@ class Table:
         rows = enumerate(parquet_rows(self._source, [column], start), start=start + 1)
         return (Record(row.items(), self.name, number) for number, row in rows)
 
-    def _sentence_column(self, names: Sequence[str], column: str | None, place: str, hint: str) -> str:
-        hint = hint.replace("COLUMN", shlex.quote(names[0]))
-        if column is not None:
-            _require_column(column, names, place, hint)
-            return column
-        record = dict.fromkeys(names)
-        found = find_column(record, "text") or find_column(record, "anchor")
-        # A delimited file with a single column may be plain text without separators.
-        if found is None and len(names) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
-            return names[0]
+    def _sentence_column(self, record: Record[Any], column: str | None, hint: str) -> str:
+        if column is None:
+            found = find_column(record, "text") or find_column(record, "anchor")
+            # A delimited file with a single column may be plain text without separators.
+            if found is None and len(record) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
+                found = next(iter(record))
+            what = f"which of the columns {', '.join(record)} holds the sentences?"
+        else:
+            found, what = find_column(record, column), f"no column {column}; there are {', '.join(record)}"
         if found is None:
-            raise DataError(
-                f"{place}: which of the columns {', '.join(names)} holds the sentences?", hint=hint
-            )
+            seems = suggest_columns(record, ["text"])["text"]
+            hint = hint.replace("COLUMN", "COLUMN" if seems == "NAME" else shlex.quote(seems))
+            raise DataError(f"{record.columns_place}: {what}", hint=hint)
         return found
 
 
@@ -209,9 +197,9 @@ def take_out_hint(source: InputPath, option: str) -> str:
     return f"take one out with `{taken}`, then {option} {text}"
 
 
-def _require_column(column: str, names: Iterable[str], place: str, hint: str | None = None) -> None:
+def _require_column(column: str, names: Iterable[str], place: str) -> None:
     if column not in names:
-        raise DataError(f"{place}: no column {column}; there are {', '.join(names)}", hint=hint)
+        raise DataError(f"{place}: no column {column}; there are {', '.join(names)}")
 
 
 def _sentence(value: Any, column: str, place: str) -> str:

@@ -3,7 +3,9 @@
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import regex
 
@@ -50,6 +52,12 @@ def match_key(text: str) -> str:
     else:
         key = _NOT_IN_KEY.sub("", unicodedata.normalize("NFKC", text).casefold())
     return key or " ".join(text.split())
+
+
+def digest_keys(keys: Iterable[str]) -> int:
+    """Return a 64-bit digest of texts, such as the match keys of a row, column by column."""
+    joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:

@@ -7,7 +7,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, overload
 from simcse_cli.data.columns import (
     COLUMN_ALIASES,
     POSITIONAL,
+    Record,
     columns_hint,
     find_column,
     is_number,
@@ -24,7 +25,7 @@ from simcse_cli.data.columns import (
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
-from simcse_cli.data.table import Record, Table
+from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import output_error
@@ -33,10 +34,15 @@ from simcse_cli.files.streams import STDIO, sha256_file
 _SET = "set"  # a list of texts that all mean the same
 _ROWS_SHOWN = 3
 _NUMBERED = re.compile(r"[ _-]?\d+$")
-_PAIR_LABELS = frozenset({"1", "1.0", "true", "entailment"})
-_OTHER_LABELS = frozenset({"0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""})
-# Further labels of NLI corpora, on the Hub and in ANLI.
-_NLI_LABELS = {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False}
+# Whether a label marks a pair: in any table, and in those with one of these columns of positives, which are NLI corpora
+# (as on the Hub and in ANLI) and WikiAuto.
+_LABELS = dict.fromkeys(("1", "1.0", "true", "entailment"), True) | dict.fromkeys(
+    ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""), False
+)
+_LABELS_OF = {
+    "hypothesis": {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False},
+    "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
+}
 
 
 class StoredRows(Sequence[Row]):
@@ -119,13 +125,13 @@ class RowLayout:
         columns: those of anchor, positive and hard negative that the table has.
         keys: the table's columns for each; hard negatives may have several (``negative_1``, ...).
         label: the column that tells which rows are pairs, if there is one.
-        is_nli: whether numeric labels are those of natural language inference, where 0 is entailment.
+        labels: whether each label marks a pair.
     """
 
     columns: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
     label: str | None = None
-    is_nli: bool = False
+    labels: Mapping[str, bool] = field(default_factory=lambda: _LABELS)
 
 
 def iter_training_rows(
@@ -134,6 +140,7 @@ def iter_training_rows(
     *,
     left_out: Counter[str] | None = None,
     allow_numbers: bool = False,
+    n_columns: int = 1,
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
@@ -145,6 +152,7 @@ def iter_training_rows(
         columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
         left_out: a counter, by label, of the records that are not pairs.
         allow_numbers: accept a column of numbers, which nobody reads as texts.
+        n_columns: the least number of texts in a row.
 
     Raises:
         DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
@@ -153,7 +161,10 @@ def iter_training_rows(
     first: list[Row] = []  # until they show that no column holds numbers
     for record in records:
         place = record.place
-        layout = layout or find_layout(record, columns or {}, record.columns_place)
+        if layout is None:
+            layout = find_layout(record, columns or {}, record.columns_place)
+            if len(layout.columns) < n_columns and layout.columns != (_SET,):
+                resolve_columns(record, POSITIONAL[:n_columns], record.columns_place)
         if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
             if left_out is not None:
                 left_out[str(record[layout.label])] += 1
@@ -189,6 +200,12 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
                 hint="to train on scored pairs: --objective cosent; to leave the numbers out: "
                 f"--columns {shlex.quote(named)}",
             )
+
+
+def list_left_out(left_out: Counter[str]) -> list[str]:
+    """Return a message about the records that are not pairs, if there are any."""
+    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
+    return [f"left out rows that are not pairs: {labels}"] if labels else []
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
@@ -228,7 +245,7 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
             f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
             hint=f"scored pairs serve as --dev-file; to train on every row: --columns {shlex.quote(pair)}",
         )
-    return RowLayout(columns, tuple(keys.values()), label, is_nli=positive == "hypothesis")
+    return RowLayout(columns, tuple(keys.values()), label, _LABELS | _LABELS_OF.get(positive, {}))
 
 
 def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
@@ -242,15 +259,13 @@ def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
     """Tell whether a label marks a pair."""
     text = label.strip().lower()
-    if layout.is_nli and text in _NLI_LABELS:
-        return _NLI_LABELS[text]
-    if text not in _PAIR_LABELS | _OTHER_LABELS:
+    if text not in layout.labels:
         raise DataError(
             f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
             hint="make triplets of an NLI corpus with `simcse prepare nli`; to take every row, name the columns with "
             "--columns anchor=NAME,positive=NAME",
         )
-    return text in _PAIR_LABELS
+    return layout.labels[text]
 
 
 def _texts(value: Any, place: str) -> list[str]:
@@ -265,7 +280,11 @@ def _texts(value: Any, place: str) -> list[str]:
 
 
 def read_training_rows(
-    source: str | Path, columns: Mapping[str, str] | None = None, *, limit: int | None = None
+    source: str | Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    limit: int | None = None,
+    n_columns: int = 1,
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
@@ -275,6 +294,7 @@ def read_training_rows(
         source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
         columns: the names of ``anchor``, ``positive`` and ``hard_negative``, if they are not recognised.
         limit: the largest number of rows to read; all by default.
+        n_columns: the least number of texts that a row of a table needs.
 
     Raises:
         DataError: the input is unreadable or malformed, has no ``anchor`` column, or no row is left.
@@ -282,10 +302,11 @@ def read_training_rows(
     table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
     name, records = table.name, table.records()
     found_columns: tuple[str, ...] = ()
+    least = 1 if table.is_text else n_columns
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in iter_training_rows(records, columns, left_out=left_out):
+        for layout, row in iter_training_rows(records, columns, left_out=left_out, n_columns=least):
             found_columns = layout
             if all(row):
                 yield row
@@ -293,8 +314,7 @@ def read_training_rows(
                 n_dropped += 1
 
     rows = StoredRows(islice(whole_rows(), limit))
-    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
-    remarks = (f"{name}: left out rows that are not pairs: {labels}",) if labels else ()
+    remarks = tuple(f"{name}: {remark}" for remark in list_left_out(left_out))
     if not rows:
         raise DataError(
             "; ".join((f"{name} holds no training example", *remarks)),

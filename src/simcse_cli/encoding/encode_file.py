@@ -92,7 +92,9 @@ def encode_file(
     _check_output(output, options)
     if options.engine is Engine.LOCAL and options.shard is None and output != STDIO and not is_folder(output):
         join_group()  # first of all: who fails later is missed by the others at once
-    files = FileSet.find(source, options.column, again=_cut_by(output, options), output=output)
+    files = FileSet.find(
+        source, options.column, text_per=options.text_per, again=_cut_by(output, options), output=output
+    )
     inputs = files.inputs()
     sentences = first_read(files.sentences())
     if output == STDIO:
@@ -109,6 +111,8 @@ def encode_file(
         _encode_shards(files, inputs, Path(output), options, progress)
     else:
         _encode_one(files, inputs, sentences, Path(output), options, progress)
+    if n_blank := files.blank.total():
+        progress.info(f"{n_blank:,} texts of {source} are blank and have the vector of an empty text")
 
 
 def _encode_one(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.settings.choices import Engine
+from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 
@@ -22,13 +22,29 @@ class EncodeOptions(ModelOptions):
         metavar="FILE",
     )
     column: str | None = setting(
-        None, "Column of a table (with --pairs two, as A,B); default: the usual names."
+        None,
+        "Column of a table (with --pairs two, as A,B); default: the usual names.",
+        "--column",
+        "--columns",
+    )
+    text_per: TextPer | None = setting(
+        None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
     )
     pairs: bool = setting(
         False,
         "Rows are pairs: write them with their cosines.",
         "--pairs",
-        excludes=("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize"),
+        excludes=(
+            "index",
+            "resume",
+            "shard",
+            "engine",
+            "workers",
+            "dtype",
+            "id_column",
+            "normalize",
+            "text_per",
+        ),
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")

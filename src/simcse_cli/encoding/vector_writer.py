@@ -19,6 +19,7 @@ from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import SILENT, Progress
+from simcse_cli.settings.choices import TextPer
 from simcse_cli.version import __version__
 
 
@@ -103,6 +104,8 @@ class VectorWriter:
         }
         if options.postprocess is not None:
             self._record["postprocess_sha256"] = sha256_file(options.postprocess)
+        if options.text_per is TextPer.FILE:
+            self._record["text_per"] = options.text_per.value
         if options.id_column is not None:
             self._record["id_column"] = options.id_column
 

@@ -126,7 +126,9 @@ class StsOptions(SuiteOptions):
         None,
         "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks adds tasks.",
     )
-    columns: str | None = setting(None, COLUMNS_HELP, metavar=COLUMNS_METAVAR, needs="pair_file")
+    columns: str | None = setting(
+        None, COLUMNS_HELP, "--columns", "--column", metavar=COLUMNS_METAVAR, needs="pair_file"
+    )
     cache_dir: Path | None = setting(
         None,
         "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
@@ -159,6 +161,8 @@ class TransferOptions(SuiteOptions):
     columns: str | None = setting(
         None,
         "Names of the columns of --task-file, if they are not recognised.",
+        "--columns",
+        "--column",
         metavar="text=A,label=B",
         needs="task_file",
     )

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -218,9 +219,12 @@ def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
 
 
 def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -> Iterator[str]:
-    for number, raw in enumerate(raw_lines(stream, name), start=1):
-        if number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise DataError(f"{name}: UTF-16 text, need UTF-8", hint=_conversion(name, "utf-16"))
+    raws = raw_lines(stream, name)
+    head = list(islice(raws, 1))
+    raws = chain(head, raws)
+    if is_utf16(b"".join(head)):
+        raws, encoding = _utf8_lines(raws, name), "utf-8"
+    for number, raw in enumerate(raws, start=1):
         if b"\0" in raw:
             raise DataError(
                 f"{name}, line {number}: a NUL byte; this is a binary file, need text",
@@ -236,6 +240,24 @@ def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -
         if number == 1:
             line = line.removeprefix("\ufeff")
         yield line.rstrip("\r\n")
+
+
+def is_utf16(start: bytes) -> bool:
+    """Tell by its byte order mark whether a text is UTF-16, such as Excel's "Unicode text"."""
+    return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield the lines of a UTF-16 text, which comes in pieces, in UTF-8."""
+    decoder, rest = codecs.getincrementaldecoder("utf-16")(), ""
+    try:
+        for raw in chain(raws, [b""]):
+            *lines, rest = (rest + decoder.decode(raw, final=not raw)).split("\n")
+            yield from (line.encode() for line in lines)
+    except UnicodeError as error:
+        raise DataError(f"{name}: UTF-16 text that is cut or damaged ({error})") from error
+    if rest:
+        yield rest.encode()
 
 
 def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:

@@ -95,6 +95,8 @@ class Objective(nn.Module, ABC):
     name: ClassVar[ObjectiveName]
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
+    n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
+    in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     chunkable: ClassVar[bool] = True  # cached gradients apply
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
 

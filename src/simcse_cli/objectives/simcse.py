@@ -33,6 +33,7 @@ class SimcseUnsup(TextViews):
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
+    in_batch_negatives = True
     hard_negative_alpha = 1.0
 
     def __init__(

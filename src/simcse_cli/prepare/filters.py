@@ -7,10 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import islice
 
-from simcse_cli.data.text import clean_text, match_key
+from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.minhash import NearIndex
 
@@ -71,12 +70,6 @@ def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
         return None
 
     return lambda rows: [reason(row) for row in rows]
-
-
-def digest_keys(keys: Iterable[str]) -> int:
-    """Return a 64-bit digest of the match keys of a row, column by column."""
-    joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 def drop_duplicates() -> RowFilter:

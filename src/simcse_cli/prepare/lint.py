@@ -7,19 +7,20 @@ languages, all others by script.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain, islice
 
-from simcse_cli.data.columns import POSITIONAL, find_column, is_number
+from simcse_cli.data.columns import POSITIONAL, find_column, is_number, parse_columns
 from simcse_cli.data.formats import InputPath
 from simcse_cli.data.table import Table
-from simcse_cli.data.text import has_control_characters, match_key, words
+from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
+from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.prepare.filters import digest_keys
-from simcse_cli.prepare.options import LintOptions
+from simcse_cli.prepare.options import LintFileOptions
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
@@ -57,6 +58,7 @@ class Check(StrEnum):
     WRONG_ENCODING = "wrong_encoding"
     LANGUAGE_MIX = "language_mix"
     DUPLICATE_PAIR = "duplicate_pair"
+    SHARED_TEXT = "shared_text"
     SWAPPED_COLUMNS = "swapped_columns"
     ANCHOR_IS_POSITIVE = "anchor_is_positive"
     POSITIVE_IS_HARD_NEGATIVE = "positive_is_hard_negative"
@@ -70,6 +72,7 @@ _EXPLANATIONS = {
     Check.WRONG_ENCODING: "UTF-8 that was read as Latin-1, or replacement characters",
     Check.LANGUAGE_MIX: "a text in another language or script than most",
     Check.DUPLICATE_PAIR: "the row occurs before",
+    Check.SHARED_TEXT: "a text occurs in an earlier row: if they meet in a batch, it is its own negative",
     Check.SWAPPED_COLUMNS: "the row occurs before with two columns exchanged",
     Check.ANCHOR_IS_POSITIVE: "anchor and positive are the same",
     Check.POSITIVE_IS_HARD_NEGATIVE: "positive and hard negative are the same",
@@ -91,7 +94,7 @@ class Finding:
 class Linter:
     """Count the rows that each check finds.
 
-    Checks of pairs remember digests of the rows (about 170 bytes per pair); rows of one text are checked in
+    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text are checked in
     constant memory. Without ``count_tokens`` there is no check for truncated texts. Sub-words include special
     tokens.
     """
@@ -106,6 +109,7 @@ class Linter:
         self._first_in_language: dict[str, tuple[int, str]] = {}
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
+        self._texts: set[int] = set()
         self._pending: list[Row] = []
         self._files: list[tuple[int, str]] = []
 
@@ -163,6 +167,9 @@ class Linter:
         self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row, len(row) > 2 and keys[1] == keys[2])
         digest = digest_keys(keys)
         self._note(Check.DUPLICATE_PAIR, row, digest in self._seen)
+        texts = {digest_keys([text]) for text in row}
+        self._note(Check.SHARED_TEXT, row, not texts.isdisjoint(self._texts))
+        self._texts |= texts
         self._note(Check.SWAPPED_COLUMNS, row, digest in self._exchanged and digest not in self._seen)
         self._seen.add(digest)
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
@@ -211,17 +218,17 @@ def _script(letter: str) -> str:
 
 def lint_files(
     sources: Sequence[InputPath],
-    options: LintOptions,
+    options: LintFileOptions,
     *,
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
     """Check all files as one training set, and return the linter."""
-    linter = Linter(count_tokens, options.max_length)
+    linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
     with progress.task("rows checked") as task:
         for source in sources:
             linter.open_file(str(source))
-            for row in training_rows([source], encoding=options.encoding):
+            for row in training_rows(source, columns, encoding=options.encoding):
                 linter.check(row)
                 task.advance()
     if not linter.n_rows:
@@ -229,13 +236,26 @@ def lint_files(
     return linter
 
 
-def training_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield the rows of training files: their anchor, positive and hard negative, or all columns."""
-    for source in sources:
-        for record in Table(source, encoding=encoding).texts():
-            found = [find_column(record, name) for name in POSITIONAL]
-            named = [name for name in found if name is not None] or list(record)
-            yield tuple(record[name] for name in named)
+def training_rows(
+    source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
+) -> Iterator[Row]:
+    """Yield the rows of a training file, whatever their label: the columns that training reads, else all."""
+    table = Table(source, encoding=encoding, columns=(columns or {}).values())
+    records = table.records()
+    head = list(islice(records, 1))
+    found = columns or {
+        name: own for first in head for name in POSITIONAL if (own := find_column(first, name))
+    }
+    records = chain(head, records)
+    if "anchor" in found and found.keys() != {"anchor", "hard_negative"}:
+        yield from (row for _, row in iter_training_rows(records, found))
+    else:
+        yield from (tuple("" if cell is None else str(cell) for cell in row.values()) for row in records)
+
+
+def faults(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that ``--strict`` refuses: all but shared texts, which training keeps apart."""
+    return [finding for finding in findings if finding.check is not Check.SHARED_TEXT]
 
 
 def list_findings(findings: Iterable[Finding]) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.table import Table, check_column, take_out_hint
-from simcse_cli.data.text import clean_text, match_key
+from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
@@ -29,7 +29,6 @@ from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
-from simcse_cli.prepare.filters import digest_keys
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
 from simcse_cli.prepare.pairs import pair_rows
 from simcse_cli.prepare.rows import RowWriter

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.errors import UsageError
-from simcse_cli.settings.choices import Backend, Dedup, HardNegativeLabel, NegativePick, Pooler, PositiveLabel
+from simcse_cli.settings.choices import (
+    Backend,
+    Dedup,
+    HardNegativeLabel,
+    NegativePick,
+    Pooler,
+    PositiveLabel,
+    TextPer,
+)
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
 
@@ -31,6 +39,19 @@ class LintOptions:
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030",
                 option="'--encoding'",
             ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintFileOptions(LintOptions):
+    """Settings of the checks of files."""
+
+    columns: str | None = setting(
+        None,
+        "Columns to check, if they are not recognised; default of an unknown table: all.",
+        "--columns",
+        "--column",
+        metavar="anchor=A,positive=B",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +88,11 @@ class RowOptions(LintOptions):
 class SentenceOptions(RowOptions):
     """Sentences from text and tables."""
 
-    column: str | None = setting(None, "Column of a table that holds the text.")
-    split_sentences: bool = setting(False, "Split each line into sentences by rule.")
+    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
+    text_per: TextPer | None = setting(
+        None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
+    )
+    split_sentences: bool = setting(False, "Split each text into sentences by rule.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +126,11 @@ class HardNegativeOptions(MiningOptions):
     """Settings that choose hard negatives from the texts near an anchor."""
 
     columns: str | None = setting(
-        None, "Columns to pair, if they are not recognised.", metavar="anchor=A,positive=B"
+        None,
+        "Columns to pair, if they are not recognised.",
+        "--columns",
+        "--column",
+        metavar="anchor=A,positive=B",
     )
     ranks: str = setting(
         "10:100",
@@ -178,6 +206,8 @@ class PairOptions(MiningOptions):
     columns: str | None = setting(
         None,
         "Columns to pair, if they are not recognised; with --paraphrases the column of texts.",
+        "--columns",
+        "--column",
         metavar="anchor=A,positive=B",
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
@@ -189,7 +219,7 @@ class NeighbourOptions(RowOptions):
 
     reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
     every: bool = setting(False, "Write a pair for each of them instead of drawing one.", needs="reach!=1")
-    column: str | None = setting(None, "Column of a table that holds the text.")
+    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
 

@@ -1,47 +1,23 @@
 """``prepare pairs``: read paraphrase and caption corpora in their published layouts."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations, groupby, zip_longest
+from dataclasses import dataclass, field
+from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
 
-from simcse_cli.data.columns import POSITIONAL, find_column, parse_columns, resolve_columns
+from simcse_cli.data.columns import POSITIONAL, Record, find_column, parse_columns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
-from simcse_cli.data.table import Record, Table
-from simcse_cli.data.training_file import iter_training_rows
+from simcse_cli.data.table import Table
+from simcse_cli.data.text import digest_keys
+from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.streams import STDIO, iter_lines
 from simcse_cli.prepare.options import PairOptions
 from simcse_cli.prepare.rows import RowWriter
 
-
-@dataclass(frozen=True)
-class PairLayout:
-    """The columns of a corpus, and the labels that mark paraphrases.
-
-    ``label`` names columns that may hold the label; its lower-cased value is in ``accepted`` for paraphrases. A table
-    without such a column has only paraphrases.
-    """
-
-    anchor: str
-    positive: str
-    label: tuple[str, ...] = ()
-    accepted: frozenset[str] = frozenset()
-
-
-LAYOUTS = (
-    # QQP, MRPC, WikiAuto
-    PairLayout("question1", "question2", ("is_duplicate", "label"), frozenset({"1", "true"})),
-    PairLayout("#1 String", "#2 String", ("Quality",), frozenset({"1"})),
-    PairLayout(
-        "normal_sentence",
-        "simple_sentence",
-        ("alignment_label",),
-        frozenset({"aligned", "partialaligned", "1", "2"}),
-    ),
-)
 _WIKIAUTO_MANUAL = (
     *("alignment_label", "simple_sentence_id", "normal_sentence_id", "simple_sentence", "normal_sentence"),
     "gleu_score",
@@ -49,9 +25,25 @@ _WIKIAUTO_MANUAL = (
 _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 
 
+@dataclass
+class PairCounts:
+    """Counts of what tables hold besides pairs: records with other labels, and hard negatives."""
+
+    other_labels: Counter[str] = field(default_factory=Counter)
+    n_hard_negatives: int = 0
+
+    def summary(self) -> str:
+        found = list_left_out(self.other_labels)
+        if self.n_hard_negatives:
+            found.append(
+                f"left out {self.n_hard_negatives:,} hard negatives; `simcse train` reads such files as they are"
+            )
+        return "; ".join(found)
+
+
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of the inputs."""
-    encoding = options.encoding
+    encoding, counts = options.encoding, PairCounts()
     if options.flickr30k:
         rows = caption_rows(inputs, encoding=encoding)
     elif options.parallel:
@@ -60,7 +52,7 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         columns = parse_columns(options.columns, POSITIONAL[:2])
         if options.columns is not None:
             _two(list(columns), "--columns", "names")
-        rows = pair_rows(inputs, columns=columns, encoding=encoding)
+        rows = pair_rows(inputs, columns=columns, encoding=encoding, counts=counts)
     writer.write(
         "pairs",
         rows,
@@ -68,6 +60,7 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         inputs=inputs,
         settings={name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")},
         measure_overlap=options.overlap,
+        corpus=counts,
     )
 
 
@@ -78,19 +71,26 @@ def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
 
 
 def pair_rows(
-    sources: Sequence[InputPath], *, columns: Mapping[str, str] | None = None, encoding: str = "utf-8"
+    sources: Sequence[InputPath],
+    *,
+    columns: Mapping[str, str] | None = None,
+    encoding: str = "utf-8",
+    counts: PairCounts | None = None,
 ) -> Iterator[Row]:
     """Yield the pairs of the sources; the column names tell the layout of each.
 
-    Known layouts are QQP, MRPC and WikiAuto (rows that are not paraphrases are left out), ParaNMT and any other file
-    of two or three tab-separated columns without a header, and those of ``iter_training_rows``. ``columns`` gives
-    the names of ``anchor`` and ``positive`` in other tables.
+    The layouts are those of ``iter_training_rows``; ParaNMT and any other file of two or three tab-separated columns
+    without a header is read too. Of a file with hard negatives each pair is taken once. ``columns`` gives the names of
+    ``anchor`` and ``positive`` in other tables.
     """
+    counts = counts or PairCounts()
     for source in sources:
-        yield from _pairs_of(source, columns, encoding)
+        yield from _pairs_of(source, columns, encoding, counts)
 
 
-def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: str) -> Iterator[Row]:
+def _pairs_of(
+    source: InputPath, columns: Mapping[str, str] | None, encoding: str, counts: PairCounts
+) -> Iterator[Row]:
     table = Table(
         source,
         text_as=FileFormat.TSV,
@@ -99,24 +99,23 @@ def _pairs_of(source: InputPath, columns: Mapping[str, str] | None, encoding: st
         names=_wikiauto_columns(source, encoding),
     )
     records = table.records()
-    first = next(records, None)
-    if first is None:
+    # ParaNMT is a text file with a score in its third column, which is left out.
+    is_text = guess_format(source) is FileFormat.TEXT
+    rows = iter_training_rows(
+        records, columns, left_out=counts.other_labels, allow_numbers=is_text, n_columns=2
+    )
+    seen: set[int] = set()
+    found: tuple[str, ...] = ()
+    for found, row in rows:
+        if len(found) > 2 and not is_text:
+            counts.n_hard_negatives += bool(row[2])
+            digest = digest_keys(row[:2])
+            if digest in seen:
+                continue
+            seen.add(digest)
+        yield row[:2]
+    if not found:
         raise DataError(f"{table.name} has no rows")
-    records = chain([first], records)
-    known = (each for each in LAYOUTS if each.anchor in first and each.positive in first)
-    layout = None if columns else next(known, None)
-    if layout is None:
-        # ParaNMT is a text file with a score in its third column, which is left out.
-        is_text = guess_format(source) is FileFormat.TEXT
-        for found, row in iter_training_rows(records, columns, allow_numbers=is_text):
-            if len(found) < 2:
-                resolve_columns(first, POSITIONAL[:2], first.columns_place)
-            yield row[:2]
-        return
-    label = next((name for name in layout.label if name in first), None)
-    for record in records:
-        if label is None or str(record[label]).lower() in layout.accepted:
-            yield str(record[layout.anchor] or ""), str(record[layout.positive] or "")
 
 
 def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ from simcse_cli.prepare.filters import (
     sample_rows,
 )
 from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
-from simcse_cli.prepare.lint import CountTokens, Finding, Linter, list_findings
+from simcse_cli.prepare.lint import CountTokens, Finding, Linter, faults, list_findings
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Dedup
@@ -126,13 +126,13 @@ class RowWriter:
                     f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
                     hint="check the input and the filter options",
                 )
-            if options.strict and result.findings:
+            if options.strict and (found := faults(result.findings)):
                 raise DataError(
-                    f"lint found {list_findings(result.findings)}; nothing was written because of --strict",
+                    f"lint found {list_findings(found)}; nothing was written because of --strict",
                     hint="mend the input, or leave out --strict to have the findings only reported",
                 )
-        if corpus is not None:
-            progress.info(corpus.summary())
+        if corpus is not None and (summary := corpus.summary()):
+            progress.info(summary)
         _report(kind, result, options, progress)
         if str(options.output) != STDIO:
             progress.info(f"wrote {options.output} and {output.record}")

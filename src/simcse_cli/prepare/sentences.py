@@ -1,10 +1,11 @@
 """``prepare sentences``: write one sentence per line, from lines or from running text split by rule."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from simcse_cli.data.formats import InputPath
-from simcse_cli.data.table import Table, check_column
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.table import check_column
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -21,24 +22,27 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
-    column, split = options.column, options.split_sentences
-    check_column(column, inputs)
+    output, encoding = str(options.output), options.encoding
+    found = [
+        FileSet.find(source, text_per=options.text_per, encoding=encoding, output=output) for source in inputs
+    ]
+    files = [file for each in found for file in each.files]
+    check_column(options.column, files)
     writer.write(
         "sentences",
-        sentence_rows(inputs, column=column, split=split, encoding=options.encoding),
+        sentence_rows(
+            (replace(each, column=options.column) for each in found), split=options.split_sentences
+        ),
         ("text",),
-        inputs=inputs,
-        settings={"column": column, "split_sentences": split},
+        inputs=files,
+        settings={name: getattr(options, name) for name in ("column", "text_per", "split_sentences")},
     )
 
 
-def sentence_rows(
-    sources: Sequence[InputPath], *, column: str | None = None, split: bool = False, encoding: str = "utf-8"
-) -> Iterator[Row]:
-    """Yield one row per line or table row of the sources, or one per sentence with ``split``."""
+def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterator[Row]:
+    """Yield one row per text of the sources, or one per sentence with ``split``."""
     for source in sources:
-        table = Table(source, encoding=encoding, columns=[column])
-        for text in table.sentences(column):
+        for text in source.sentences():
             yield from ((sentence,) for sentence in (split_sentences(text) if split else [text]))
 
 

@@ -64,6 +64,13 @@ class Schedule(StrEnum):
     SLANTED_TRIANGULAR = "slanted-triangular"
 
 
+class Batches(StrEnum):
+    """How the rows of an epoch become batches: as shuffled, or so that no text is twice in a batch."""
+
+    SHUFFLED = "shuffled"
+    NO_DUPLICATES = "no-duplicates"
+
+
 class DropoutMode(StrEnum):
     """Dropout masks of the two views: drawn per view, drawn once and shared, or off."""
 
@@ -259,6 +266,13 @@ class StsProtocol(StrEnum):
     BERT_WHITENING = "bert-whitening"
     WIETING = "wieting"
     DECLUTR = "declutr"
+
+
+class TextPer(StrEnum):
+    """What is one text in a folder of text files."""
+
+    LINE = "line"
+    FILE = "file"
 
 
 class Dedup(StrEnum):

@@ -7,6 +7,7 @@ from typing import Any
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import (
     Attention,
+    Batches,
     Device,
     DevSuite,
     DropoutMode,
@@ -104,6 +105,8 @@ class TrainConfig:
         None,
         "Names of columns that are not recognised: anchor, positive, hard_negative (label) of "
         "--train-file; left, right, score of --dev-file.",
+        "--columns",
+        "--column",
         metavar="anchor=A,positive=B",
         group=_DATA,
     )
@@ -175,6 +178,12 @@ class TrainConfig:
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1, main=True)
+    batches: Batches | None = setting(
+        None,
+        "Rows of a batch: as shuffled, or without any text twice, which would be its own negative; default: the "
+        "latter where more than 1% of the rows share a text.",
+        group=_OPTIMISER,
+    )
     micro_batch_size: int | None = setting(
         None, "Encode this many rows at a time and cache gradients (same gradient).", group=_OPTIMISER, min=1
     )

@@ -2,13 +2,17 @@
 
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.data.text import digest_keys
+from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.settings.choices import Batches
 from simcse_cli.settings.config import TrainConfig
 
 _T = TypeVar("_T")
@@ -27,12 +31,26 @@ class BatchMaker:
         *,
         rank: int,
         n_processes: int,
+        shared: "SharedTexts | None" = None,
     ) -> None:
         self._objective, self._data, self._config = objective, data, config
         self._rank, self._n_processes = rank, n_processes
         self.global_batch_size = config.batch_size * n_processes
-        self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
         self._epoch: tuple[int, Sequence[Any], Indices] | None = None
+        self._shared, self.n_left_out = shared, 0
+        if shared is not None:
+            n_kept = len(self._shuffled(0)[1])
+            if n_kept < 2 * n_processes:
+                raise DataError(
+                    f"{data.name}: nearly all rows share a text, so a batch without duplicates has {n_kept} of them",
+                    hint="give more varied rows, or use --batches shuffled",
+                )
+            self.n_left_out, n_examples = n_examples - n_kept, n_kept
+        self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
+
+    @property
+    def kind(self) -> Batches:
+        return Batches.SHUFFLED if self._shared is None else Batches.NO_DUPLICATES
 
     def make(self, step: int) -> Batch:
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
@@ -59,8 +77,78 @@ class BatchMaker:
                 if self._config.bucket_batches > 1:
                     window = self._config.bucket_batches
                     order = bucket_by_length(order, examples, window, self.global_batch_size, generator)
+            if self._shared is not None:
+                order = self._without_duplicates(order, self._shared, epoch)
             self._epoch = (epoch, examples, order)
         return self._epoch[1], self._epoch[2]
+
+    def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
+        """Return the order of an epoch, with no text twice in a batch and as many batches as the first epoch has."""
+        size, n_processes = self.global_batch_size, self._n_processes
+        packed = pack_apart(order, shared, size, least=2 * n_processes)
+        if epoch == 0:
+            self._first = packed
+        elif n_steps_per_epoch(len(packed), size, n_processes) < self.steps_per_epoch or len(packed) < size:
+            whole = packed[: len(packed) // size * size]
+            packed = np.resize(whole, self.steps_per_epoch * size) if len(whole) else self._first
+        return packed
+
+
+class SharedTexts:
+    """The texts that several rows of a training file have in common, as numbers.
+
+    Attributes:
+        share: share of the rows that have a text of an earlier row.
+        of: the numbers of each row's shared texts; other texts have none.
+    """
+
+    def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
+        width = len(rows[0])
+        digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
+        _, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
+        is_repeated = np.zeros(len(first), bool)
+        owners, first_owners = np.arange(len(digests)) // width, first // width
+        is_repeated[numbers[owners > first_owners[numbers]]] = True
+        self.share = float((owners > first_owners[numbers]).reshape(-1, width).any(axis=1).mean())
+        self.of = {
+            row: set(texts[keeps].tolist())
+            for row, (texts, keeps) in enumerate(
+                zip(numbers.reshape(-1, width), is_repeated[numbers].reshape(-1, width), strict=True)
+            )
+            if keeps.any()
+        }
+
+
+def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
+    """Return an order whose consecutive batches of ``size`` have no text twice; texts may recur within a row.
+
+    Each row goes into the first batch that has room and none of its texts, as in the ``NoDuplicatesBatchSampler`` of
+    sentence-transformers. One smaller batch, the largest, comes last if it has ``least`` rows; the rows of the others,
+    whose texts are too frequent, are left out.
+    """
+    batches: list[list[int]] = []
+    holders: defaultdict[int, set[int]] = defaultdict(set)  # the batches that hold a text
+    closed: defaultdict[int, int] = defaultdict(int)  # the batches before this one all hold it
+    first_open = 0
+    for row in order.tolist():
+        texts = shared.of.get(row, ())
+        place = max([first_open, *(closed[text] for text in texts)])
+        while place < len(batches) and (
+            len(batches[place]) == size or any(place in holders[text] for text in texts)
+        ):
+            place += 1
+        if place == len(batches):
+            batches.append([])
+        batches[place].append(row)
+        for text in texts:
+            holders[text].add(place)
+            while closed[text] in holders[text]:
+                closed[text] += 1
+        while first_open < len(batches) and len(batches[first_open]) == size:
+            first_open += 1
+    full = [batch for batch in batches if len(batch) == size]
+    largest = max((batch for batch in batches if len(batch) < size), key=len, default=[])
+    return np.array([row for batch in (*full, largest * (len(largest) >= least)) for row in batch], np.int64)
 
 
 def random_generator(*key: int) -> np.random.Generator:

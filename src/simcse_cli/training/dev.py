@@ -38,6 +38,7 @@ from simcse_cli.settings.choices import (
     Aggregation,
     DevSuite,
     Metric,
+    ObjectiveName,
     Probe,
     TransferProtocol,
 )
@@ -191,13 +192,21 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
     return DevScore(correlation, *geometry(left, right, pairs.gold))
 
 
+def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns of ``--columns`` in rows of texts and those in scored pairs, by role."""
+    roles = (*POSITIONAL, "label", *SCORED_PAIR)
+    if config.objective is ObjectiveName.COSENT:
+        roles = (*SCORED_PAIR, *POSITIONAL, "label")
+    given = parse_columns(config.columns, roles)
+    of_pairs = {role: given.pop(role) for role in SCORED_PAIR if role in given}
+    return given, of_pairs
+
+
 def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
     """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
     if config.dev_file:
-        columns = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
-        names = {role: name for role, name in columns.items() if role in SCORED_PAIR}
-        pairs = read_scored_pairs(config.dev_file, names)
+        pairs = read_scored_pairs(config.dev_file, given_columns(config)[1])
         is_file = Path(config.dev_file).is_file()
         digest = sha256_file(config.dev_file) if is_file else pairs.digest
         facts = {"dev_file": config.dev_file, "dev_sha256": digest}

@@ -26,6 +26,7 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
     return replace(
         config,
         temperature=config.effective_temperature,
+        batches=trainer.batches.kind,
         max_steps=trainer.total_steps,
         save_every=config.save_every or config.eval_every,
         device=Device(device.type),

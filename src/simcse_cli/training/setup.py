@@ -1,6 +1,7 @@
 """Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,7 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.formats import FileFormat, guess_format
-from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.data.training_file import (
     join_documents,
     join_rows,
@@ -42,6 +41,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import (
     Attention,
     Augmentation,
+    Batches,
     Device,
     DropoutMode,
     Gather,
@@ -52,8 +52,8 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
-from simcse_cli.training.batches import files_of, n_taken, random_generator
-from simcse_cli.training.dev import DevSet, build_dev_set
+from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
+from simcse_cli.training.dev import DevSet, build_dev_set, given_columns
 
 LOW_LORA_RATE = 1e-4
 
@@ -66,6 +66,7 @@ class TrainingParts:
     data: Any
     dev_set: DevSet | None
     digests: dict[str, Any]
+    shared: SharedTexts | None = None
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -208,6 +209,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
+SHARED_SHARE = 0.01
+"""Largest share of rows with a text of an earlier row, up to which batches are drawn without a look at texts."""
 MOST_REPEATED = 100_000_000
 """Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
 _ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
@@ -220,7 +223,11 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     sources = [_split_weight(text) for text in config.train_file]
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
-            require_file(source)
+            text = shlex.quote(f"{Path(source).name}.txt")
+            taken = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
+            require_file(
+                source, hint=f"of a folder, make one file: {taken}" if Path(source).is_dir() else None
+            )
     return sources
 
 
@@ -250,9 +257,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 "together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
-    given = parse_columns(config.columns, (*POSITIONAL, "label", *SCORED_PAIR))
-    columns = {role: name for role, name in given.items() if role not in SCORED_PAIR}
-    of_pairs = {role: name for role, name in given.items() if role in SCORED_PAIR}
+    columns, of_pairs = given_columns(config)
     if objective.reads is DataKind.DOCUMENTS:
         return join_documents([read_training_documents(source, columns) for source, _ in sources])
     parts = []
@@ -262,7 +267,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         elif objective.reads is DataKind.SCORED:
             part = read_scored_rows(source, of_pairs)
         else:
-            part = read_training_rows(source, columns, limit=_stream_limit(config, source, progress))
+            limit = _stream_limit(config, source, progress)
+            part = read_training_rows(source, columns, limit=limit, n_columns=objective.n_columns[0])
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
@@ -357,4 +363,28 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests |= {"n_examples": n_examples}
-    return TrainingParts(objective, data, dev_set, digests | dev_facts)
+    shared = shared_texts(config, objective, data, examples, progress)
+    return TrainingParts(objective, data, dev_set, digests | dev_facts, shared)
+
+
+def shared_texts(
+    config: TrainConfig, objective: Objective, data: Any, examples: Any, progress: Progress
+) -> SharedTexts | None:
+    """Return the texts to keep apart in batches; None for batches as shuffled."""
+    if not (objective.in_batch_negatives and examples is getattr(data, "rows", None)):
+        if config.batches is Batches.NO_DUPLICATES:
+            raise ConfigError(
+                f"--batches no-duplicates: the rows of a batch are no negatives in --objective {objective.name}",
+                hint="leave it out",
+            )
+        return None
+    if config.batches is Batches.SHUFFLED:
+        return None
+    shared = SharedTexts(data.rows)
+    if config.batches is None and shared.share <= SHARED_SHARE:
+        return None
+    progress.info(
+        f"{shared.share:.1%} of the rows have a text of an earlier one: no batch holds a text twice "
+        "(--batches shuffled takes rows as they come)"
+    )
+    return shared

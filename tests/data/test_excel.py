@@ -1,0 +1,69 @@
+import zipfile
+
+import pytest
+
+from simcse_cli.data.table import Table
+from simcse_cli.errors import DataError, MissingExtraError
+
+NS = "http://schemas.openxmlformats.org"
+BOOK = f"""<workbook xmlns="{NS}/spreadsheetml/2006/main" xmlns:r="{NS}/officeDocument/2006/relationships"><sheets>
+<sheet name="Notes" sheetId="1" state="hidden" r:id="rId1"/><sheet name="Empty" sheetId="2" r:id="rId2"/>
+<sheet name="Tickets" sheetId="3" r:id="rId3"/></sheets></workbook>"""
+RELATIONS = f'<Relationships xmlns="{NS}/package/2006/relationships">%s</Relationships>'
+RELATION = f'<Relationship Id="%s" Type="{NS}/officeDocument/2006/relationships/%s" Target="%s"/>'
+
+
+def sheet(rows):
+    """Return a sheet as Excel writes it: texts in place, numbers bare."""
+    cells = "".join(
+        f'<row r="{n}">'
+        + "".join(
+            f'<c r="{chr(65 + i)}{n}" t="inlineStr"><is><t>{cell}</t></is></c>'
+            if isinstance(cell, str)
+            else f'<c r="{chr(65 + i)}{n}"><v>{cell}</v></c>'
+            for i, cell in enumerate(row)
+            if cell is not None
+        )
+        + "</row>"
+        for n, row in enumerate(rows, start=1)
+        if row
+    )
+    return f'<worksheet xmlns="{NS}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData></worksheet>'
+
+
+def write_workbook(path, *sheets):
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("[Content_Types].xml", f'<Types xmlns="{NS}/package/2006/content-types"></Types>')
+        book.writestr("_rels/.rels", RELATIONS % RELATION % ("rId1", "officeDocument", "xl/workbook.xml"))
+        book.writestr("xl/workbook.xml", BOOK)
+        links = [RELATION % (f"rId{n}", "worksheet", f"worksheets/sheet{n}.xml") for n in (1, 2, 3)]
+        book.writestr("xl/_rels/workbook.xml.rels", RELATIONS % "".join(links))
+        for n, rows in enumerate(sheets, start=1):
+            book.writestr(f"xl/worksheets/sheet{n}.xml", sheet(rows))
+
+
+def test_a_workbook_gives_the_first_sheet_that_one_sees(tmp_path):
+    pytest.importorskip("python_calamine")
+    rows = [["Nr", "Betreff", "score"], [1, "Drucker: geht nicht", 0.5], [], [2, "Maus", None]]
+    write_workbook(tmp_path / "a.xlsx", [["hidden", "sheet"]], [], rows)
+    found = [(record.place, dict(record)) for record in Table(tmp_path / "a.xlsx").records()]
+    assert found == [
+        (f"{tmp_path / 'a.xlsx'}, line 2", {"Nr": "1", "Betreff": "Drucker: geht nicht", "score": "0.5"}),
+        (f"{tmp_path / 'a.xlsx'}, line 4", {"Nr": "2", "Betreff": "Maus", "score": ""}),
+    ]
+    assert list(Table(tmp_path / "a.xlsx").sentences("betreff")) == ["Drucker: geht nicht", "Maus"]
+
+
+def test_a_damaged_workbook_is_named(tmp_path):
+    pytest.importorskip("python_calamine")
+    (tmp_path / "a.xlsx").write_bytes(b"PK no workbook")
+    with pytest.raises(DataError, match=r"a\.xlsx"):
+        list(Table(tmp_path / "a.xlsx").records())
+
+
+def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatch):
+    monkeypatch.setattr("simcse_cli.errors.find_spec", lambda name: None)
+    with pytest.raises(
+        MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"
+    ):
+        list(Table(tmp_path / "a.xlsx").records())

@@ -1,0 +1,142 @@
+"""Batches without duplicates: no text twice, the same as two plain samplers, on any number of processes."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import SENTENCES
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.objectives.base import Batch
+from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import Batches, ObjectiveName
+from simcse_cli.settings.config import TrainConfig
+from simcse_cli.training.batches import BatchMaker, SharedTexts, pack_apart
+from simcse_cli.training.setup import build_parts
+
+
+def rows_of(n, n_texts, seed=3):
+    """Return triplets of texts with few anchors and repeated negatives, some of them equal within a row."""
+    draw = np.random.default_rng(seed)
+    return [
+        (f"a{i % n_texts}", f"p{i}", f"a{draw.integers(n_texts)}" if i % 3 else f"p{i}") for i in range(n)
+    ]
+
+
+def plain_batches(order, rows, size):
+    """Fill one batch after the other from what is left, as one would by hand."""
+    left, batches = list(order), []
+    while left:
+        batch, texts = [], set()
+        for row in left:
+            if len(batch) < size and not texts & set(rows[row]):
+                batch.append(row)
+                texts |= set(rows[row])
+        left = [row for row in left if row not in batch]
+        batches.append(batch)
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("n", "n_texts", "size"), [(60, 40, 4), (97, 9, 8), (50, 1, 4), (30, 30, 64), (64, 16, 16)]
+)
+def test_rows_are_packed_as_by_hand(n, n_texts, size):
+    rows, order = rows_of(n, n_texts), np.random.default_rng(1).permutation(n)
+    packed = pack_apart(order, SharedTexts(rows), size, least=2)
+    plain = plain_batches(order, rows, size)
+    short = max((batch for batch in plain if len(batch) < size), key=len, default=[])
+    expected = [batch for batch in plain if len(batch) == size] + [short] * (len(short) >= 2)
+    assert packed.tolist() == [row for batch in expected for row in batch]
+
+
+def test_full_batches_are_those_of_sentence_transformers():
+    datasets = pytest.importorskip("datasets")
+    sampler = pytest.importorskip("sentence_transformers.base.sampler")
+    rows = rows_of(200, 60)
+    columns = dict(zip(("anchor", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))
+    theirs = sampler.NoDuplicatesBatchSampler(
+        datasets.Dataset.from_dict(columns), 16, drop_last=False, generator=torch.Generator(), seed=5
+    )
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(5), dtype=torch.int32).numpy()
+    ours = pack_apart(order, SharedTexts(rows), 16, least=99).reshape(-1, 16)
+    assert ours.tolist() == [list(map(int, batch)) for batch in theirs if len(batch) == 16]
+
+
+def test_share_counts_rows_with_a_text_of_an_earlier_one():
+    shared = SharedTexts([("a", "b"), ("c", "a"), ("d", "d"), ("b", "a"), ("e", "f")])
+    assert shared.share == 2 / 5
+    assert {row: len(texts) for row, texts in shared.of.items()} == {0: 2, 1: 1, 3: 2}
+    assert SharedTexts([("a",), ("b",)]).share == 0
+
+
+class Rows(SimpleNamespace):
+    ordered = False
+    encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
+
+    def examples(self, data, generator):
+        return data.rows
+
+    def collate(self, examples, generator):
+        return Batch([], len(examples), texts=examples)
+
+
+def maker(rows, rank=0, n_processes=1, **settings):
+    config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
+    data = SimpleNamespace(rows=rows, name="a.csv")
+    return BatchMaker(
+        Rows(), data, len(rows), config, rank=rank, n_processes=n_processes, shared=SharedTexts(rows)
+    )
+
+
+@pytest.mark.parametrize("n_texts", [4, 9, 40])
+def test_no_batch_of_any_epoch_has_a_text_twice(n_texts):
+    rows = rows_of(90, n_texts)
+    batches = maker(rows, bucket_batches=2)
+    steps = range(4 * batches.steps_per_epoch)
+    for step in steps:
+        texts = [text for row in batches.make(step).texts for text in set(row)]
+        assert len(texts) == len(set(texts)) > 2
+    assert (
+        maker(rows, bucket_batches=2).make(steps[-1]).texts == batches.make(steps[-1]).texts
+    )  # a resumed run
+
+
+def test_processes_share_the_batches_of_one():
+    rows = rows_of(90, 20)
+    alone = maker(rows, batch_size=8)
+    parts = [maker(rows, rank, 2, batch_size=4) for rank in (0, 1)]
+    for step in range(2 * alone.steps_per_epoch):
+        assert [row for part in parts for row in part.make(step).texts] == alone.make(step).texts
+
+
+def test_rows_without_a_place_are_counted_and_nothing_but_one_text_is_refused():
+    assert maker([("x", f"p{i}") for i in range(5)] + [(f"a{i}", f"b{i}") for i in range(7)]).n_left_out == 2
+    with pytest.raises(DataError, match=r"a\.csv: nearly all rows share a text, so a batch .* has 0 of them"):
+        maker([("x", f"p{i}") for i in range(9)])
+
+
+@pytest.mark.parametrize(
+    ("batches", "n_repeated", "is_apart"),
+    [(None, 0, False), (None, 2, True), (Batches.SHUFFLED, 2, False), (Batches.NO_DUPLICATES, 0, True)],
+)
+def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_repeated, is_apart):
+    texts = [*SENTENCES[:20], *SENTENCES[:n_repeated]]
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
+    config = TrainConfig(
+        train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches
+    )
+    assert (build_parts(config, SilentProgress()).shared is not None) is is_apart
+
+
+def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in SENTENCES[:20]))
+    config = TrainConfig(
+        objective=ObjectiveName.VICREG,
+        train_file=str(tmp_path / "a.txt"),
+        model=str(tiny_model_dir),
+        pooler="avg",
+        batches=Batches.NO_DUPLICATES,
+    )
+    with pytest.raises(ConfigError, match="the rows of a batch are no negatives in --objective vicreg"):
+        build_parts(config, SilentProgress())
