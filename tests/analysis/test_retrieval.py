@@ -32,3 +32,9 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
     scores = RetrievalScores(5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), 0.5)
     panels = retrieval_figure({"one": scores}).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
+
+
+def test_recall_counts_all_relevant_rows_however_few_are_asked_for():
+    scores = score_retrieval(np.array([[3, 1]]), [frozenset({1, 2, 3, 4})])
+    assert scores.recall.tolist() == [0.25, 0.5]
+    assert scores.hit_rate.tolist() == [1.0, 1.0]

@@ -1,11 +1,15 @@
+import json
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet, read_pair_set
+from simcse_cli.analysis.spaces import EmbeddingSpace, NamedEncoder, PairSet, read_pair_set, sts_average
 from simcse_cli.data.pair_files import read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task
 from simcse_cli.errors import DataError
+from simcse_cli.settings.choices import STS_TASKS
 
 
 def test_whole_stsb_is_train_dev_and_test_in_order(sts_folder):
@@ -51,3 +55,19 @@ def test_rated_file_names_what_is_wrong(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         read_scored_pairs(path)
+
+
+def test_the_average_of_an_encoder_is_that_of_the_test_split(tmp_path):
+    def write(name: str, split: str, score: float, digest: str = "abc") -> None:
+        measured = {kind: {"all": score, "mean": score, "wmean": score} for kind in ("spearman", "pearson")}
+        tasks = {task: {"n_pairs": 3, "score": score} | measured for task in STS_TASKS}
+        asked = {"metric": "spearman", "aggregation": "all", "split": split, "pooler": "avg"}
+        result = {"suite": "sts", "model": "m", "model_digest": digest, "tasks": tasks, "seconds": 1.0}
+        (tmp_path / name).write_text(json.dumps(result | asked))
+
+    encoder = NamedEncoder("m", str(tmp_path), Mock(), "abc", "avg")
+    write("a.json", "dev", 0.9)
+    write("b.json", "test", 0.7, digest="other")
+    assert sts_average(encoder, []) is None
+    write("c.json", "test", 0.6)
+    assert sts_average(encoder, []) == pytest.approx(0.6)

@@ -112,3 +112,11 @@ def test_spectrum_figure_draws_every_relative_value():
     spectrum = describe_spectrum(np.random.default_rng(0).normal(size=(20, 6)))
     (line,) = spectrum_figure({"one": spectrum}).axes[0].lines
     np.testing.assert_array_equal(line.get_ydata(), spectrum.relative)
+
+
+def test_effective_rank_takes_the_values_themselves_as_a_distribution():
+    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(4 / 3**0.75)  # squared, it would be 1.38
+
+
+def test_negatives_bound_divides_by_the_temperature_of_the_paper():
+    assert negatives_bound(np.eye(5)).bound == pytest.approx(5 / (0.05 * 25))
