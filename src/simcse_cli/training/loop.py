@@ -228,7 +228,7 @@ class Trainer:
         if note == KERNELS_COMPILE:
             self.objective.train()
             with self.progress.task(note), self.accelerator.autocast():
-                self.objective.embed(batch).sum().backward()
+                self.accelerator.backward(self.objective.embed(batch).sum())
             self.optimizer.zero_grad(set_to_none=True)
         elif note is not None:
             self.progress.info(note)
