@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped and kept its finished work."""
@@ -94,9 +95,16 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra; for the binary, say that it cannot have one."""
-    command = f"pip install 'simcse-cli[{extra}]'"
-    return f"the binary has no such extra; install with pip instead: {command}" if is_binary() else command
+    """Return the command that adds an extra to this copy, which pip and uv find by its name wherever it came from."""
+    package, python = f"'simcse-cli[{extra}]'", Path(sys.executable)
+    if is_binary():
+        return f"the binary has no such extra; install from a checkout instead: pip install '.[{extra}]'"
+    if Path(sys.prefix, "pipx_metadata.json").is_file():
+        return f"pipx runpip simcse-cli install {package}"
+    if find_spec("pip") is None:
+        return f"uv pip install --python {python} {package}"
+    is_on_path = Path(which("pip") or "").parent == python.parent
+    return f"pip install {package}" if is_on_path else f"{python} -m pip install {package}"
 
 
 def is_binary() -> bool:

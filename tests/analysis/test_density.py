@@ -19,6 +19,20 @@ def test_rating_groups_are_half_open_and_the_last_is_closed():
     assert [group.label for group in groups] == ["[0,1)", "[1,2)", "[2,3)", "[3,4)", "[4,5]"]
 
 
+@pytest.mark.parametrize(
+    ("top", "labels"),
+    [
+        (1.0, ["[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]"]),
+        (10.0, ["[0,2)", "[2,4)", "[4,6)", "[6,8)", "[8,10]"]),
+    ],
+)
+def test_rating_groups_are_fifths_of_the_scale(top, labels):
+    gold = np.array([0, 1, 2, 3, 4, 5]) / 5 * top
+    groups = rating_groups(np.zeros(6), gold)
+    assert [group.label for group in groups] == labels
+    assert [group.n_pairs for group in groups] == [1, 1, 1, 1, 2]
+
+
 def test_rating_group_summary_of_known_cosines():
     group = RatingGroup(0, 5, True, np.array([0.0, 0.2, 0.4, 0.6, 0.8]))
     assert group.summary() == pytest.approx(

@@ -8,7 +8,7 @@ from simcse_cli.analysis.geometry import describe_geometry, geometry_figure
 from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet
 from simcse_cli.data.senteval import StsSubset
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import alignment, mean_cosine, uniformity
+from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
 
 SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
@@ -111,8 +111,13 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
 
 
 def test_describe_geometry_without_positives_is_refused():
-    with pytest.raises(DataError, match="above 80% of the scale"):
+    with pytest.raises(DataError, match="no pair is rated above 4"):
         describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
+
+
+@pytest.mark.parametrize(("gold", "words"), [([0.0, 4.5], "4"), ([0.0, 0.9], "80% of the scale")])
+def test_the_text_says_above_which_rating_pairs_are_positive(gold, words):
+    assert rated_above(np.array(gold)) == words
 
 
 def model(label: str, alignment: float, uniformity: float, score: float | None = None) -> dict[str, Any]:

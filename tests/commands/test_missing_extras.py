@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from helpers import SENTENCES, write_sts_folder
+from simcse_cli import errors
+from simcse_cli.errors import how_to_install
 
 DRAWING = (
     "geometry -m no",
@@ -74,8 +76,22 @@ def test_command_that_misses_an_extra_says_in_one_line_how_to_install_it(
     hide(module)
     out = invoke(*shlex.split(re.sub(r"(?<=--plot )out", "out.png", command)))
     assert out.exit_code == 1
-    assert out.stderr == f"error: {purpose} needs the package {package}: pip install 'simcse-cli[{extra}]'\n"
+    assert out.stderr == f"error: {purpose} needs the package {package}: {how_to_install(extra)}\n"
     assert not list(place.glob("out*"))
+
+
+def test_an_extra_is_added_by_what_installed_this_copy(tmp_path, monkeypatch):
+    python = tmp_path / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(errors, "which", lambda _: str(python.with_name("pip")))
+    assert how_to_install("peft") == "pip install 'simcse-cli[peft]'"
+    monkeypatch.setattr(errors, "which", lambda _: "/usr/bin/pip")  # the pip of another Python
+    assert how_to_install("peft") == f"{python} -m pip install 'simcse-cli[peft]'"
+    monkeypatch.setattr(errors, "find_spec", lambda _: None)  # `uv tool install`, `uv venv`
+    assert how_to_install("peft") == f"uv pip install --python {python} 'simcse-cli[peft]'"
+    (tmp_path / "pipx_metadata.json").touch()
+    assert how_to_install("peft") == "pipx runpip simcse-cli install 'simcse-cli[peft]'"
 
 
 def test_the_binary_says_that_it_has_no_such_extra(invoke, hide, place, monkeypatch):
@@ -86,7 +102,7 @@ def test_the_binary_says_that_it_has_no_such_extra(invoke, hide, place, monkeypa
     assert out.exit_code == 1
     assert out.stderr == (
         "error: --engine ray needs the package ray: the binary has no such extra; "
-        "install with pip instead: pip install 'simcse-cli[ray]'\n"
+        "install from a checkout instead: pip install '.[ray]'\n"
     )
 
 
@@ -105,9 +121,7 @@ def test_sweep_without_matplotlib_lacks_its_plot_and_nothing_else(invoke, hide, 
     out = invoke(*shlex.split(f"{command} --sweep grid.yaml -o runs --format json"))
     assert out.exit_code == 0, out.stderr
     assert len(json.loads(out.stdout)["trials"]) == 2
-    assert (
-        "no runs/sweep.png: a figure needs the package matplotlib: pip install 'simcse-cli[plot]'"
-        in out.stderr
-    )
+    why = f"no runs/sweep.png: a figure needs the package matplotlib: {how_to_install('plot')}"
+    assert why in out.stderr
     assert not (place / "runs" / "sweep.png").exists()
     assert (place / "runs" / "sweep.json").exists()

@@ -76,10 +76,7 @@ def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub, tmp_pat
     found = metadata_load(run / "model" / "README.md")
     assert ModelCard.load(run / "model" / "README.md").data.to_dict() == found
     record = json.loads((run / "run.json").read_text())
-    (model,) = found.pop("model-index")
     assert found == {
-        "language": "en",
-        "license": "apache-2.0",
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
         "tags": [
@@ -91,10 +88,10 @@ def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub, tmp_pat
         ],
         "base_model": "someone/tiny",
     }
-    assert model["name"] == "first"
-    assert index_of(run / "model") == {("sts-dev.csv", "spearman_cosine"): record["best_score"]}
     text = (run / "model" / "README.md").read_text()
-    assert f"commit {COMMIT}" in text
+    assert f"| base model | someone/tiny, commit {COMMIT}, under its license apache-2.0 |" in text
+    assert f"| dev score of this model | {100 * record['best_score']:.2f} (step" in text
+    assert "Nothing was measured yet." in text  # the dev score has chosen the model
     assert f"24 examples, SHA-256 {record['data']['train_sha256'][:12]}" in text
 
 
@@ -161,10 +158,8 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_fo
     common = ("--model", run, "--data-dir", sts_folder, "--format", "json")
     sts = json.loads(invoke("eval", "sts", *common).stdout)
     invoke("eval", "sts", *common, "--truncate-dim", 8)  # of another model, so to say
-    dev = json.loads((run / "run.json").read_text())["best_score"]
-    expected = {("sts-dev.csv", "spearman_cosine"): dev}
     names = {"STSBenchmark": "STS-B", "SICKRelatedness": "SICK-R"}
-    expected |= {(names.get(n, n), "spearman_cosine"): task["score"] for n, task in sts["tasks"].items()}
+    expected = {(names.get(n, n), "spearman_cosine"): task["score"] for n, task in sts["tasks"].items()}
     assert index_of(run / "model") == expected == index_of(run)
     text = card.read_text()
     assert "- Mine.\n" in text
@@ -217,8 +212,15 @@ OWN_RESULT = {
 }
 
 
-def test_eval_keeps_results_and_models_that_are_not_its_own(run, invoke, sts_folder):
-    card = run / "model" / "README.md"
+@pytest.fixture
+def scored(run, invoke, sts_folder):
+    """Return a run whose card has the score of one task."""
+    evaluate(invoke, run, sts_folder, "--tasks", "STS12")
+    return run
+
+
+def test_eval_keeps_results_and_models_that_are_not_its_own(scored, invoke, sts_folder):
+    run, card = scored, scored / "model" / "README.md"
     metadata = metadata_load(card)
     metadata["model-index"][0]["name"] = "published as"
     metadata["model-index"][0]["results"].append(OWN_RESULT)
@@ -233,7 +235,7 @@ def test_eval_keeps_results_and_models_that_are_not_its_own(run, invoke, sts_fol
     first, second = found.pop("model-index")
     assert (found, second, first["name"]) == (metadata, other, "published as")
     names = [result["dataset"]["name"] for result in first["results"]]
-    assert sorted(names) == ["Mine", "STS-B", "sts-dev.csv"]
+    assert sorted(names) == ["Mine", "STS-B", "STS12"]
     assert first["results"][names.index("Mine")] == OWN_RESULT
     text = card.read_text()
     assert text.startswith("---\n# mine\n\nmodel-index:\n")
@@ -265,8 +267,8 @@ def test_eval_keeps_the_line_ends_of_a_card(run, invoke, sts_folder):
         ("## Limits\n", "## Limits\r\n"),
     ],
 )
-def test_a_card_that_would_lose_something_is_left_with_a_warning(before, after, run, invoke, sts_folder):
-    card = run / "model" / "README.md"
+def test_a_card_that_would_lose_something_is_left_with_a_warning(before, after, scored, invoke, sts_folder):
+    run, card = scored, scored / "model" / "README.md"
     changed = card.read_bytes().replace(before.encode(), after.encode())
     assert changed != card.read_bytes()
     card.write_bytes(changed)
@@ -281,7 +283,7 @@ def test_a_task_measured_alone_and_in_the_suite_is_listed_once(run, invoke, sts_
     invoke("eval", "sts", "--model", run, "--data-dir", sts_folder)
     for folder in (run, run / "model"):
         assert (folder / "README.md").read_text().count("| STS-B |") == 1
-        assert len(index_of(folder)) == 8
+        assert len(index_of(folder)) == 7
 
 
 def test_prepare_model_replaces_its_own_card_and_keeps_a_changed_one(run, invoke, tmp_path):

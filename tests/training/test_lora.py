@@ -182,7 +182,7 @@ def test_without_peft_nothing_starts(invoke, settings, tmp_path, monkeypatch):
         "--lora", "4",
     )  # fmt: skip
     assert outcome.exit_code == 1
-    assert "pip install 'simcse-cli[peft]'" in outcome.stderr
+    assert "install 'simcse-cli[peft]'" in outcome.stderr
     assert not (tmp_path / "run").exists()
 
 

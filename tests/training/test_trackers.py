@@ -9,7 +9,7 @@ import pytest
 from accelerate.state import PartialState
 
 from helpers import SENTENCES, write_sts_folder
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, how_to_install
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import TRACKING, RunRecord, lock_run
 from simcse_cli.settings.choices import Tracker
@@ -292,10 +292,7 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
         "train", "--train-file", tmp_path / "missing.txt", "-o", tmp_path / "run", "--track", tracker
     )
     assert outcome.exit_code == 1
-    assert (
-        f"--track {tracker} needs the package {tracker}: pip install 'simcse-cli[{tracker}]'"
-        in outcome.stderr
-    )
+    assert f"--track {tracker} needs the package {tracker}: {how_to_install(tracker)}" in outcome.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.overlap import summarize
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
+from simcse_cli.evaluation.alignment import rating_scale
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     INK,
@@ -26,7 +27,7 @@ from simcse_cli.results.plots import (
 )
 from simcse_cli.results.report import Report
 
-RATING_EDGES = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
 RIDGE_HEIGHT = 1.2
@@ -65,7 +66,7 @@ class RatingGroup:
 
 
 def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
-    """Return the cosines ``(N,)`` split by gold rating ``(N,)``; pairs outside ``RATING_EDGES`` belong to none.
+    """Return the cosines ``(N,)`` split by gold rating ``(N,)``, in five equal parts of the scale.
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, since the
     paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
@@ -75,9 +76,11 @@ def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
+    start, end = rating_scale(gold)
+    edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS + 1)]
     groups = []
-    for low, high in pairwise(RATING_EDGES):
-        closed = high == RATING_EDGES[-1]
+    for low, high in pairwise(edges):
+        closed = high == edges[-1]
         inside = (gold >= low) & ((gold <= high) if closed else (gold < high))
         groups.append(RatingGroup(low, high, closed, np.asarray(cosines[inside], dtype=np.float64)))
     return groups

@@ -12,7 +12,7 @@ from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import POSITIVE_SHARE, alignment, is_positive, mean_cosine, uniformity
+from simcse_cli.evaluation.alignment import alignment, is_positive, mean_cosine, rated_above, uniformity
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import (
     ALIGNMENT_AXIS,
@@ -29,7 +29,7 @@ from simcse_cli.results.report import Report
 
 
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
-    """Return alignment over the pairs rated above 4, the other measures over all sentences of both sides.
+    """Return alignment over the positive pairs, the other measures over all sentences of both sides.
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score strictly above
     4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default: the paper does not say.
@@ -37,7 +37,7 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     positive = is_positive(space.data.pairs.gold)
     if not positive.any():
         raise DataError(
-            f"{space.data.name}: no pair is rated above {POSITIVE_SHARE:.0%} of the scale, so none is positive",
+            f"{space.data.name}: no pair is rated above {rated_above(space.data.pairs.gold)}, so none is positive",
             hint="give pairs of which some are rated as equal in meaning",
         )
     everything = space.vectors
@@ -93,8 +93,9 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
     return Analysis(
         title="Alignment and uniformity",
-        text="Alignment: mean squared distance between the unit vectors of pairs rated above 4. Uniformity: log of "
-        "the mean of exp(-2 squared distance) over all pairs of sentences. Lower is better in both.",
+        text="Alignment: mean squared distance between the unit vectors of pairs rated above "
+        f"{rated_above(data.pairs.gold)}. Uniformity: log of the mean of exp(-2 squared distance) over all pairs of "
+        "sentences. Lower is better in both.",
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[
             Report(

@@ -37,13 +37,26 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
 def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which pairs count as positive: rated above 4 on a scale from 0 to 5, above 80% of another scale.
 
-    Source: Gao et al. 2021, section 3, for 0 to 5. A scale begins at 0, or at the lowest score if that is below,
-    and ends at 1, 5, 10 or 100, or at the highest score if that is above.
+    Source: Gao et al. 2021, section 3, for 0 to 5.
+    """
+    low, high = rating_scale(gold)
+    return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
+
+
+def rating_scale(gold: NDArray[np.float64]) -> tuple[float, float]:
+    """Return both ends of the scale of some ratings.
+
+    It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the highest rating if
+    that is above.
     """
     low = min(0.0, float(gold.min(initial=0.0)))
     high = float(gold.max(initial=low))
-    high = next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
-    return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
+    return low, next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
+
+
+def rated_above(gold: NDArray[np.float64]) -> str:
+    """Return the rating above which pairs are positive, in words."""
+    return "4" if rating_scale(gold) == (0.0, 5.0) else f"{POSITIVE_SHARE:.0%} of the scale"
 
 
 def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:

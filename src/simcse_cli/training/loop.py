@@ -127,13 +127,7 @@ class Trainer:
             config,
             rank=self.rank,
             n_processes=self.n_processes,
-            shared=parts.shared,
         )
-        if self.batches.n_left_out:
-            progress.info(
-                f"{self.batches.n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an epoch: their "
-                f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
-            )
         self.total_steps = config.max_steps or max(1, math.ceil(config.epochs * self.batches.steps_per_epoch))
         self.states = States(
             run_dir / "checkpoint", self.objective, self.optimizer, self.scaler, config.keep_checkpoints
@@ -234,7 +228,7 @@ class Trainer:
         if note == KERNELS_COMPILE:
             self.objective.train()
             with self.progress.task(note), self.accelerator.autocast():
-                self.objective.embed(batch).sum().backward()  # type: ignore[no-untyped-call]
+                self.accelerator.backward(self.objective.embed(batch).sum())
             self.optimizer.zero_grad(set_to_none=True)
         elif note is not None:
             self.progress.info(note)
