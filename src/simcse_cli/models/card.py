@@ -35,8 +35,12 @@ _SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "
 _NOTHING = "Nothing was measured yet."
 _PATHS = ("train_file", "dev_file")
 _NOT_SHOWN = ("data_dir", "device", "revision")  # they belong to this machine, or are shown elsewhere
-_KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
-_HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
+_KINDS = {"sts": "Semantic Similarity", "transfer": "Classification", "retrieval": "Information Retrieval"}
+_HUB_TASKS = {
+    "sts": "semantic-similarity",
+    "transfer": "text-classification",
+    "retrieval": "information-retrieval",
+}
 
 
 @dataclass(frozen=True)
@@ -231,10 +235,11 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
 
 def _dev_score(record: RunRecord, value: float) -> CardScore:
     suite = record.data.get("dev_suite", DevSuite.FILE.value)
-    is_transfer = suite == DevSuite.TRANSFER
-    kind = "transfer" if is_transfer else "sts"
+    kind = suite if suite in _KINDS else "sts"
     name = Path(str(record.data["dev_file"])).name if suite == DevSuite.FILE else record.chosen_by
-    metric = "accuracy" if is_transfer else f"{record.config['dev_metric']}_cosine"
+    metric = {"transfer": "accuracy", "retrieval": "ndcg_at_10"}.get(
+        kind, f"{record.config['dev_metric']}_cosine"
+    )
     return CardScore(kind, _KINDS[kind], name, name, "dev", metric, "dev score, chose the model", value)
 
 
