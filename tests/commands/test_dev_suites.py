@@ -174,3 +174,78 @@ def test_bad_dev_settings_end_before_training(train, sts_folder, tmp_path, argum
     assert outcome.exit_code == code, outcome.stderr
     assert message in " ".join(outcome.stderr.split())
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def beir(tmp_path):
+    """Return the three options of a small BEIR folder; every second sentence answers the one before it."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    queries, corpus = SENTENCES[0:20:2], SENTENCES[1:20:2]
+    for name, texts in (("queries", queries), ("corpus", [*corpus, *SENTENCES[20:24]])):
+        lines = (json.dumps({"_id": f"{name[0]}{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    rows = "".join(f"q{n}\tc{n}\t{1 + n % 2}\n" for n in range(10))
+    (folder / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}q0\tc3\t1\n")
+    files = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/dev.tsv"}
+    return [part for name, file in files.items() for part in (f"--{name}", folder / file)]
+
+
+def test_retrieval_suite_chooses_by_the_figures_of_analyze_retrieval(train, invoke, beir, tmp_path):
+    run = tmp_path / "run"
+    outcome = train("--dev-suite", "retrieval", *beir, "-o", run)
+    assert outcome.exit_code == 0, outcome.stderr
+    record, lines = json.loads((run / "run.json").read_text()), metrics(run)
+    assert all(line["dev_score"] == line["dev_tasks"]["nDCG@10-dev"] for line in lines)
+    best = lines[record["best_step"]]["dev_tasks"]
+    again = invoke("analyze", "retrieval", "--model", run, *beir, "--keep-identical", "--format", "json")
+    (scores,) = json.loads(again.stdout)["scores"]
+    assert best == pytest.approx(
+        {
+            **{f"{name}-dev": scores[name] for name in ("recall@1", "recall@10")},
+            "recall@100-dev": 1.0,
+            "MRR@10-dev": scores["mrr@10"],
+            "nDCG@10-dev": scores["ndcg@10"],
+        }
+    )
+    assert "nDCG@10 of queries.jsonl" in (run / "README.md").read_text()
+    (entry,) = load_entries(str(run))
+    assert entry.scores == best
+    assert set(record["data"]["dev_files"]) == {str(path) for path in beir[1::2]}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--dev-suite", "retrieval", "--corpus", "a"], "no --queries, --qrels"),
+        (["--qrels", "a"], "--qrels a: has no effect, the dev score comes from --dev-file"),
+        (["--dev-split", "0.1", "--dev-file", "a.csv"], "--dev-split 0.1: --dev-file chooses the model"),
+        (["--dev-split", "0.7"], "need at most 0.5"),
+        (["--dev-split", "0.1"], "--objective simcse-unsup reads no pairs here"),
+    ],
+)
+def test_settings_of_retrieval_without_effect_are_refused(train, tmp_path, more, message):
+    outcome = train(*more, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert message in " ".join(outcome.stderr.split())
+
+
+def test_a_split_holds_out_whole_anchors_the_same_for_every_seed(invoke, tiny_model_dir, tmp_path):
+    rows = [
+        (SENTENCES[n % 12], f"Answer {n}: {SENTENCES[n % 20]}") for n in range(24)
+    ]  # two positives for every anchor
+    (tmp_path / "a.tsv").write_text("anchor\tpositive\n" + "".join("\t".join(row) + "\n" for row in rows))
+    found = []
+    for seed in (1, 2):
+        outcome = invoke(
+            *("train", "--mode", "sup", "--model", tiny_model_dir, "--pooler", "avg", "--device", "cpu"),
+            *("--train-file", tmp_path / "a.tsv", "--dev-split", 0.25, "--max-steps", 1, "--batch-size", 6),
+            *("--seed", seed, "-o", tmp_path / str(seed)),
+        )
+        assert outcome.exit_code == 0, outcome.stderr
+        assert "6 rows are held out to choose the model" in outcome.stderr
+        found.append(metrics(tmp_path / str(seed))[0]["dev_tasks"])
+        assert json.loads((tmp_path / str(seed) / "run.json").read_text())["data"]["n_examples"] == 18
+    assert found[0] == found[1]
+    (entry,) = load_entries(str(tmp_path / "1"))
+    assert entry.settings["chosen by"] == "nDCG@10 of 25% held-out pairs"

@@ -18,7 +18,8 @@ from simcse_cli.analysis.presentation import (
     name_sources,
     with_seed_means,
 )
-from simcse_cli.analysis.qrels import (
+from simcse_cli.analysis.spaces import NamedEncoder
+from simcse_cli.data.qrels import (
     NumberedTexts,
     RowSet,
     read_relevance,
@@ -26,10 +27,10 @@ from simcse_cli.analysis.qrels import (
     rows_of_text,
     sample_texts,
 )
-from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.table import check_column
-from simcse_cli.encoding.search_index import Neighbour, Rows, SearchIndex, nearest, rank_rows
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
+from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
 from simcse_cli.files.output import require_writable
 from simcse_cli.files.schema import checked, parse_number
 from simcse_cli.files.streams import STDIO
@@ -46,51 +47,6 @@ from simcse_cli.settings.declare import refuse_unused
 
 EVALUATION_DEPTH = 100
 _DEFAULT_MODEL = "minilm"
-
-
-@dataclass(frozen=True)
-class RetrievalScores:
-    """Means over the queries that have at least one relevant sentence; all in [0, 1], higher is better.
-
-    ``recall`` and ``hit_rate`` are ``(depth,)``: entry k - 1 is the value at rank k.
-    """
-
-    n_queries: int
-    recall: NDArray[np.float64]
-    hit_rate: NDArray[np.float64]
-    mrr: float
-
-    @property
-    def depth(self) -> int:
-        return len(self.recall)
-
-
-def score_retrieval(ranked: Rows, relevant: Sequence[RowSet]) -> RetrievalScores:
-    """Return recall@k, hit rate@k and mean reciprocal rank over the queries that have a relevant row.
-
-    recall@k is the share of a query's relevant rows among its first k, so at most ``k / n_relevant``; hit
-    rate@k is 1 when at least one is among them (image-caption papers call this one recall@k). The reciprocal
-    rank is that of the first relevant row, 0 when none is in the ranking.
-
-    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for each query
-    the rows that count, and a query with none is left out.
-
-    Raises:
-        ValueError: no query has a relevant row.
-    """
-    judged = [(rows, wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
-    if not judged:
-        raise ValueError("no query has a relevant row")
-    hits = np.array([np.isin(rows, list(wanted)) for rows, wanted in judged])
-    n_relevant = np.array([len(wanted) for _, wanted in judged])
-    found = np.cumsum(hits, axis=1)
-    reciprocal = np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
-    return RetrievalScores(
-        n_queries=len(judged),
-        recall=np.mean(found / n_relevant[:, None], axis=0),
-        hit_rate=np.mean(found > 0, axis=0),
-        mrr=float(reciprocal.mean()),
-    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +76,10 @@ class CorpusSearch:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
         excluded = [self._same.get(query, frozenset()) for query in queries.sentences]
         judged = read_relevance(qrels, queries, self.corpus)
-        relevant = [wanted - unwanted for wanted, unwanted in zip(judged, excluded, strict=True)]
+        relevant = [
+            {row: gain for row, gain in wanted.items() if row not in unwanted}
+            for wanted, unwanted in zip(judged, excluded, strict=True)
+        ]
         if not any(relevant):
             raise DataError(
                 f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
@@ -323,11 +282,12 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         for label, neighbours in found.items()
         for rank, each in enumerate(neighbours[number], start=1)
     ]
+    mrr, ndcg = f"mrr@{ks[-1]}", f"ndcg@{ks[-1]}"
     score_rows = [
         {"model": name, "n_queries": each.n_queries}
         | {f"hit_rate@{k}": float(each.hit_rate[k - 1]) for k in ks}
         | {f"recall@{k}": float(each.recall[k - 1]) for k in ks}
-        | {"mrr": each.mrr}
+        | {"mrr": each.mrr, mrr: float(each.reciprocal_rank[ks[-1] - 1]), ndcg: float(each.ndcg[ks[-1] - 1])}
         for name, each in scores.items()
     ]
     if asked:
@@ -336,7 +296,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         columns = [Column("model"), Column("n_queries", "queries", "count")]
         columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
         columns += [Column(f"recall@{k}", kind="score") for k in ks]
-        columns.append(Column("mrr", f"MRR@{depth}", "score"))
+        columns += [Column("mrr", f"MRR@{depth}", "score"), Column(mrr, f"MRR@{ks[-1]}", "score")]
+        columns.append(Column(ndcg, f"nDCG@{ks[-1]}", "score"))
         note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
         table = Report("Retrieval", columns, score_rows, [note])
         tables.append(with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes}))

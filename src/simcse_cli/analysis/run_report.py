@@ -11,7 +11,6 @@ import numpy as np
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
 from simcse_cli.analysis.presentation import Analysis, Page, html_page
-from simcse_cli.analysis.qrels import NumberedTexts, sample_texts
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
 from simcse_cli.analysis.trace import STAR, trace_models
@@ -20,6 +19,7 @@ from simcse_cli.comparison.compare import compare
 from simcse_cli.comparison.entries import load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
+from simcse_cli.data.qrels import NumberedTexts, sample_texts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, require_extra
 from simcse_cli.files.output import output_text, require_writable

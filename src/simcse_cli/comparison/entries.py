@@ -16,6 +16,7 @@ from simcse_cli.results.columns import (
     AVERAGE,
     DEV_SUFFIX,
     MTEB_PREFIX,
+    RETRIEVAL_MEASURES,
     STSB_DEV,
     STSB_DEV_DATA,
     TIMES,
@@ -267,6 +268,8 @@ def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, flo
     if "dev_suite" not in record.data:
         return {_dev_measure(record.data): best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
+    if record.data["dev_suite"] == DevSuite.RETRIEVAL:
+        return tasks
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
@@ -276,7 +279,7 @@ def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, s
     settings = {"chosen by": record.chosen_by}
     if record.data.get("dev_suite") == DevSuite.TRANSFER:
         settings["transfer protocol"] = "fast, probe senteval"
-    else:
+    elif record.data.get("dev_suite") != DevSuite.RETRIEVAL:
         settings["metric"] = str(record.config.get("dev_metric", "spearman"))
     if record.data.get("dev_suite") == DevSuite.STS:
         settings["aggregation"] = Aggregation.ALL.value
@@ -320,7 +323,8 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
         entries = (_read_suite(run, label, source, view) for run in runs)
         return [replace(entry, seed=seed) for entry, seed in zip(entries, seeds, strict=True)]
     if content.get("suite") == "sweep":
-        measure = STSB_DEV if content.get("dev_suite") == DevSuite.FILE else AVERAGE + DEV_SUFFIX
+        by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
+        measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
         return [
             Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score})
             for name, score in take("quantiles", dict[str, float]).items()

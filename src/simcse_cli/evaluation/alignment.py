@@ -43,7 +43,7 @@ def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
-def rating_scale(gold: NDArray[np.float64]) -> tuple[float, float]:
+def rating_scale(gold: NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Return both ends of the scale of some ratings.
 
     It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the highest rating if

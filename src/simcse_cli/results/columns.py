@@ -15,6 +15,8 @@ from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer-average"
 DEV_SUFFIX = "-dev"
+RETRIEVAL_MEASURES = ("nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
+"""What ``--dev-suite retrieval`` measures; the first one chooses the model."""
 SPLIT_SUFFIXES = (DEV_SUFFIX, "-train", "-all")
 MTEB_PREFIX = "mteb-"
 STSB_DEV = "STSBenchmark" + DEV_SUFFIX

@@ -96,6 +96,9 @@ class RunRecord:
         suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
         if suite is None:
             return "the dev file"
+        if suite == DevSuite.RETRIEVAL:
+            share = self.data.get("dev_split")
+            return f"nDCG@10 of {f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
         return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
 

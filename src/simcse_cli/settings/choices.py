@@ -111,11 +111,12 @@ class Metric(StrEnum):
 
 
 class DevSuite(StrEnum):
-    """Evaluation during training: the pairs of one STS-B file, STS tasks or transfer tasks."""
+    """Evaluation during training: scored pairs of a file, STS tasks, transfer tasks, or finding relevant texts."""
 
     FILE = "file"
     STS = "sts"
     TRANSFER = "transfer"
+    RETRIEVAL = "retrieval"
 
 
 class Precision(StrEnum):

@@ -118,8 +118,24 @@ class TrainConfig:
     )
     dev_suite: DevSuite = setting(
         DevSuite.FILE,
-        "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks or transfer tasks.",
+        "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks, transfer tasks, or finding the "
+        "relevant texts of --corpus.",
         group=_DATA,
+    )
+    corpus: str | None = setting(
+        None, "Texts that --dev-suite retrieval searches, with ids (BEIR).", group=_DATA
+    )
+    queries: str | None = setting(None, "Queries of --dev-suite retrieval, with ids.", group=_DATA)
+    qrels: str | None = setting(
+        None, "Relevance of the texts to the queries: BEIR or TREC file.", group=_DATA
+    )
+    dev_split: float | None = setting(
+        None,
+        "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, or for "
+        "scored pairs correlate.",
+        group=_DATA,
+        above=0,
+        max=0.5,
     )
     dev_tasks: str | None = setting(
         None,
@@ -259,17 +275,32 @@ class TrainConfig:
 
     def _check_dev_settings(self) -> None:
         """Reject dev settings without effect."""
-        for name in ("dev_tasks", "data_dir"):
-            if self.dev_suite is DevSuite.FILE and getattr(self, name) is not None:
+        is_retrieval, of_retrieval = self.dev_suite is DevSuite.RETRIEVAL, ("corpus", "queries", "qrels")
+        senteval = ("sts", "transfer")
+        for name in ("dev_tasks", "data_dir", *of_retrieval):
+            suites = ("retrieval",) if name in of_retrieval else senteval
+            if self.dev_suite not in suites and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{flag(TrainConfig, name)} {getattr(self, name)}: has no effect, "
-                    "the dev score comes from --dev-file",
-                    hint="add --dev-suite sts or --dev-suite transfer, or leave it out",
+                    f"{flag(TrainConfig, name)} {getattr(self, name)}: has no effect, the dev score comes from "
+                    f"{'--dev-file' if self.dev_suite is DevSuite.FILE else f'--dev-suite {self.dev_suite}'}",
+                    hint=f"add --dev-suite {' or --dev-suite '.join(suites)}, or leave it out",
                 )
-        if self.dev_suite is DevSuite.TRANSFER and self.dev_metric is not Metric.SPEARMAN:
+        missing = [flag(TrainConfig, name) for name in of_retrieval if getattr(self, name) is None]
+        if is_retrieval and missing:
             raise ConfigError(
-                f"--dev-metric {self.dev_metric}: --dev-suite transfer is scored by accuracy",
+                f"--dev-suite retrieval: no {', '.join(missing)}",
+                hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: --dev-split 0.05",
+            )
+        scored_by = {DevSuite.TRANSFER: "accuracy", DevSuite.RETRIEVAL: "nDCG@10"}.get(self.dev_suite)
+        if scored_by is not None and self.dev_metric is not Metric.SPEARMAN:
+            raise ConfigError(
+                f"--dev-metric {self.dev_metric}: --dev-suite {self.dev_suite} is scored by {scored_by}",
                 hint="leave --dev-metric out, or use --dev-suite sts",
+            )
+        if self.dev_split is not None and (self.dev_file or self.dev_suite is not DevSuite.FILE):
+            other = "--dev-file" if self.dev_file else f"--dev-suite {self.dev_suite}"
+            raise ConfigError(
+                f"--dev-split {self.dev_split:g}: {other} chooses the model", hint="leave one out"
             )
 
     def _check_companions(self) -> None:
@@ -300,7 +331,7 @@ class TrainConfig:
     @property
     def has_dev_score(self) -> bool:
         """Whether anything scores the model during training; without it the last model is kept."""
-        return self.dev_file is not None or self.dev_suite is not DevSuite.FILE
+        return bool(self.dev_file or self.dev_split) or self.dev_suite is not DevSuite.FILE
 
     @property
     def effective_temperature(self) -> float:

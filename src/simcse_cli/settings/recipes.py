@@ -108,7 +108,7 @@ def resolve_config(
         TrainConfig, (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
     )
     config = TrainConfig(**(defaults | merged))
-    if config.dev_suite is not DevSuite.FILE and config.data_dir is None:
+    if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
     return config
 

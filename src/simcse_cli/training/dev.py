@@ -1,4 +1,4 @@
-"""Score a model during training on a dev set: the pairs of a file, STS tasks or transfer tasks."""
+"""Score a model during training on a dev set: pairs of a file, STS tasks, transfer tasks, or retrieval."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.qrels import NumberedTexts, Relevance, read_relevance, read_texts
 from simcse_cli.data.senteval import (
     Split,
     StsSubset,
@@ -20,17 +21,19 @@ from simcse_cli.data.senteval import (
     sts_files,
 )
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
+from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
 from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
+from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
 from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.streams import require_file, sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.results.columns import DEV_SUFFIX, find_tasks
+from simcse_cli.results.columns import DEV_SUFFIX, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import (
     STS_TASKS,
@@ -163,6 +166,44 @@ class DevTransfer:
         return float(result.extra["dev_accuracy"])
 
 
+@dataclass(frozen=True)
+class DevRetrieval:
+    """Queries, a corpus, and the relevant rows of each query; alignment and uniformity are measured on ``pairs``."""
+
+    queries: Sequence[str]
+    corpus: Sequence[str]
+    relevant: Sequence[Relevance]
+    pairs: StsSubset | None = None
+
+    def score(self, encode: Encode) -> DevScore:
+        """Return nDCG@10 in the order of cosines, with MRR and recall behind it."""
+        vectors = encode([*self.queries, *self.corpus])
+        if not np.isfinite(vectors).all():
+            return NO_SCORE
+        n_queries = len(self.queries)
+        ranked = rank_exactly(vectors[:n_queries], vectors[n_queries:], depth=100)
+        found = score_retrieval(ranked, self.relevant)
+        values = (
+            *(found.ndcg[9], found.reciprocal_rank[9]),
+            *(found.recall[0], found.recall[9], found.recall[99]),
+        )
+        names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
+        tasks = dict(zip(names, map(float, values), strict=True))
+        pairs = NO_SCORE if self.pairs is None else evaluate_dev(encode, self.pairs)
+        return DevScore(float(found.ndcg[9]), pairs.alignment, pairs.uniformity, tasks)
+
+    @classmethod
+    def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
+        """Return the search for the positives of each anchor among all positives and hard negatives."""
+        corpus = {
+            text: row for row, text in enumerate(dict.fromkeys(t for _, *others in pairs for t in others))
+        }
+        relevant: dict[str, Relevance] = {}
+        for anchor, positive, *_ in pairs:
+            relevant.setdefault(anchor, {})[corpus[positive]] = 1.0
+        return cls(list(relevant), list(corpus), list(relevant.values()))
+
+
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
@@ -202,9 +243,13 @@ def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
     return given, of_pairs
 
 
-def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | None, Facts]:
+def build_dev_set(
+    config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
+) -> tuple[DevSet | None, Facts]:
     """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
+    if config.dev_split is not None:
+        return _build_held_out(config, held_out, progress)
     if config.dev_file:
         pairs = read_scored_pairs(config.dev_file, given_columns(config)[1])
         is_file = Path(config.dev_file).is_file()
@@ -212,6 +257,9 @@ def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | Non
         facts = {"dev_file": config.dev_file, "dev_sha256": digest}
     if config.dev_suite is DevSuite.FILE:
         return None if pairs is None else DevPairs(pairs, config.dev_metric), facts
+    if config.dev_suite is DevSuite.RETRIEVAL:
+        dev_set, suite_facts = _build_retrieval(config, pairs)
+        return dev_set, facts | suite_facts
     if config.data_dir is None:
         raise ConfigError(
             f"--dev-suite {config.dev_suite}: no data",
@@ -220,6 +268,39 @@ def build_dev_set(config: TrainConfig, progress: Progress) -> tuple[DevSet | Non
     build = _build_sts if config.dev_suite is DevSuite.STS else _build_transfer
     dev_set, suite_facts = build(config, config.data_dir, pairs, progress)
     return dev_set, facts | {"dev_suite": config.dev_suite.value} | suite_facts
+
+
+_RETRIEVAL_FACTS = {
+    "dev_suite": DevSuite.RETRIEVAL.value,
+    "dev_tasks": [name + DEV_SUFFIX for name in RETRIEVAL_MEASURES],
+}
+
+
+def _build_held_out(config: TrainConfig, rows: Sequence[Row], progress: Progress) -> tuple[DevSet, Facts]:
+    facts = Facts(dev_split=config.dev_split, n_dev_rows=len(rows))
+    progress.info(f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model")
+    if config.objective is ObjectiveName.COSENT:
+        left, right, scores = zip(*rows, strict=True)
+        pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
+        return DevPairs(pairs, config.dev_metric), facts | {"dev_file": f"{len(rows)} held-out pairs"}
+    return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
+
+
+def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, Facts]:
+    files = {name: str(getattr(config, name)) for name in ("corpus", "queries", "qrels")}
+    for path in files.values():
+        require_file(path)
+    queries, corpus = read_texts(files["queries"]), read_texts(files["corpus"])
+    # trec_eval ranks equal cosines by their ids, backwards
+    order = sorted(range(len(corpus.ids)), key=lambda row: corpus.ids[row].encode(), reverse=True)
+    corpus = NumberedTexts([corpus.ids[row] for row in order], [corpus.sentences[row] for row in order])
+    relevant = read_relevance(files["qrels"], queries, corpus)
+    judged = [row for row, wanted in enumerate(relevant) if wanted]
+    dev_set = DevRetrieval(
+        [queries.sentences[row] for row in judged], corpus.sentences, [relevant[row] for row in judged], pairs
+    )
+    digests = {path: sha256_file(path) for path in files.values()}
+    return dev_set, files | _RETRIEVAL_FACTS | {"dev_files": digests}
 
 
 def _build_sts(

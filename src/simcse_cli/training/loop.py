@@ -127,7 +127,13 @@ class Trainer:
             config,
             rank=self.rank,
             n_processes=self.n_processes,
+            shared=parts.shared,
         )
+        if self.batches.n_left_out:
+            progress.info(
+                f"{self.batches.n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an epoch: their "
+                f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
+            )
         self.total_steps = config.max_steps or max(1, math.ceil(config.epochs * self.batches.steps_per_epoch))
         self.states = States(
             run_dir / "checkpoint", self.objective, self.optimizer, self.scaler, config.keep_checkpoints

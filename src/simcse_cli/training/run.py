@@ -302,7 +302,7 @@ def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
     train_file = folder / ("triplets.csv" if is_sup else by_kind[OBJECTIVES[config.objective].reads])
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
     dev: Settings = {}
-    if config.dev_suite is DevSuite.FILE:
+    if config.dev_suite is DevSuite.FILE and config.dev_split is None:
         dev["dev_file"] = config.dev_file or str(sts_files(folder, "STSBenchmark", split="dev")[0])
     elif config.dev_suite is DevSuite.STS:
         dev["data_dir"] = config.data_dir or str(folder)

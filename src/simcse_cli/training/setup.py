@@ -1,6 +1,7 @@
 """Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
 import math
+import random
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.training_file import (
+    StoredRows,
+    TrainingRows,
     join_documents,
     join_rows,
     read_labelled_rows,
@@ -20,6 +23,7 @@ from simcse_cli.data.training_file import (
     read_training_documents,
     read_training_rows,
 )
+from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files.streams import STDIO, require_file
 from simcse_cli.machine.devices import has_rng_state, resolve_device
@@ -284,6 +288,26 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else join_rows(parts)
 
 
+def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRows, list[Row]]:
+    """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
+    if not isinstance(data, TrainingRows) or len(data.columns) < 2 or data.columns[-1] == "label":
+        raise ConfigError(
+            f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
+            hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
+        )
+    anchors = list(dict.fromkeys(row[0] for row in data.rows))
+    taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
+    held_out = [row for row in data.rows if row[0] in taken]
+    kept, starts = StoredRows(row for row in data.rows if row[0] not in taken), [0]
+    files = []
+    for n_rows, weight in data.files:
+        starts.append(starts[-1] + n_rows)
+        files.append((sum(row[0] not in taken for row in data.rows[starts[-2] : starts[-1]]), weight))
+    if not all(n_rows for n_rows, _ in files) or not len(kept):
+        raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
+    return replace(data, rows=kept, files=tuple(files)), held_out
+
+
 def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int | None:
     """Return the number of rows of a Hub dataset that the steps of a run can use, None for the whole source."""
     is_stream = guess_format(source) is FileFormat.HUB and issubclass(OBJECTIVES[config.objective], TextViews)
@@ -334,7 +358,10 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     """Read the files and build encoder and objective."""
     check_settings(config)
     data = read_data(config, progress)
-    dev_set, dev_facts = build_dev_set(config, progress)
+    held_out: list[Row] = []
+    if config.dev_split is not None:
+        data, held_out = _hold_out(config, data, config.dev_split)
+    dev_set, dev_facts = build_dev_set(config, progress, held_out)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
         "similarity": config.similarity,

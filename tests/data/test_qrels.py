@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.analysis.qrels import NumberedTexts, read_relevance, rows_of_text
+from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, rows_of_text
 from simcse_cli.errors import DataError
 
 CORPUS = NumberedTexts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
@@ -22,12 +22,12 @@ def write(tmp_path, text):
     ],
 )
 def test_relevance_by_id(tmp_path, text):
-    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [frozenset({1}), frozenset({2})]
+    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [{1: 1}, {2: 2 if " 2\n" in text else 1}]
 
 
 def test_relevance_by_group_matches_texts(tmp_path):
     text = "image_id\tcaption\n7\ta dog\n7\ta hound\n8\ta cat\n9\ta hound\n"
-    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [frozenset({0, 1}), frozenset()]
+    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [{0: 1, 1: 1}, {}]
 
 
 def test_numbered_texts_count_from_one():
@@ -54,3 +54,12 @@ def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
 
 def test_rows_of_text_collects_repeats():
     assert rows_of_text(["a", "b", "a"]) == {"a": frozenset({0, 2}), "b": frozenset({1})}
+
+
+def test_texts_of_beir_hold_their_title(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", "text": "A cat."}\n'
+    )
+    found = NumberedTexts(["d9", "d7"], ["Dogs They bark.", "A cat."])
+    assert read_texts(tmp_path / "corpus.jsonl") == found
+    assert read_texts(tmp_path / "corpus.jsonl", "text").sentences == ["They bark.", "A cat."]

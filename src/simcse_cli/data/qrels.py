@@ -7,7 +7,8 @@ Judgements come in three layouts, told apart by the number of columns (tabs, or 
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is relevant.
+Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is relevant. In a table
+with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
 """
 
 import random
@@ -21,6 +22,8 @@ from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines
 
 RowSet = frozenset[int]
+Relevance = dict[int, float]
+"""The rows that are relevant to a query, each with its relevance, above 0."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 
@@ -43,9 +46,12 @@ def read_texts(source: Path | str, column: str | None = None) -> NumberedTexts:
     texts = NumberedTexts.numbered(list(table.sentences(column)))
     if table.is_text:
         return texts
-    records = list(Table(source).texts())
+    records = list(table.texts())
     name = next((name for name in ("id", "_id") if records and name in records[0]), None)
-    return texts if name is None else NumberedTexts([record[name] for record in records], texts.sentences)
+    ids = texts.ids if name is None else [record[name] for record in records]
+    if column is not None or not records or not {"_id", "title", "text"} <= records[0].keys():
+        return NumberedTexts(ids, texts.sentences)
+    return NumberedTexts(ids, [f"{record.get('title', '')} {record['text']}".strip() for record in records])
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
@@ -62,8 +68,11 @@ def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
     return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
-def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[RowSet]:
-    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged."""
+def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
+    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged.
+
+    Judged documents that are not in the corpus are left out.
+    """
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
         for line_no, line in enumerate(iter_lines(path), start=1)
@@ -85,7 +94,7 @@ def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTex
     return relevant
 
 
-def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts) -> list[RowSet]:
+def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
     rows_by_text = rows_of_text(corpus.sentences)
@@ -93,26 +102,26 @@ def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTex
         groups_of[sentence].add(group)
         members[group] |= rows_by_text.get(sentence, frozenset())
     return [
-        frozenset().union(*(members[group] for group in groups_of.get(sentence, ())))
+        dict.fromkeys(set().union(*(members[group] for group in groups_of.get(sentence, ()))), 1.0)
         for sentence in queries.sentences
     ]
 
 
 def _by_id(
     path: Path | str, rows: list[tuple[int, list[str]]], queries: NumberedTexts, corpus: NumberedTexts
-) -> list[RowSet]:
+) -> list[Relevance]:
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
-    relevant: defaultdict[str, set[int]] = defaultdict(set)
+    relevant: defaultdict[str, Relevance] = defaultdict(dict)
     for position, (line_no, cells) in enumerate(rows):
         query, document, relevance = cells[0], cells[-2], cells[-1]
         try:
-            is_relevant = float(relevance) > 0
+            gain = float(relevance)
         except ValueError:
             if position == 0:
                 continue  # a header
             raise DataError(
                 f"{path}, line {line_no}: relevance {relevance!r} is not a number", hint=_HINT
             ) from None
-        if is_relevant and document in corpus_rows:
-            relevant[query].add(corpus_rows[document])
-    return [frozenset(relevant.get(identifier, ())) for identifier in queries.ids]
+        if gain > 0 and document in corpus_rows:
+            relevant[query][corpus_rows[document]] = gain
+    return [relevant.get(identifier, {}) for identifier in queries.ids]

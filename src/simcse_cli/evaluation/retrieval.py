@@ -1,0 +1,87 @@
+"""Retrieval: rank a corpus for queries, and measure where the relevant texts are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.postprocess.unit_rows import unit_rows
+
+Ranking = NDArray[np.int64]
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class RetrievalScores:
+    """Means over the queries that have at least one relevant text; all in [0, 1], higher is better.
+
+    The arrays are ``(depth,)``: entry k - 1 is the value at rank k.
+    """
+
+    n_queries: int
+    recall: NDArray[np.float64]
+    hit_rate: NDArray[np.float64]
+    reciprocal_rank: NDArray[np.float64]
+    ndcg: NDArray[np.float64]
+
+    @property
+    def depth(self) -> int:
+        return len(self.recall)
+
+    @property
+    def mrr(self) -> float:
+        return float(self.reciprocal_rank[-1])
+
+
+def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
+    """Return recall@k, hit rate@k, MRR@k and nDCG@k over the queries that have a relevant row.
+
+    recall@k is the share of a query's relevant rows among its first k, so at most ``k / n_relevant``; hit
+    rate@k is 1 when at least one is among them (image-caption papers call this one recall@k). The reciprocal
+    rank is that of the first relevant row, 0 when none is among the first k. nDCG@k divides ``sum relevance_i /
+    log2(i + 1)`` over ranks i up to k by its largest possible value: 1 for a perfect ranking, 0.63 for the only
+    relevant row at rank 2. Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``).
+
+    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for each query
+    the rows that count with their relevance above 0, and a query with none is left out.
+
+    Raises:
+        ValueError: no query has a relevant row.
+    """
+    judged = [(rows.tolist(), wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
+    if not judged:
+        raise ValueError("no query has a relevant row")
+    depth = ranked.shape[1]
+    gains = np.array([[wanted.get(row, 0.0) for row in rows] for rows, wanted in judged])
+    ideal = np.array(
+        [
+            sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted))
+            for _, wanted in judged
+        ]
+    )
+    discount = 1 / np.log2(np.arange(2, depth + 2))
+    found = np.cumsum(gains > 0, axis=1)
+    first = np.where(found[:, -1:] > 0, 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True)), 0.0)
+    return RetrievalScores(
+        n_queries=len(judged),
+        recall=np.mean(found / np.array([[len(wanted)] for _, wanted in judged]), axis=0),
+        hit_rate=np.mean(found > 0, axis=0),
+        reciprocal_rank=np.mean(first * (found > 0), axis=0),
+        ndcg=np.mean(np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1), axis=0),
+    )
+
+
+def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], depth: int) -> Ranking:
+    """Return the rows of the ``depth`` nearest texts of each query by cosine, best first, ``(M, depth)``.
+
+    Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest is -1.
+    """
+    units, others = unit_rows(queries, np.float32), unit_rows(corpus, np.float32).T
+    ranked = np.full((len(queries), depth), -1, np.int64)
+    size = min(depth, others.shape[1])
+    for start in range(0, len(units), _BLOCK):
+        for row, scores in enumerate(units[start : start + _BLOCK] @ others, start=start):
+            near = np.flatnonzero(scores >= np.partition(scores, -size)[-size])
+            ranked[row, :size] = near[np.argsort(-scores[near], kind="stable")][:size]
+    return ranked
