@@ -68,6 +68,6 @@ def test_a_corpus_smaller_than_the_depth_leaves_gaps():
 
 
 def test_recall_counts_all_relevant_rows_however_few_are_asked_for():
-    scores = score_retrieval(np.array([[3, 1]]), [frozenset({1, 2, 3, 4})])
+    scores = score_retrieval(np.array([[3, 1]]), [dict.fromkeys((1, 2, 3, 4), 1.0)])
     assert scores.recall.tolist() == [0.25, 0.5]
     assert scores.hit_rate.tolist() == [1.0, 1.0]
