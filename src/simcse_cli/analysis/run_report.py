@@ -27,7 +27,15 @@ from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import SubsetPairs
-from simcse_cli.results.plots import SOFT, Figure, colour, curve_style, house_style, new_figure
+from simcse_cli.results.plots import (
+    SOFT,
+    Figure,
+    colour,
+    curve_style,
+    house_style,
+    new_figure,
+    show_noise,
+)
 from simcse_cli.results.report import Report
 from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
@@ -48,7 +56,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     analyses = [
         *_scores(run, record, options, progress),
         *_training(run, record),
-        *trace_models([(str(run), name)]),
+        *trace_models([(str(run), name)], dev=False),
         *_spaces(run, record, options, progress),
         _record_analysis(record),
     ]
@@ -140,6 +148,8 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
         if record.best_score is not None and record.best_step is not None:
             panels[1].scatter(record.best_step, 100 * record.best_score, color=colour(1), zorder=5, **STAR)
         panels[1].set_ylabel(f"{_dev_name(record)} x100")
+        if (n_pairs := record.data.get("n_dev_pairs")) is not None:
+            show_noise(panels[1], [score for _, score in scored], n_pairs)
     for axes in panels:
         axes.set_xlabel("step")
     return figure

@@ -27,9 +27,10 @@ from simcse_cli.results.plots import (
     house_style,
     marker,
     new_figure,
+    show_noise,
 )
 from simcse_cli.results.report import Report
-from simcse_cli.results.runs import read_metrics
+from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
@@ -44,6 +45,7 @@ class Trace:
     alignment: Floats
     uniformity: Floats
     dev_score: Floats
+    n_dev_pairs: int | None = None
 
     def until(self, step: int) -> "Trace":
         """Return the measurements up to and including ``step``."""
@@ -84,29 +86,30 @@ def read_trace(run: Path | str, name: str) -> Trace:
         )
     steps = np.array(sorted(by_step), dtype=np.int64)
     columns = np.array([by_step[step] for step in steps.tolist()]).T
-    return Trace(name, steps, columns[0], columns[1], columns[2])
+    n_pairs = read_run_record(run).data.get("n_dev_pairs") if is_run(run) else None
+    return Trace(name, steps, columns[0], columns[1], columns[2], n_pairs)
 
 
 @house_style()
-def trace_figure(traces: Sequence[Trace], first_steps: int = 100) -> Figure:
+def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> Figure:
     """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
     alignment upwards, lower is better in both; arrows point along training. A large hollow marker is the start,
     the star the best dev score; the grey line joins the Pareto front, where there are several runs.
-    The panel of the first steps is left out where no run goes beyond them.
+    The panel of the first steps is left out where no run goes beyond them, that of dev scores without ``dev``.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
     parts = [(f"whole run ({longest:,} steps)", list(traces))]
     if longest > first_steps:
         parts.insert(0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces]))
-    n_panels = len(parts) + has_dev
+    n_panels = len(parts) + (has_dev and dev)
     figure, panels = new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     for axes, (title, shown) in zip(panels, parts, strict=False):
         axes.set_title(title)
         _draw_paths(axes, shown)
-    if has_dev:
+    if has_dev and dev:
         _draw_dev_scores(panels[-1], traces)
     marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": SOFT}
     panels[0].plot([], [], **marks, markersize=8, markerfacecolor="white", label="start")
@@ -150,13 +153,17 @@ def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
         axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
         if (best := trace.best) is not None:
             axes.scatter(trace.steps[best], scores[best], color=colour(position), zorder=4, **STAR)
+    for trace in traces:
+        measured = np.isfinite(trace.dev_score)
+        if trace.n_dev_pairs is not None and measured.any():
+            show_noise(axes, (100 * trace.dev_score[measured]).tolist(), trace.n_dev_pairs)
     axes.set_title("dev score")
     axes.set_xlabel("step")
     axes.set_ylabel("dev score x100 (higher is better)")
 
 
-def trace_analysis(traces: Sequence[Trace], first_steps: int = 100) -> Analysis:
-    """Return the paths of runs; CSV and JSON have every measurement."""
+def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> Analysis:
+    """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every measurement."""
     measured = ("run", "step", "alignment", "uniformity", "dev_score")
     points = [
         dict(zip(measured, (trace.name, *values, None if np.isnan(dev) else dev), strict=True))
@@ -178,7 +185,7 @@ def trace_analysis(traces: Sequence[Trace], first_steps: int = 100) -> Analysis:
         + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
-        figure=lambda: trace_figure(traces, first_steps),
+        figure=lambda: trace_figure(traces, first_steps, dev=dev),
         terminal_plot=lambda: geometry_scatter({trace.name: trace.points for trace in traces}),
         series=[Report("Measurements", columns(*measured), points)],
     )
@@ -219,7 +226,7 @@ def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str]
     return analysis.with_means(groups)
 
 
-def trace_models(models: Sequence[tuple[str, str]]) -> list[Analysis]:
+def trace_models(models: Sequence[tuple[str, str]], *, dev: bool = True) -> list[Analysis]:
     """Return one analysis of those ``(folder, name)`` that are runs with measurements, or none."""
     traces = []
     for folder, name in models:
@@ -228,4 +235,4 @@ def trace_models(models: Sequence[tuple[str, str]]) -> list[Analysis]:
                 traces.append(read_trace(folder, name))
             except DataError:  # a run that was not evaluated along the way has no path to show
                 continue
-    return [trace_analysis(traces)] if traces else []
+    return [trace_analysis(traces, dev=dev)] if traces else []

@@ -118,6 +118,17 @@ def rank_axis(axes: Axes, last: int) -> None:
     axes.minorticks_off()
 
 
+def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
+    """Widen the vertical axis of correlations x100 to two standard errors on both sides of their middle.
+
+    The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
+    """
+    low, high = axes.get_ylim()
+    middle = (min(scores) + max(scores)) / 2
+    noise = 200 * (1 - (middle / 100) ** 2) / max(n_pairs - 1, 1) ** 0.5
+    axes.set_ylim(min(low, middle - noise), max(high, middle + noise))
+
+
 def check_figure_path(path: Path) -> None:
     """Raise OutputError unless the file's ending is that of a figure format."""
     if path.suffix.lower().lstrip(".") not in FORMATS:

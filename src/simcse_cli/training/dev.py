@@ -254,7 +254,7 @@ def build_dev_set(
         pairs = read_scored_pairs(config.dev_file, given_columns(config)[1])
         is_file = Path(config.dev_file).is_file()
         digest = sha256_file(config.dev_file) if is_file else pairs.digest
-        facts = {"dev_file": config.dev_file, "dev_sha256": digest}
+        facts = {"dev_file": config.dev_file, "dev_sha256": digest, "n_dev_pairs": pairs.n_pairs}
     if config.dev_suite is DevSuite.FILE:
         return None if pairs is None else DevPairs(pairs, config.dev_metric), facts
     if config.dev_suite is DevSuite.RETRIEVAL:
@@ -322,6 +322,7 @@ def _build_sts(
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
     chosen = pairs or geometry_pairs(tasks)
     facts = {"dev_tasks": [measure_of(task) for task in tasks], "dev_files": _digests(data_dir, paths)}
+    facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
     return DevSts(tasks, config.dev_metric, chosen), facts
 
 
