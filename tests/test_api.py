@@ -1,6 +1,7 @@
 """The public Python interface: `load` and what it returns."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -8,13 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import simcse_cli
 from helpers import SENTENCES, plain_vectors
 from simcse_cli.api import Embedder
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, ConfigError, DataError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError, SimcseError
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 
@@ -99,6 +101,11 @@ def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
     Path("sts-dev.csv").write_text("sentence1,sentence2,score\n" + "".join(scored), encoding="utf-8")
     load, train = simcse_cli.load, simcse_cli.train
     short = {"model": str(tiny_model_dir), "max_steps": 2, "device": "cpu"}
+    mine = simcse_cli.mine_hard_negatives
+    tiny = {"model": str(tiny_model_dir), "pooler": "avg", "ranks": "0:20", "margin": -2.0}
+    monkeypatch.setattr(
+        "simcse_cli.api.mine_hard_negatives", lambda *paths, **given: mine(*paths, **given | tiny)
+    )
     monkeypatch.setattr("simcse_cli.api.train_model", lambda path, **given: train(path, **given | short))
     monkeypatch.setattr(Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu"))
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
@@ -144,4 +151,104 @@ def test_a_wrong_setting_of_training_is_named(tmp_path):
 
 
 def test_public_names_are_listed():
-    assert dir(simcse_cli) == ["Embedder", "load", "train"]
+    assert dir(simcse_cli) == ["Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
+
+
+def test_texts_may_be_anything_that_yields_texts(embedder):
+    texts = SENTENCES[:5]
+    expected = embedder.encode(texts, normalize=True)
+    columns = (iter(texts), tuple(texts), np.array(texts), pd.Series(texts, index=[7, 8, 9, 3, 1]))
+    for given in columns:
+        found = embedder.encode(given, normalize_embeddings=True, batch_size=2)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert [each[0].row for each in embedder.search(iter(texts), (text for text in texts), k=1)] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", None], r"texts\[1\] is a missing value \(None\)"),
+        (pd.Series(["a", "b", float("nan")]), r"texts\[2\] is a missing value \(nan\)"),
+        ([("a", "b")], r"texts\[0\] is a tuple \(\('a', 'b'\)\)"),
+        ([3], r"texts\[0\] is a int"),
+        (pd.DataFrame({"text": ["a"]}), "found a DataFrame"),
+        ({"text": "a"}, "found a dict"),
+    ],
+)
+def test_what_is_no_text_is_named_by_its_position(embedder, texts, message):
+    with pytest.raises(DataError, match=message):
+        embedder.encode(texts)
+
+
+def test_an_embedder_says_what_it_is(embedder):
+    assert repr(embedder) == f"Embedder({str(embedder._encoder.name)!r}, pooler='avg', dim={embedder.dim})"
+
+
+def test_progress_is_shown_only_when_asked_for(embedder, capsys):
+    embedder.encode(SENTENCES)
+    assert capsys.readouterr() == ("", "")
+    embedder.encode(SENTENCES, show_progress_bar=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "encod" in shown.err
+
+
+def test_evaluation_is_that_of_the_command(tiny_model_dir, sts_folder, invoke):
+    settings = {"tasks": "STS12", "ci": True, "pooler": "avg"}
+    found = simcse_cli.evaluate(tiny_model_dir, "sts", data_dir=sts_folder, device="cpu", **settings)
+    outcome = invoke(
+        *("eval", "sts", "--model", tiny_model_dir, "--data-dir", sts_folder, "--device", "cpu"),
+        *("--tasks", "STS12", "--ci", "--pooler", "avg", "--format", "json"),
+    )
+    command = json.loads(outcome.stdout)
+    for timing in ("seconds", "sentences_per_second"):
+        found.pop(timing), command.pop(timing)
+    assert json.loads(json.dumps(found)) == command
+
+
+@pytest.mark.parametrize(
+    ("suite", "settings", "message"),
+    [
+        ("sst", {}, "suite 'sst', need one of sts, transfer, mteb"),
+        ("sts", {"datadir": "x"}, "evaluate sts: unknown key 'datadir'"),
+        ("sts", {"columns": "left=A"}, "has no use without --pair-file"),
+    ],
+)
+def test_a_wrong_setting_of_an_evaluation_is_named(suite, settings, message):
+    with pytest.raises(SimcseError, match=message):
+        simcse_cli.evaluate("minilm", suite, **settings)
+
+
+def test_mining_is_that_of_the_command(tiny_model_dir, invoke, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive\n" + "".join(f"{a},{b}\n" for a, b in pairwise(SENTENCES)))
+    settings = {
+        "model": str(tiny_model_dir),
+        "pooler": "avg",
+        "device": "cpu",
+        "ranks": "0:20",
+        "margin": -2.0,
+    }
+    manifest = simcse_cli.mine_hard_negatives(pairs, tmp_path / "a.csv", **settings)
+    flags = [f"--{'range' if name == 'ranks' else name}={value}" for name, value in settings.items()]
+    assert invoke("prepare", "hard-negatives", pairs, "-o", tmp_path / "b.csv", *flags).exit_code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert manifest["counts"]["kept"] == len((tmp_path / "a.csv").read_text().splitlines()) - 1
+
+
+@pytest.mark.upkeep
+def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((PAGE.parent / "own-table.ipynb").read_text(encoding="utf-8"))["cells"]
+    namespace = {"print": lambda *_: None}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            code = "".join(cell["source"]).replace('"minilm"', repr(str(tiny_model_dir)))
+            exec(compile(ast.parse(code), "own-table.ipynb", "exec"), namespace)
+    assert namespace["run"].record.best_score is not None

@@ -28,7 +28,8 @@ LAYERS = (
     {"objectives", "evaluation"},
     {"comparison"},
     {"analysis", "training"},
-    {"api", "commands"},
+    {"commands"},
+    {"api"},
     {"__main__"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,6 +1,7 @@
 """Contrastive sentence embeddings from the command line: prepare, augment, train, eval, encode, analyze, compare.
 
-In Python, ``load`` opens a model and ``train`` makes one; ``docs/python.md`` lists what is public.
+In Python, ``load`` opens a model and ``train`` makes one, ``evaluate`` scores it, and ``mine_hard_negatives``
+makes training data; ``docs/python.md`` lists what is public.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from simcse_cli.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from simcse_cli.api import Embedder
+    from simcse_cli.api import Embedder, evaluate, mine_hard_negatives
     from simcse_cli.api import train_model as train
 
     load = Embedder.load
 
-__all__ = ["Embedder", "load", "train"]
+__all__ = ["Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
 
 
 def __dir__() -> list[str]:
@@ -26,4 +27,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from simcse_cli import api
 
-    return {"Embedder": api.Embedder, "load": api.Embedder.load, "train": api.train_model}[name]
+    return {"load": api.Embedder.load, "train": api.train_model}.get(name) or getattr(api, name)

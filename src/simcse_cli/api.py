@@ -1,7 +1,8 @@
-"""The toolkit in Python: train a model; encode, compare and search sentences with it (``docs/python.md``)."""
+"""The toolkit in Python: train a model, evaluate it, and encode and search sentences with it (``docs/python.md``)."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, overload
@@ -9,26 +10,30 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.commands.console import get_console
+from simcse_cli.data.writers import manifest_path
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
-from simcse_cli.errors import DataError
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files.streams import read_json
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
-from simcse_cli.progress import SilentProgress
+from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics, read_run_record
 from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
 from simcse_cli.settings.config import TrainConfig, pinned
-from simcse_cli.settings.declare import coerce_settings
+from simcse_cli.settings.declare import build_options, coerce_settings
 
-Texts = str | Sequence[str]
+Texts = str | Iterable[str]
 Vectors = NDArray[np.floating[Any]]
 
 
 class Embedder:
     """A sentence encoder that is ready to use; :meth:`load` returns one.
 
-    Methods take one text or a sequence. The result for one text has no axis for the sequence. An empty text is
-    encoded as the special tokens of the model.
+    Methods take one text or several: a list, a generator, a column of a data frame. The result for one text has no
+    axis for the texts. An empty text is encoded as the special tokens of the model; None, NaN and anything else that is
+    no text is an error that names its position.
     """
 
     def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
@@ -85,6 +90,9 @@ class Embedder:
         encoder = with_use(loaded, prompt=prompt, truncate_dim=truncate_dim, long=long)
         return cls(encoder, batch_tokens=batch_tokens)
 
+    def __repr__(self) -> str:
+        return f"Embedder({self._encoder.name!r}, pooler={self.pooler.value!r}, dim={self.dim})"
+
     @property
     def dim(self) -> int:
         """Width of the vectors."""
@@ -112,29 +120,41 @@ class Embedder:
         normalize: bool = False,
         max_length: int | None = None,
         prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
     ) -> NDArray[np.float32]:
         """Return vectors, ``(N, D)`` float32, or ``(D,)`` for one text.
 
         Args:
-            texts: one text or a sequence.
+            texts: one text or several.
             normalize: scale vectors to length 1.
             max_length: most sub-words per text; the model's own limit is the default and the upper bound.
             prompt: text or name of a prompt, instead of that of :meth:`load`.
+            batch_size: as many tokens in a forward pass as this many of the longest texts have, instead of the
+                ``batch_tokens`` of :meth:`load`.
+            show_progress_bar: show progress on stderr.
+            normalize_embeddings: the name of ``normalize`` in sentence-transformers.
+
+        Raises:
+            DataError: something is no text; names the first position, from 0.
         """
         chosen = None if prompt is None else self._encoder.find_prompt(prompt)
-        return self._encode(texts, chosen, normalize=normalize, max_length=max_length)
-
-    def _encode(
-        self, texts: Texts, prompt: str | None, *, normalize: bool = False, max_length: int | None = None
-    ) -> NDArray[np.float32]:
-        vectors = self._encoder.encode(
-            [texts] if isinstance(texts, str) else texts,
-            batch_tokens=self._batch_tokens,
+        batch_tokens = self._batch_tokens
+        if batch_size is not None:
+            batch_tokens = batch_size * (max_length or self._encoder.model.tokens.max_length)
+        return self._encode(
+            texts,
+            chosen,
+            normalize=normalize or normalize_embeddings,
             max_length=max_length,
-            normalize=normalize,
-            prompt=prompt,
-            progress=_PythonWarnings(),
+            batch_tokens=batch_tokens,
+            progress=_PythonWarnings(is_shown=show_progress_bar),
         )
+
+    def _encode(self, texts: Texts, prompt: str | None, **how: Any) -> NDArray[np.float32]:
+        how = {"batch_tokens": self._batch_tokens, "progress": _PythonWarnings()} | how
+        vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **how)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
@@ -149,7 +169,7 @@ class Embedder:
 
     def index(
         self,
-        corpus: Sequence[str],
+        corpus: Iterable[str],
         *,
         backend: SearchBackend | str = SearchBackend.EXACT,
         prompt: str | None = None,
@@ -163,21 +183,22 @@ class Embedder:
         """
         encoder = self._encoder
         chosen = encoder.document_prompt if prompt is None else encoder.find_prompt(prompt)
-        vectors, backend = self._encode(corpus, chosen), SearchBackend(backend)
-        return SearchIndex.build(vectors, corpus, backend=backend, info=encoder.facts(chosen))
+        texts = _list_of(corpus)
+        vectors, backend = self._encode(texts, chosen), SearchBackend(backend)
+        return SearchIndex.build(vectors, texts, backend=backend, info=encoder.facts(chosen))
 
     @overload  # a str is a sequence of str too: the first signature wins
     def search(  # type: ignore[overload-overlap]
-        self, queries: str, corpus: Sequence[str] | SearchIndex, k: int = 10
+        self, queries: str, corpus: Iterable[str] | SearchIndex, k: int = 10
     ) -> list[Neighbour]: ...
 
     @overload
     def search(
-        self, queries: Sequence[str], corpus: Sequence[str] | SearchIndex, k: int = 10
+        self, queries: Iterable[str], corpus: Iterable[str] | SearchIndex, k: int = 10
     ) -> list[list[Neighbour]]: ...
 
     def search(
-        self, queries: Texts, corpus: Sequence[str] | SearchIndex, k: int = 10
+        self, queries: Texts, corpus: Iterable[str] | SearchIndex, k: int = 10
     ) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
@@ -253,8 +274,98 @@ def train_model(
     return FinishedRun(run_dir, record or read_run_record(run_dir))
 
 
+def evaluate(
+    model: str | Path, suite: str = "sts", *, force: bool = False, **settings: Any
+) -> dict[str, Any]:
+    """Score a model and return what ``simcse eval SUITE --format json`` prints.
+
+    Args:
+        model: what :meth:`Embedder.load` takes; the result of a run is kept in its folder.
+        suite: ``sts``, ``transfer`` or ``mteb``.
+        force: overwrite the files that settings name.
+        settings: by the names of the options, such as ``data_dir="senteval"`` or ``pair_file="dev.csv"``.
+
+    Raises:
+        SimcseError: a setting, a file or the model is wrong.
+    """
+    from simcse_cli.evaluation import eval_mteb, eval_sts, eval_transfer, options  # takes seconds
+    from simcse_cli.evaluation.seeds import evaluate_each_seed
+
+    suites: dict[str, tuple[Callable[..., Any], type]] = {
+        "sts": (eval_sts.eval_sts, options.StsOptions),
+        "transfer": (eval_transfer.eval_transfer, options.TransferOptions),
+        "mteb": (eval_mteb.eval_mteb, options.MtebOptions),
+    }
+    if suite not in suites:
+        raise ConfigError(f"evaluate: suite {suite!r}, need one of {', '.join(suites)}")
+    score, group = suites[suite]
+    progress = _PythonWarnings()
+    encoder, chosen = build_options(
+        {"model": str(model)} | settings, options.EncoderOptions, group, place=f"evaluate {suite}"
+    )
+    found = evaluate_each_seed(lambda *each: score(*each, progress, force=force), encoder, chosen, progress)
+    return {} if found is None else dict(found.payload)
+
+
+def mine_hard_negatives(
+    inputs: str | Path | Sequence[str | Path], output: str | Path, **settings: Any
+) -> dict[str, Any]:
+    """Add hard negatives to pairs: the same file as ``simcse prepare hard-negatives`` writes.
+
+    Args:
+        inputs: files of pairs.
+        output: the file of triplets (.csv, .tsv or .jsonl).
+        settings: by the names of the options, such as ``model="minilm"``, ``margin=0.1`` or ``per_anchor=3``.
+
+    Returns:
+        The manifest of the file: settings, digests, and the counts of rows and of pairs without a negative.
+
+    Raises:
+        SimcseError: a setting, a file or the model is wrong.
+    """
+    from simcse_cli.prepare.mining import prepare_hard_negatives  # takes seconds
+    from simcse_cli.prepare.options import HardNegativeOptions
+    from simcse_cli.prepare.rows import RowWriter
+
+    (options,) = build_options(
+        {"output": output} | settings, HardNegativeOptions, place="mine_hard_negatives"
+    )
+    sources = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    prepare_hard_negatives(sources, options, RowWriter(options, _PythonWarnings()))
+    manifest: dict[str, Any] = read_json(manifest_path(output), dict[str, Any])
+    return manifest
+
+
+def _list_of(texts: Texts) -> list[str]:
+    """Return the texts as a list; raise DataError for anything else in it."""
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise DataError(
+            f"need texts, found a {type(texts).__name__}", hint="give one column, such as table['text']"
+        )
+    found = [texts] if isinstance(texts, str) else list(texts)
+    for position, text in enumerate(found):
+        if not isinstance(text, str):
+            what = "a missing value" if text is None or text != text else f"a {type(text).__name__}"  # NaN
+            hint = "encode both sides of pairs on their own" if isinstance(text, tuple | list) else None
+            raise DataError(
+                f"texts[{position}] is {what} ({str(text)[:40]}), need a text",
+                hint=hint or "leave it out, or give '' for an empty text",
+            )
+    return found
+
+
 class _PythonWarnings(SilentProgress):
-    """Issues warnings through Python's ``warnings``."""
+    """Issues warnings through Python's ``warnings``; ``is_shown`` draws progress on the console."""
+
+    def __init__(self, *, is_shown: bool = False) -> None:
+        super().__init__()
+        self._is_shown = is_shown
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
+        shown = get_console().task if self._is_shown else super().task
+        with shown(description, total) as task:
+            yield task
 
     def warn(self, message: str) -> None:
         warnings.warn(message, stacklevel=4)

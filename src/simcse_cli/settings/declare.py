@@ -223,7 +223,7 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     """Convert ``value`` to the type of the field, accepting the spellings of YAML and the environment."""
     options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     kind = next(option for option in options if option is not type(None))
-    kind = get_origin(kind) or kind
+    item, kind = next(iter(get_args(kind)), str), get_origin(kind) or kind
     is_choice = issubclass(kind, StrEnum) and value in list(kind)  # --head none is a value
     is_null = isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
     if value is None or (is_null and not is_choice):
@@ -238,7 +238,7 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
         if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
             raise ValueError(value)
         if kind is list:
-            return [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
+            return [item(each) for each in (value if isinstance(value, list | tuple) else [value])]
         if kind is str and isinstance(value, list):
             raise ValueError(value)
         if kind in (int, float) and not isfinite(float(value)):
@@ -267,3 +267,26 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
     valid = {name: flag(group, name) for name in settings_of(group)}
     checked = check_keys(values, valid, place=place)
     return {name: _coerce(name, value, hints[name], place) for name, value in checked.items()}
+
+
+def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
+    """Return an object of each dataclass from settings by name, checked as those of a command are.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong type or out of range.
+        UsageError: a setting that has no effect beside the others.
+    """
+    declared = {name: own for group in groups for name, own in settings_of(group).items()}
+    given = check_keys(values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place)
+    built = []
+    for group in groups:
+        own = {name: value for name, value in given.items() if name in settings_of(group)}
+        built.append(group(**coerce_settings(group, own, place=place)))
+    chosen = {
+        name: getattr(own, name)
+        for group, own in zip(groups, built, strict=True)
+        for name in settings_of(group)
+    }
+    check_values(declared, chosen)
+    check_rules(declared, chosen)
+    return built
