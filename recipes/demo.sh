@@ -30,3 +30,5 @@ unless "$OUT/vectors.npy" encode "$OUT/data/sentences.txt" -o "$OUT/vectors.npy"
 unless "$OUT/geometry.png" \
   analyze geometry --model minilm --model "$OUT/sup" --data-dir "$OUT/data" --split test --plot "$OUT/geometry.png"
 say compare "$OUT/unsup" "$OUT/sup"
+printf '\n%s\n' "the models are in $OUT/unsup and $OUT/sup; search with one of them:" \
+  "  simcse analyze search $OUT/data/sentences.txt --model $OUT/sup --embeddings $OUT/vectors.npy --interactive" >&2

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import SENTENCES
-from simcse_cli.errors import CheckpointError, DataError, OutputError, TrainingError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, TrainingError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import (
     STATE_FILE,
@@ -67,6 +67,75 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
     assert "is being written by process" in outcome.stderr
     assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     assert resume(settings, stopped).status == "finished"
+
+
+@pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("length", "shorter", "longer"), [("--max-steps", 2, 5), ("--epochs", 1, 2)])
+def test_a_run_with_a_constant_rate_goes_further(
+    invoke, settings, tmp_path, length, shorter, longer, n_processes
+):
+    common = ("--schedule", "constant", "--num-processes", n_processes)
+    source = (
+        "-m",
+        settings.model,
+        "--train-file",
+        settings.train_file[0],
+        "--batch-size",
+        8,
+        "--device",
+        "cpu",
+    )
+    for run, *steps in (("parts", shorter, longer), ("whole", longer)):
+        for number, n_steps in enumerate(steps):
+            again = ("--resume", "--num-processes", n_processes) if number else (*source, *common)
+            outcome = invoke("train", "-o", tmp_path / run, length, n_steps, *again)
+            assert outcome.exit_code == 0, outcome.stderr
+    parts, whole = (load_file(state_of(tmp_path / run)) for run in ("parts", "whole"))
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(weight, whole[name]) for name, weight in parts.items())
+    records = [read_run_record(tmp_path / run) for run in ("parts", "whole")]
+    assert records[0].model_digest == records[1].model_digest
+    assert records[0].config == records[1].config
+    before = (tmp_path / "parts" / "config.yaml").read_bytes()
+    outcome = invoke("train", "-o", tmp_path / "parts", "--resume", "--num-processes", n_processes, length, 1)
+    assert outcome.exit_code == 1
+    assert n_processes > 1 or "has done" in outcome.stderr
+    assert (tmp_path / "parts" / "config.yaml").read_bytes() == before
+
+
+def state_of(run):
+    (folder,) = (run / "checkpoint").iterdir()
+    return folder / WEIGHTS_FILE
+
+
+@pytest.mark.parametrize(
+    ("schedule", "asked", "why"),
+    [
+        ((), ("--max-steps", 4), "(--schedule linear, --warmup 0)"),
+        (
+            ("--schedule", "constant", "--warmup", 0.5),
+            ("--max-steps", 4),
+            "(--schedule constant, --warmup 0.5)",
+        ),
+        (("--schedule", "constant"), ("--epochs", 4), "counts steps"),
+    ],
+)
+def test_a_run_whose_rates_depend_on_its_length_goes_no_further(
+    invoke, settings, tmp_path, schedule, asked, why
+):
+    source = ("-m", settings.model, "--train-file", settings.train_file[0], "--device", "cpu")
+    assert invoke("train", *source, "-o", tmp_path / "run", "--max-steps", 2, *schedule).exit_code == 0
+    outcome = invoke("train", "-o", tmp_path / "run", "--resume", *asked)
+    assert outcome.exit_code == 1
+    assert why in " ".join(outcome.stderr.split())
+
+
+def test_a_complete_run_without_a_state_goes_no_further(settings, tmp_path):
+    settings = dataclasses.replace(settings, schedule="constant")
+    train_run(settings, tmp_path / "run", SilentProgress())
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    with pytest.raises(ConfigError, match="keeps no state to go further from"):
+        resume(dataclasses.replace(settings, max_steps=4), tmp_path / "run")
 
 
 def test_the_lock_of_several_runs_covers_their_folder(invoke, settings, tmp_path):

@@ -40,7 +40,7 @@ from simcse_cli.results.runs import (
     require_run,
     step_of,
 )
-from simcse_cli.settings.choices import DevSuite, ObjectiveName
+from simcse_cli.settings.choices import DevSuite, ObjectiveName, Schedule
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import coerce_settings, flag
 from simcse_cli.settings.recipes import (
@@ -205,7 +205,8 @@ def train_run(
 ) -> RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume`` a complete run is left unchanged. ``on_step`` and ``on_eval`` are called on the first process.
+    With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are called on the first
+    process.
     """
     is_first = process_rank() == 0
     shown = progress if is_first else SilentProgress()
@@ -218,16 +219,18 @@ def train_run(
         if resume:
             require_same_processes(run_dir, process_count())
             if is_run(run_dir) and (earlier := read_run_record(run_dir)).status in DONE:
-                return earlier if is_first else None
+                if all(earlier.config.get(name) == getattr(config, name) for name in ("max_steps", "epochs")):
+                    return earlier if is_first else None
+                if not kept_states(run_dir / "checkpoint"):
+                    raise ConfigError(
+                        f"{run_dir} is complete and keeps no state to go further from",
+                        hint="start another run with a new -o",
+                    )
         parts = build_parts(config, shown)
         require_alike(config.to_dict() | parts.digests)
-        if is_first and not (resume and (run_dir / "config.yaml").exists()):
-            open_run_dir(run_dir, force=force)
-            with atomic_text(run_dir / "config.yaml") as stream:
-                stream.write(dump_config(config))
         try:
             with stop_on_signal(tell) as stopped:
-                record = Trainer(
+                trainer = Trainer(
                     config,
                     parts,
                     run_dir,
@@ -235,7 +238,15 @@ def train_run(
                     should_stop=lambda: bool(stopped),
                     on_step=on_step if is_first else None,
                     on_eval=on_eval if is_first else None,
-                ).run()
+                )
+                if resume:
+                    trainer.require_length()
+                if is_first:
+                    if not (resume and (run_dir / "config.yaml").exists()):
+                        open_run_dir(run_dir, force=force)
+                    with atomic_text(run_dir / "config.yaml", force=True) as stream:
+                        stream.write(dump_config(config))
+                record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, process_count()) from None
     return record if is_first else None
@@ -263,20 +274,34 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 
 
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None = None) -> TrainConfig:
-    """Return the settings; a resumed run keeps its own."""
-    if resumed is None or not (resumed / "config.yaml").exists():
+    """Return the settings; a resumed run keeps its own, but for its length."""
+    if resumed is None or is_launched() or not (resumed / "config.yaml").exists():
         return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
     recorded = str(resumed / "config.yaml")
     config = TrainConfig(**coerce_settings(TrainConfig, read_recipe(recorded), place=recorded))
     given = environment_settings() | coerce_settings(TrainConfig, flags, place="command line")
+    lengths = {}
     for name, value in given.items():
-        if getattr(config, name) != value:
+        if getattr(config, name) == value:
+            continue
+        place = f"{flag(TrainConfig, name)} {value}"
+        hint = "leave the flag out to continue the run, or start another with a new -o"
+        if name not in ("max_steps", "epochs"):
             raise ConfigError(
-                f"{flag(TrainConfig, name)} {value} differs from the run in {resumed}, "
-                f"which has {getattr(config, name)}",
-                hint="leave the flag out to continue the run, or start another with a new -o",
+                f"{place} differs from the run in {resumed}, which has {getattr(config, name)}", hint=hint
             )
-    return config
+        if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
+            raise ConfigError(
+                f"{place}: the learning rates of the run in {resumed} depend on its length "
+                f"(--schedule {config.schedule}, --warmup {config.warmup:g})",
+                hint=f"{hint}; a run with --schedule constant and no --warmup can go further",
+            )
+        if name == "epochs" and config.max_steps is not None:
+            raise ConfigError(
+                f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
+            )
+        lengths[name] = value
+    return replace(config, **lengths)
 
 
 def ready_settings(
