@@ -51,7 +51,8 @@ def test_a_plain_transformer_is_trained_as_simcse_does(settings):
     encoder = build_encoder(settings, said)
     assert (encoder.pooler, encoder.record.head_use) == (Pooler.CLS, HeadUse.TRAIN_ONLY)
     assert said.lines == [
-        f"training cls of {settings.model} through a fresh head, dropped after training; it records no pooler"
+        f"training {settings.model} with pooler cls through a fresh head, dropped after training; "
+        "the model records no pooler"
     ]
 
 
@@ -60,7 +61,7 @@ def test_what_a_model_records_is_trained(settings, recording):
     said = Said()
     encoder = build_encoder(config, said)
     assert (encoder.pooler, encoder.head, encoder.record.normalize) == (Pooler.AVG, None, True)
-    assert said.lines == [f"training avg of {config.model}, as it records"]
+    assert said.lines == [f"training {config.model} with pooler avg, as the model records"]
     assert with_model_defaults(config, SilentProgress()).pooler is Pooler.AVG
 
 
@@ -74,7 +75,7 @@ def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
         False,
     )
     assert said.lines == [
-        f"training cls of {config.model} through a fresh head, dropped after training; it records avg"
+        f"training {config.model} with pooler cls through a fresh head, dropped after training; the model records avg"
     ]
 
 
@@ -85,7 +86,9 @@ def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
     encoder = build_encoder(dataclasses.replace(settings, model=model), said)
     np.testing.assert_array_equal(encode(encoder, SENTENCES), encode(before, SENTENCES))
     assert encoder.record.head_use is HeadUse.KEPT
-    assert said.lines == [f"training cls of {model} through its own head, kept, as it records"]
+    assert said.lines == [
+        f"training {model} with pooler cls through its own head, kept, as the model records"
+    ]
     bare = build_encoder(dataclasses.replace(settings, model=model, head=HeadUse.NONE), said)
     assert (bare.pooler, bare.head) == (Pooler.CLS_BEFORE_POOLER, None)
 
@@ -96,7 +99,7 @@ def test_head_none_is_a_value_in_settings(invoke, settings, tmp_path):
         "--max-steps", 1, "-o", tmp_path / "run",
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.stderr
-    assert "training cls_before_pooler of" in outcome.stderr
+    assert "with pooler cls_before_pooler;" in outcome.stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["head"] == "none"
 
 

@@ -154,13 +154,13 @@ def put_lora(
 
 
 def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
-    text = f"training {encoder.pooler} of {encoder.name}"
+    text = f"training {encoder.name} with pooler {encoder.pooler}"
     if encoder.head is not None:
         after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
         text += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
     if recorded is encoder.pooler:
-        return f"{text}, as it records"
-    return f"{text}; it records {recorded or 'no pooler'}"
+        return f"{text}, as the model records"
+    return f"{text}; the model records {recorded or 'no pooler'}"
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
