@@ -71,6 +71,9 @@ def test_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value,
         from pyarrow import parquet
 
         parquet.write_table(pyarrow.table({"data": [value]}), path)
+    if suffix == ".jsonl" and isinstance(value, dict):
+        assert list(Table(path).sentences("data.text")) == ["a"]
+        return
     with pytest.raises(DataError, match=f"line 1: column data holds {found}, need a text"):
         list(Table(path, columns=["data"]).sentences("data"))
 

@@ -150,9 +150,17 @@ def resolve_columns(
     return tuple(name for name in found.values() if name is not None)
 
 
-def columns_hint(record: Mapping[str, Any], columns: Sequence[str], option: str = "--columns") -> str:
-    """Return a hint with an option that assigns the columns of a table."""
+def columns_hint(
+    record: Mapping[str, Any],
+    columns: Sequence[str],
+    option: str = "--columns",
+    *,
+    is_optional: bool = False,
+) -> str:
+    """Return a hint with an option that assigns the columns of a table; a positive may be optional."""
     chosen = suggest_columns(record, columns)
+    if columns == POSITIONAL[:2] and chosen["positive"] == "NAME" != chosen["anchor"] and is_optional:
+        chosen, columns = {"anchor": chosen["anchor"]}, columns[:1]
     text = ",".join(f"{column}={name}" for column, name in chosen.items())
     numbers = ",".join(f"{column}={number}" for number, column in enumerate(columns, start=1))
     return f"say which is which: {option} {shlex.quote(text)} (in a table without a header: {numbers})"
@@ -166,11 +174,13 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
     """
     rows = (record.head() if isinstance(record, Record) else ()) or [record]
     chosen = {column: find_column(record, column) or "" for column in columns}
+    if "anchor" in chosen and (question := find_column(record, "question")):
+        chosen["anchor"] = question
     for column, name in chosen.items():
         if name.strip().lower() in ("text", *COLUMN_ALIASES["text"]):
             chosen[column] = ""
     free = [name for name in record if name not in chosen.values()]
-    values = {name: [str(row[name]).strip() for row in rows if row.get(name)] for name in free}
+    values = {name: [_shown(row[name]) for row in rows if row.get(name)] for name in free}
     length = {name: _mean_length(values[name]) for name in free if is_text_column(name, values[name])}
     wanted = [column for column, name in chosen.items() if not name and column not in ("score", "label")]
     longest = sorted(length, key=lambda name: length[name], reverse=True)[: len(wanted)]
@@ -182,6 +192,10 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
             fitting.sort(key=lambda name: _is_running(values[name]) + repeats * len(set(values[name])))
             chosen[column] = next(iter(fitting), "")
     return {column: name or "NAME" for column, name in chosen.items()}
+
+
+def _shown(value: Any) -> str:
+    return str(value[0] if isinstance(value, list) else value).strip()
 
 
 def is_text_column(name: str, values: Sequence[str]) -> bool:
@@ -204,7 +218,7 @@ def _is_running(values: Sequence[str]) -> bool:
 _ID_NAME = re.compile(
     r"(^|[\W_]|(?<=[a-z])(?=I))(id|nr|no|num|number|key|code|sku|uuid|index)$", re.IGNORECASE
 )
-_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*%?\s*", re.IGNORECASE)
 
 
 def is_number(text: str) -> bool:

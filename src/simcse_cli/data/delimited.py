@@ -28,6 +28,7 @@ SEPARATORS = ",;\t|"
 _SNIFFED_ROWS = 20
 # A column name: letters first, three words at most, nothing that ends a sentence.
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
+_UNNAMED = re.compile(r"column\d+")
 _DIGIT = re.compile(r"\d")
 _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
 
@@ -45,6 +46,9 @@ def table_rows(
     if not names and head and is_stsb_line(head[0]):
         yield from _stsb_rows(lines, source)
         return
+    if head and (told := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
+        head, separators = head[1:], told[1]
+        next(lines)
     separator = _find_separator(head, separators)
     cells = _tsv_cells(lines) if separator == "\t" else _csv_cells(lines, separator, source)
     yield from named_cells(cells, source, names, header)
@@ -128,6 +132,8 @@ def named_cells(
     rows = ((number, cells) for number, cells in rows if cells)
     if not names:
         head = list(islice(rows, _SNIFFED_ROWS))
+        while len(head) > 1 and header is not False and _is_title(head[0][1]):
+            del head[0]  # a title above the table, as spreadsheets have
         if not head:
             return
         (number, first), *others = head
@@ -142,6 +148,13 @@ def named_cells(
             names = numbers if header is False else POSITIONAL[: len(first)]
         rows = chain(head, rows)
     for number, cells in rows:
+        missing = names[len(cells) :]
+        if (
+            len(cells) != len(names)
+            and not any(cells[len(names) :])
+            and all(map(_UNNAMED.fullmatch, missing))
+        ):
+            cells = [*cells[: len(names)], *("" for _ in missing)]  # spreadsheets cut and add empty cells
         if len(cells) != len(names):
             raise DataError(
                 f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
@@ -150,17 +163,26 @@ def named_cells(
         yield number, dict(zip(names, cells, strict=True))
 
 
+def _is_title(cells: Sequence[str]) -> bool:
+    """Tell whether a row is one text over a wide table, or nothing, as above the header of a report."""
+    return len(cells) > 2 and not any(cells[1:]) and not _has_known_name(cells)
+
+
 def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether the first row holds column names: usual ones, identifiers, or short names above texts or numbers."""
     first, *others = rows
     cells = [cell.strip() for cell in first]
+    while len(cells) > 1 and not cells[-1]:
+        cells.pop()
     if _has_known_name(cells):
         return True
+    if not cells[0] and all(row[0].strip().isdigit() for row in others):  # an index
+        cells[0] = "index"
     if not others or len(set(cells)) < len(cells) or not all(map(_NAME.fullmatch, cells)):
         return False
     if any(map(_IDENTIFIER.search, cells)):
         return True
-    columns = zip(*(row for row in others if len(row) == len(cells)), strict=True)
+    columns = zip(*(row for row in others if len(row) >= len(cells)), strict=False)
     return any(
         2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts)
         or all(_DIGIT.search(text) and not _DIGIT.search(cell) for text in texts)

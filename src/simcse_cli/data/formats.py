@@ -1,5 +1,6 @@
 """The formats of tables, each read as a stream of numbered rows with named values."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from simcse_cli.data.delimited import SEPARATORS, named_cells, table_rows
 from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import STDIO, is_utf16, iter_json_lines, iter_lines, open_input
+from simcse_cli.files.streams import STDIO, is_utf16, iter_json_lines, iter_lines, open_input, read_text
 
 InputPath = Path | str
 NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
@@ -96,9 +97,15 @@ def _delimited_rows(source: InputPath, layout: Layout, separators: str) -> Numbe
 
 
 def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of JSON Lines; a list or string is a row without column names."""
+    """Yield the objects of JSON Lines, or of the array that a ``.json`` file holds, with nested values by path.
+
+    A list or string is a row without column names.
+    """
     hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
-    for number, value in iter_json_lines(source, encoding=layout.encoding, lenient=True, hint=hint):
+    values = _array_items(source) or iter_json_lines(
+        source, encoding=layout.encoding, lenient=True, hint=hint
+    )
+    for number, value in values:
         if isinstance(value, str):
             value = [value]
         if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
@@ -109,7 +116,36 @@ def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
                 f"{place}: a JSON {type(value).__name__}, need an object with named columns",
                 hint='for example {"anchor": "...", "positive": "..."}',
             )
-        yield number, value
+        is_nested = any(isinstance(each, dict) or _is_objects(each) for each in value.values())
+        yield number, dict(_flat(value)) if is_nested else value
+
+
+def _array_items(source: InputPath) -> Iterator[tuple[int, Any]] | None:
+    """Return the numbered objects of a ``.json`` file that is one array; None for JSON Lines."""
+    if str(source) == STDIO or not str(source).lower().endswith(".json"):
+        return None
+    if not next(iter_lines(source), "").lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(read_text(source))
+    except ValueError:
+        return None  # an array a line
+    return enumerate(found, start=1) if _is_objects(found) else None
+
+
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values inside objects, and lists of objects, under their paths: ``data.text``, ``turns.0.content``."""
+    for name, each in value.items():
+        if _is_objects(each):
+            each = {str(number): item for number, item in enumerate(each)}
+        if isinstance(each, dict) and each:
+            yield from _flat(each, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", each
 
 
 def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, str]]]:

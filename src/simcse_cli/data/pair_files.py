@@ -106,8 +106,9 @@ def _by_position(record: Record[str], roles: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _number(text: str) -> float | None:
+    text = text.strip().removesuffix("%")
     try:
-        value = float(text)
+        value = float(text if "." in text else text.replace(",", "."))
     except ValueError:
         return None
     return value if math.isfinite(value) else None

@@ -233,7 +233,7 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; "
             "need anchor, or anchor and positive, or these and hard_negative",
-            hint=columns_hint(record, POSITIONAL[:2]),
+            hint=columns_hint(record, POSITIONAL[:2], is_optional=True),
         )
     if len(columns) != 2:
         return RowLayout(columns, tuple(keys.values()))

@@ -67,7 +67,7 @@ class TextViews(TwoEncoders):
             raise DataError(
                 f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
                 f"--objective {self.name} needs {needed} a row",
-                hint=f"use {other}, or build the file with `simcse prepare`",
+                hint=f"use {other}, build the file with `simcse prepare`, or name a table .csv, .tsv or .jsonl",
             )
         if self.dropout_mode is DropoutMode.FIXED and n_columns > 1:
             raise ConfigError(

@@ -1,0 +1,70 @@
+"""Tables as people have them: each is read at once, or after one hint that works as typed."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.training_file import read_training_rows
+from simcse_cli.errors import DataError
+
+Q = ["Where is my refund?", "The lid does not close.", "Can I pay by card?"]
+A = ["It takes five days.", "A new one is on the way.", "Any card works."]
+
+
+def table(row, head=""):
+    return head + "".join(row(n) + "\n" for n in range(3))
+
+
+def chat(n):
+    return json.dumps({"id": n, "turns": [{"by": "user", "text": Q[n]}, {"by": "staff", "text": A[n]}]})
+
+
+TABLES = {
+    "sep-line.csv": (table(lambda n: f"{Q[n]};{A[n]}", "sep=;\nAsked;Answered\n"), "anchor=Asked,positive=Answered"),
+    "title.csv": (table(lambda n: f"{n};{Q[n]};{A[n]}", "Report 2024;;\n;;\nNo;Asked;Answered\n"),
+                  "anchor=Asked,positive=Answered"),
+    "index.csv": (table(lambda n: f"{n},{Q[n]},{n % 2}", ",review_body,stars\n"), "anchor=review_body"),
+    "one.csv": (table(lambda n: Q[n], "Feedback\n"), "anchor=Feedback"),
+    "ragged.csv": (table(lambda n: f"{n},{Q[n]}" + ",,," * (n % 2), "id,remarks,,,\n"), "anchor=remarks"),
+    "trailing.csv": (table(lambda n: f"{Q[n]},{A[n]},,", "asked,answered,\n"), "anchor=asked,positive=answered"),
+    "array.json": (json.dumps([{"instruction": Q[n], "input": "", "output": A[n]} for n in range(3)], indent=1),
+                   "anchor=instruction,positive=output"),
+    "nested.jsonl": (table(lambda n: json.dumps({"id": n, "data": {"body": Q[n]}})), "anchor=data.body"),
+    "chat.jsonl": (table(chat), "anchor=turns.0.text,positive=turns.1.text"),
+    "squad.jsonl": (table(lambda n: json.dumps({"question": Q[n], "reply": {"text": [A[n]], "start": [0]}})),
+                    "anchor=question,positive=reply.text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_hint_names_the_texts_and_works(name, tmp_path):
+    text, columns = TABLES[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_training_rows(tmp_path / name)
+    found = shlex.split(re.search(r"--columns ('[^']*'|\S+)", caught.value.hint)[1])[0]
+    assert found == columns
+    rows = read_training_rows(tmp_path / name, parse_columns(found, POSITIONAL)).rows
+    assert list(rows) == [pair[: found.count("=")] for pair in zip(Q, A, strict=True)]
+
+
+def test_an_array_of_rows_is_not_an_array_a_line(tmp_path):
+    (tmp_path / "a.json").write_text(table(lambda n: json.dumps([Q[n], A[n]])))
+    assert list(read_training_rows(tmp_path / "a.json").rows) == list(zip(Q, A, strict=True))
+
+
+@pytest.mark.parametrize(("spell", "scores"), [("{:.1f}%", [0, 40, 80]), ("0,{:02.0f}", [0, 0.4, 0.8])])
+def test_scores_may_be_percentages_and_have_decimal_commas(spell, scores, tmp_path):
+    lines = table(lambda n: f"{Q[n]}\t{A[n]}\t{spell.format(40 * n)}", "one\ttwo\tmatch\n")
+    (tmp_path / "a.tsv").write_text(lines)
+    with pytest.raises(DataError) as caught:
+        read_scored_pairs(tmp_path / "a.tsv")
+    assert "--columns left=one,right=two,score=match" in caught.value.hint
+    found = read_scored_pairs(
+        tmp_path / "a.tsv", dict(zip(SCORED_PAIR, ("one", "two", "match"), strict=True))
+    )
+    assert found.gold.tolist() == scores
