@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,15 @@ os.environ |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), 
 # The same examples in every run, on machines of any speed, and nothing kept between runs.
 settings.register_profile("simcse", deadline=None, derandomize=True, database=None)
 settings.load_profile("simcse")
+
+# Under nohup, or in the background of a script, signals are ignored, here and in the commands that tests start.
+for _name, _handler in (
+    ("SIGHUP", signal.SIG_DFL),
+    ("SIGINT", signal.default_int_handler),
+    ("SIGQUIT", signal.SIG_DFL),
+):
+    if (_number := getattr(signal, _name, None)) and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
