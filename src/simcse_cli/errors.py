@@ -59,6 +59,7 @@ class UsageError(SimcseError):
 
     def __init__(self, message: str, *, option: str | None = None, hint: str | None = None) -> None:
         super().__init__(f"{option}: {message}" if option else message, hint=hint)
+        self.option = option
 
 
 class DataError(SimcseError):

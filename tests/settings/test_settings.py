@@ -67,7 +67,7 @@ class Ruled(Shared):
     ],
 )
 def test_a_setting_without_effect_beside_the_others_is_refused(values, flag, message):
-    with pytest.raises(UsageError, match=f"^{message}$") as caught:
+    with pytest.raises(UsageError, match=f"^{flag}: {message}$") as caught:
         check_rules(settings_of(Ruled), vars(Ruled(**values)))
     assert caught.value.option == flag
 
