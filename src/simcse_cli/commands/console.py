@@ -80,8 +80,8 @@ class _PlainTask:
             share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
             done, elapsed = self._done - self._first[0], now - self._first[1]
             rate = f", {_rate(done, elapsed)}" if done else ""
-            left = (self._total - self._done) * elapsed / done if self._total and done else None
-            later = "" if left is None else f", {_duration(left)} left"
+            left = (self._total - self._done) * elapsed / done if self._total and done else 0
+            later = f", {_duration(left)} left" if left > 0 else ""
             self._console.info(f"{self._description}: {self._done:,.0f}{share}{rate}{later}{self._values()}")
 
     def update(self, *, total: float | None = None, **fields: str) -> None:

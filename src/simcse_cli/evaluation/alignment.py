@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.postprocess.unit_rows import unit_rows
 
 FloatMatrix = NDArray[np.floating[Any]]
+Ratings = NDArray[np.floating[Any]]
 POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
 
 
@@ -34,7 +35,7 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 
 
-def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
+def is_positive(gold: Ratings) -> NDArray[np.bool_]:
     """Return which pairs count as positive: rated above 4 on a scale from 0 to 5, above 80% of another scale.
 
     Source: Gao et al. 2021, section 3, for 0 to 5.
@@ -43,7 +44,7 @@ def is_positive(gold: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
-def rating_scale(gold: NDArray[np.floating[Any]]) -> tuple[float, float]:
+def rating_scale(gold: Ratings) -> tuple[float, float]:
     """Return both ends of the scale of some ratings.
 
     It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the highest rating if
@@ -54,7 +55,7 @@ def rating_scale(gold: NDArray[np.floating[Any]]) -> tuple[float, float]:
     return low, next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
 
 
-def rated_above(gold: NDArray[np.float64]) -> str:
+def rated_above(gold: Ratings) -> str:
     """Return the rating above which pairs are positive, in words."""
     return "4" if rating_scale(gold) == (0.0, 5.0) else f"{POSITIVE_SHARE:.0%} of the scale"
 

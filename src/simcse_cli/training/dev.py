@@ -321,7 +321,7 @@ def _build_sts(
         raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(data_dir, splits)) from error
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
     chosen = pairs or geometry_pairs(tasks)
-    facts: Facts = {"dev_tasks": [measure_of(task) for task in tasks], "dev_files": _digests(data_dir, paths)}
+    facts = Facts(dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
     return DevSts(tasks, config.dev_metric, chosen), facts
 
