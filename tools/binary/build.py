@@ -54,7 +54,7 @@ def install(root: Path, wheel: Path) -> None:
     stdlib = root / "lib" / VERSION
     site = stdlib / "site-packages"
     shutil.copytree(sysconfig.get_path("stdlib"), stdlib, ignore=shutil.ignore_patterns(*STDLIB_WITHOUT))
-    constraints = HERE.parent / "constraints.txt"
+    constraints = HERE.parents[1] / "constraints.txt"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", site, "-c", constraints]
     run(*pip, "torch", "zstandard", f"{wheel}[{EXTRAS}]")
     for path in sorted(site.rglob("*"), reverse=True):  # an empty folder would be taken for a package
