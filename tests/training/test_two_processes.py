@@ -57,6 +57,10 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         + "".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i * i % 3]}\n" for i in range(24))
     )
     (folder / "plain.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:21]))
+    (folder / "repeated.csv").write_text(
+        "anchor,positive\n"
+        + "".join(f'"{SENTENCES[i % 17]}","{SENTENCES[i % 19]} Yes."\n' for i in range(30))
+    )
     sts = write_sts_folder(folder / "senteval")
     common = {
         "model": str(build_tiny_model(folder / "model")),
@@ -79,6 +83,9 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
         "cosent": config(ObjectiveName.COSENT, train_file=dev["dev_file"], max_steps=2),
         "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
+        "apart": config(
+            ObjectiveName.SIMCSE_SUP, train_file=str(folder / "repeated.csv"), pooler="avg", epochs=1
+        ),
         "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
         "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
         "transfer": config(
@@ -103,7 +110,7 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["sbert", "cosent", "chunks"])
+@pytest.mark.parametrize("name", ["sbert", "cosent", "chunks", "apart"])
 def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_path):
     """The loss of SBERT is a mean over rows, of which each process has a share; 21 rows leave 3 and 2.
 
