@@ -74,6 +74,15 @@ def test_page_holds_everything_and_fetches_nothing(invoke, run, sts_folder, tmp_
     assert ">81.57<" not in page  # the supervised one
 
 
+def test_scores_on_the_generated_corpus_are_shown_without_published_rows(invoke, run, tmp_path):
+    assert invoke("eval", "sts", "-m", run).exit_code == 0
+    outcome = invoke("analyze", "report", run, "-o", tmp_path / "page.html")
+    assert outcome.exit_code == 0, outcome.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "NOT COMPARABLE" not in page
+    assert "SimCSE-BERT-base" not in page
+
+
 def test_page_shows_the_group_of_the_table_that_is_asked_for(invoke, run, tmp_path):
     keep_sts_result(run, 0.4321)
     page = tmp_path / "page.html"

@@ -26,6 +26,7 @@ from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns
+from simcse_cli.results.evaluation_sets import DEMO
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.plots import (
     SOFT,
@@ -101,7 +102,8 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
     if options.baseline is not None and is_run(options.baseline):
         wanted = replace(wanted, baseline=options.baseline)
-    if options.against is None and any(task in entry.scores for task in STS_TASKS):
+    comparable = [task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO]
+    if options.against is None and comparable:
         group = options.group or ("supervised" if record.objective in SUPERVISED else "unsupervised")
         rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
         published = replace(wanted, against=[STS_TABLE], row=options.row or rows, group=group)
