@@ -21,7 +21,6 @@ from simcse_cli.files.streams import (
     file_system,
     is_remote,
     iter_lines,
-    require_file,
     sha256_file,
 )
 from simcse_cli.settings.choices import TextPer
@@ -79,37 +78,46 @@ class FileSet:
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))
         found = cls(source, names, column, text_per or TextPer.LINE, encoding)
-        if again is not None and files != [] and not found.is_stored:
-            if source != STDIO and guess_format(source) is not FileFormat.HUB:
-                require_file(source)
+        is_there = source == STDIO or guess_format(source) is FileFormat.HUB or Path(source).exists()
+        if again is not None and files != [] and is_there and not found.is_stored:
             raise UsageError("needs an input that can be read again: save it to a file first", option=again)
         folder = Path(source)
         target = Path(output or STDIO).resolve()
         if output not in (None, STDIO) and folder.is_dir() and target.is_relative_to(folder.resolve()):
             raise UsageError(f"{output} is in the input folder, where it would be read", option="--output")
-        if files is None:
-            check_column(column, [source])
-            return found
-        if not files:
+        if files == []:
             raise DataError(
                 f"{source} holds no file with sentences",
                 hint="names end in .txt, .jsonl, .csv, .tsv or .parquet, perhaps with .gz; put a glob in quotes",
             )
+        check_column(column, files or [source])
+        if files is None:
+            return found
         by_format = {guess_format(file): file for file in sorted(files, reverse=True)}
         if len(by_format) > 1:
             raise DataError(
                 f"{source} holds files of several formats, such as {' and '.join(sorted(by_format.values())[:2])}",
                 hint="choose some by a glob in quotes, as in 'FOLDER/*.txt'",
             )
-        check_column(column, files)
         if text_per is None and len(files) > 1 and FileFormat.TEXT in by_format and not is_remote(source):
-            _refuse_paragraphs(source, files, encoding)
+            found._refuse_paragraphs()
         return found
 
     @property
     def is_stored(self) -> bool:
         """Tell whether the input can be read again, which a stream or a Hub data set cannot."""
         return is_remote(self.source) or Path(self.files[0]).is_file()
+
+    def _refuse_paragraphs(self) -> None:
+        """Raise DataError if text files have blank lines between others, as documents have: what is one text?"""
+        for file in self.files[:_LOOKED_AT]:
+            lines = islice(iter_lines(file, encoding=self.encoding), _LINES_LOOKED_AT)
+            if "\n\n" in "\n".join(line.strip() for line in lines).strip():
+                raise DataError(
+                    f"{self.source}: {len(self.files):,} text files with blank lines, such as {file}; "
+                    "is a text a file, or a line?",
+                    hint="say it with --text-per file or --text-per line",
+                )
 
     def inputs(self) -> Inputs:
         """Return the current state of the files, to detect later changes."""
@@ -180,17 +188,6 @@ class FileSet:
 
         rows = chain.from_iterable(rows_of_files(start))
         return islice(rows, None if stop is None else stop - start)
-
-
-def _refuse_paragraphs(source: str, files: list[str], encoding: str) -> None:
-    """Raise DataError if text files have blank lines between others, as documents have: what is one text?"""
-    for file in sorted(files)[:_LOOKED_AT]:
-        lines = islice(iter_lines(file, encoding=encoding), _LINES_LOOKED_AT)
-        if "\n\n" in "\n".join(line.strip() for line in lines).strip():
-            raise DataError(
-                f"{source}: {len(files):,} text files with blank lines, such as {file}; is a text a file, or a line?",
-                hint="say it with --text-per file or --text-per line",
-            )
 
 
 def _listed(source: str) -> list[str] | None:
