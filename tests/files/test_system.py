@@ -124,3 +124,8 @@ def test_a_folder_of_a_trial_has_a_name_on_every_system():
     assert trial_name({"model": r"a/b\c", "augment": "delete:0.2", "lr": 1e-5}) == (
         "model=a_b_c,augment=delete_0.2,lr=1e-05"
     )
+
+
+def test_memory_that_the_system_does_not_tell_is_unknown(monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", Mock(side_effect=FileNotFoundError("/proc/meminfo")))
+    assert system.memory_bytes() is None

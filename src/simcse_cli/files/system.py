@@ -78,11 +78,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def memory_bytes() -> int:
-    """Return the memory of this machine."""
+def memory_bytes() -> int | None:
+    """Return the memory of this machine; None where the system does not tell, as in a jail without ``/proc``."""
     import psutil  # takes 20 ms, and is needed only for records
 
-    return int(psutil.virtual_memory().total)
+    try:
+        return int(psutil.virtual_memory().total)
+    except OSError:
+        return None
 
 
 def peak_process_bytes() -> int:
