@@ -304,7 +304,9 @@ def test_unknown_names_are_refused(options, message):
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
-    with pytest.raises(MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"
+    ):
         select_tasks()
 
 
