@@ -10,6 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -241,12 +242,14 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         sys.exit(build(names).main(args=arguments, prog_name="simcse", standalone_mode=False))
     except Exception as error:
-        found = _wrong_usage(error, arguments) or _limit_of_the_system(error)
-        if found is None and isinstance(error, SimcseError):
-            found = error
+        if isinstance(error, typer.Abort):
+            sys.exit(1)
+        found = _wrong_usage(error, arguments)
+        found = found or (error if isinstance(error, SimcseError) else _limit_of_the_system(error))
         if found is None:
             raise
-        as_json = re.search(r"(--format|-f)[ =]?json\b", " ".join(arguments)) is not None
+        asked = {*arguments, *map(" ".join, pairwise(arguments))}
+        as_json = not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))
         get_console().error(found, as_json=as_json)
         sys.exit(found.exit_code)
     except KeyboardInterrupt:
