@@ -20,4 +20,4 @@ for name in mlm simcse mlm-simcse; do
   sts "$name-sick" "$OUT/$name" --tasks SICKRelatedness
   compared+=("$name=$OUT/$name" "$name=$OUT/$name-sick.json")
 done
-simcse compare "${compared[@]}" -o "$OUT/comparison.json" --force
+compare "${compared[@]}" -o "$OUT/comparison.json" --force

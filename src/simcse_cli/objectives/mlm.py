@@ -101,7 +101,8 @@ class MlmTerm(nn.Module):
             to_device(part, states.device) for part in (*chosen.nonzero().unbind(1), target[chosen])
         )
         scores = self.head(states[starts[owners] + places])
-        losses = functional.cross_entropy(scores.float(), wanted, reduction="none")
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        losses = functional.cross_entropy(scores, wanted, reduction="none")
         return losses.new_zeros(len(starts)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
