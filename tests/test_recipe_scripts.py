@@ -121,7 +121,7 @@ def check(call: tuple[str, ...], seeds: str) -> None:
         tables = [load_table(name) for name in parameters["against"] or ()]
         for row in parameters["row"] or ():
             assert [table.system(row, group=parameters["group"]) for table in tables]
-        assert tables or load_table(str(parameters["show"]))
+        assert tables or parameters["show"] is None or load_table(str(parameters["show"]))
     elif call[0] == "train":
         once = "mlm" in (parameters["objective"], parameters["config"])  # one run for all seeds
         assert (parameters["seeds"] or str(parameters["seed"])) == ("42" if once else seeds)
