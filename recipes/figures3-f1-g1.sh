@@ -44,4 +44,4 @@ spaces=("${systems[@]}" "${FIT[@]}" --data-dir "$SIMCSE_DATA" --split "${SPLIT:-
 simcse analyze geometry "${spaces[@]}" "${scores[@]}" --plot "$OUT/figure3.png" -o "$OUT/geometry.json" --force
 simcse analyze spectrum "${spaces[@]}" --plot "$OUT/figureF1.png" --force
 simcse analyze density "${spaces[@]}" --plot "$OUT/figureG1.png" --force
-simcse compare "$OUT/geometry.json" --against nc.6 --measures alignment,uniformity
+compare "$OUT/geometry.json" --against nc.6 --measures alignment,uniformity

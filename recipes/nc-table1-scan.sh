@@ -34,6 +34,6 @@ for objective in "barlow-twins Barlow Twins" "vicreg VICReg"; do
   for cell in "${cells[@]}"; do
     rows=()
     for line in max q75 q50; do rows+=(--row "${objective#* }, $ENCODER, $line, $cell"); done
-    simcse compare "$cell=$OUT/${objective%% *}-${cell// /-}/sweep.json" --against nc.1 "${rows[@]}"
+    compare "$cell=$OUT/${objective%% *}-${cell// /-}/sweep.json" --against nc.1 "${rows[@]}"
   done
 done

@@ -7,9 +7,9 @@ SYSTEM=${SYSTEM:-$MODEL}
 if [ "$SCALE" = full ]; then
   simcse eval mteb --model "$SYSTEM" -o "$OUT/system.json" --force
   simcse eval mteb --model princeton-nlp/unsup-simcse-roberta-base -o "$OUT/simcse.json" --force
-  simcse compare "$OUT/simcse.json" --against nc.4 --row SimCSE
-  simcse compare "$OUT/simcse.json" "$OUT/system.json" --against nc.6
+  compare "$OUT/simcse.json" --against nc.4 --row SimCSE
+  compare "$OUT/simcse.json" "$OUT/system.json" --against nc.6
 else
   simcse eval mteb --model "$SYSTEM" --tasks "${TASKS:-STS12}" --data-dir "$SIMCSE_DATA" -o "$OUT/system.json" --force
-  simcse compare "$OUT/system.json" --against nc.4 --row SimCSE
+  compare "$OUT/system.json" --against nc.4 --row SimCSE
 fi

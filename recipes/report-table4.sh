@@ -9,7 +9,7 @@ names=()
 method() { # NAME ROW OPTION...: train on the sentences, score SICK-R, and compare
   train "$1" "${UNSUP[@]}" --train-file "$WIKI" "${@:3}"
   sts "$1-sick" "$OUT/$1" --tasks SICKRelatedness
-  simcse compare "$1=$OUT/$1" "$1=$OUT/$1-sick.json" --against repro.4 --row "$2"
+  compare "$1=$OUT/$1" "$1=$OUT/$1-sick.json" --against repro.4 --row "$2"
   names+=("$1")
 }
 
@@ -23,4 +23,4 @@ if has_wordnet; then method synonym "Synonym replacement" --augment synonym:0.3;
 method mlm "MLM 15%" --mlm-weight 0.1
 
 simcse analyze trace "${names[@]/#/$OUT/}" --plot "$OUT/figure1.png" --force
-simcse compare "${names[@]/#/$OUT/}" --against repro.4 --measures "STS-B dev" -o "$OUT/comparison.json" --force
+compare "${names[@]/#/$OUT/}" --against repro.4 --measures "STS-B dev" -o "$OUT/comparison.json" --force

@@ -18,7 +18,7 @@ augmented() { # NAME METHOD [OPTION...]: augment the sentences, then train on th
 
 row() { # NAME ROW TABLE...: dev score, and SICK-R where the table has it, beside published rows
   if [ -e "$OUT/$1-sick.json" ]; then
-    for table in "${@:3}"; do simcse compare "$1=$OUT/$1" "$1=$OUT/$1-sick.json" --against "$table" --row "$2"; done
+    for table in "${@:3}"; do compare "$1=$OUT/$1" "$1=$OUT/$1-sick.json" --against "$table" --row "$2"; done
   fi
 }
 
@@ -45,5 +45,5 @@ row delete-one-no-dropout "Delete one word, w/o dropout" simcse.1 v1.2
 row synonym "Synonym replacement" simcse.1
 row mlm "MLM 15%" simcse.1 v1.2
 row crop-mlm "Crop 10% + MLM 15%" v1.2
-simcse compare "${names[@]/#/$OUT/}" --against simcse.1 --against repro.4 --measures "STS-B dev" \
+compare "${names[@]/#/$OUT/}" --against simcse.1 --against repro.4 --measures "STS-B dev" \
   -o "$OUT/comparison.json" --force

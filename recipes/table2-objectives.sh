@@ -33,4 +33,4 @@ done
 beside simcse.inline sup-one "supervised SimCSE, one encoder, STS-B dev"
 beside simcse.inline sup-two "supervised SimCSE, dual encoder, STS-B dev"
 beside simcse.inline sup-unsup "supervised SimCSE, one encoder, STS-B dev"
-simcse compare "$OUT" --against simcse.2 -o "$OUT/comparison.json" --force
+compare "$OUT" --against simcse.2 -o "$OUT/comparison.json" --force

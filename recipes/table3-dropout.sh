@@ -14,9 +14,9 @@ names+=(fixed)
 for p in 0.0 0.01 0.05 0.1 0.15 0.2 0.5; do
   beside simcse.3 "p-$p" "p=$p"
   [ "$p" = 0.05 ] || beside v1.4 "p-$p" "p=$p"
-  simcse compare "p-$p=$OUT/p-$p" "p-$p=$OUT/p-$p-sick.json" --against repro.5 --row "p=$p"
+  compare "p-$p=$OUT/p-$p" "p-$p=$OUT/p-$p-sick.json" --against repro.5 --row "p=$p"
 done
 beside simcse.3 fixed "Fixed 0.1"
 beside v1.4 fixed "Fixed 0.1"
-simcse compare "${names[@]/#/$OUT/}" --against simcse.3 --against repro.5 --measures "STS-B dev" \
+compare "${names[@]/#/$OUT/}" --against simcse.3 --against repro.5 --measures "STS-B dev" \
   -o "$OUT/comparison.json" --force

@@ -44,4 +44,4 @@ for part in sample full; do
 done
 beside simcse.4 hard-negative "entailment + hard neg., full"
 [ ! -d "$OUT/anli" ] || beside simcse.4 anli "entailment + hard neg. + ANLI (52k), full"
-simcse compare "$OUT" --against simcse.4 -o "$OUT/comparison.json" --force
+compare "$OUT" --against simcse.4 -o "$OUT/comparison.json" --force

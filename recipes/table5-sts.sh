@@ -11,7 +11,7 @@ sts() { # NAME OPTION...: score a system, keeping every pair for the paired test
 }
 
 row() { # NAME ROW GROUP: a system next to its published row
-  simcse compare "$1=$OUT/$1.json" --against simcse.5 --row "$2" --group "$3" "${@:4}"
+  compare "$1=$OUT/$1.json" --against simcse.5 --row "$2" --group "$3" "${@:4}"
 }
 
 if [ "$SCALE" = small ] || [ -n "${TRAIN:-}" ]; then
@@ -45,4 +45,4 @@ results=()
 for result in "$OUT"/*.json; do
   [[ $result == */comparison.json || $result == *.manifest.json ]] || results+=("$result")
 done
-simcse compare "${results[@]}" --against simcse.5 -o "$OUT/comparison.json" --force
+compare "${results[@]}" --against simcse.5 -o "$OUT/comparison.json" --force

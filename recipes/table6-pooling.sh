@@ -11,7 +11,7 @@ score() { # NAME RUN POOLER: dev score of a run under a pooler
 transfer() { # NAME RUN ROW OPTION...: dev accuracy of a supervised run beside the row of version 1
   [ -s "$OUT/$1.json" ] || simcse eval transfer --model "$OUT/$2" --data-dir "$SIMCSE_DATA" --protocol fast \
     -o "$OUT/$1.json" "${@:4}"
-  simcse compare "$1=$OUT/$2" "$1=$OUT/$1.json" --against v1.9 --row "$3"
+  compare "$1=$OUT/$2" "$1=$OUT/$1.json" --against v1.9 --row "$3"
 }
 
 triplets nli.csv
@@ -24,13 +24,13 @@ for mode in unsup sup; do
   score "$mode-mlp-train" "$mode" cls_before_pooler
   score "$mode-no-mlp" "$mode-bare" cls_before_pooler
   train "$mode-average" "${options[@]}" --train-file "$file" --pooler avg_emb_last
-  simcse compare "w/ MLP=$OUT/$mode-mlp.json" --against simcse.6 --row "[CLS] w/ MLP, $column"
-  simcse compare "w/ MLP (train)=$OUT/$mode-mlp-train.json" --against simcse.6 --row "[CLS] w/ MLP (train), $column"
-  simcse compare "w/o MLP=$OUT/$mode-no-mlp.json" --against simcse.6 --row "[CLS] w/o MLP, $column"
+  compare "w/ MLP=$OUT/$mode-mlp.json" --against simcse.6 --row "[CLS] w/ MLP, $column"
+  compare "w/ MLP (train)=$OUT/$mode-mlp-train.json" --against simcse.6 --row "[CLS] w/ MLP (train), $column"
+  compare "w/o MLP=$OUT/$mode-no-mlp.json" --against simcse.6 --row "[CLS] w/o MLP, $column"
   beside simcse.6 "$mode-average" "First-last avg., $column"
 done
 TASKS=${TASKS:-TREC}
 [ "$SCALE" = small ] || TASKS=MR,CR,SUBJ,MPQA,SST2,TREC,MRPC
 transfer sup-cls-transfer sup "[CLS]" --tasks "$TASKS"
 transfer sup-average-transfer sup-average "First-last avg." --tasks "$TASKS"
-simcse compare "$OUT"/*-mlp*.json "$OUT"/*sup-average --against simcse.6
+compare "$OUT"/*-mlp*.json "$OUT"/*sup-average --against simcse.6

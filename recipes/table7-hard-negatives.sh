@@ -16,4 +16,4 @@ for alpha in 0.5 1.0 2.0; do
   beside simcse.7 "alpha-$alpha" "contradiction, alpha=$alpha"
 done
 beside simcse.7 both "contradiction + neutral, alpha=1.0"
-simcse compare "$OUT" --against simcse.7 -o "$OUT/comparison.json" --force
+compare "$OUT" --against simcse.7 -o "$OUT/comparison.json" --force

@@ -17,7 +17,7 @@ for MODEL in $ENCODERS; do
   name=${MODEL##*/}  # of a folder or of OWNER/NAME
   sweep "unsup-$name" "$UNSUP_GRID" --train-file "$WIKI" "${LENGTH[@]}"
   sweep "sup-$name" "$SUP_GRID" --train-file "$OUT/nli.csv" "${LENGTH[@]}"
-  simcse compare "unsup=$OUT/unsup-$name/sweep.json" --against simcse.3 --row "p=0.1"
-  simcse compare "sup=$OUT/sup-$name/sweep.json" --against simcse.7 --row "contradiction, alpha=1.0"
+  compare "unsup=$OUT/unsup-$name/sweep.json" --against simcse.3 --row "p=0.1"
+  compare "sup=$OUT/sup-$name/sweep.json" --against simcse.7 --row "contradiction, alpha=1.0"
 done
 simcse compare --show simcse.A.1

@@ -18,8 +18,8 @@ system() { # LABEL MODEL: flow and whitening, both fits, next to both tables
       sts "$1-$map-$fit" "$2" --pooler avg_first_last --force-pooler --postprocess "$map" --fit "$fit" "${FIT[@]}"
       label=NLI
       [ "$fit" = nli ] || label=target
-      simcse compare "$OUT/$1-$map-$fit.json" --against simcse.C.1 --row "$1-$map ($label)"
-      simcse compare "$OUT/$1-$map-$fit.json" --against simcse.B.3 --row "$1-base + $map ($label)" --aggregation wmean
+      compare "$OUT/$1-$map-$fit.json" --against simcse.C.1 --row "$1-$map ($label)"
+      compare "$OUT/$1-$map-$fit.json" --against simcse.B.3 --row "$1-base + $map ($label)" --aggregation wmean
     done
   done
 }
@@ -28,8 +28,8 @@ system BERT "$MODEL"
 if [ "$SCALE" = full ]; then
   system SBERT "$SBERT"
   sts SBERT "$SBERT" --pooler avg
-  simcse compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (all)"
-  simcse compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
+  compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (all)"
+  compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
 fi
-simcse compare "$OUT"/*.json --against simcse.C.1
+compare "$OUT"/*.json --against simcse.C.1
 simcse compare --show simcse.B.1

@@ -12,4 +12,4 @@ beside simcse.D.1 dot "dot product"
 for tau in 0.001 0.01 0.05 0.1 1; do
   beside simcse.D.1 "tau-$tau" "cosine, tau=$tau"
 done
-simcse compare "$OUT" --against simcse.D.1 -o "$OUT/comparison.json" --force
+compare "$OUT" --against simcse.D.1 -o "$OUT/comparison.json" --force

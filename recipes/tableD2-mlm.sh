@@ -18,4 +18,4 @@ for weight in 0.01 0.1 1; do
   beside simcse.D.2 "mlm-$weight" "lambda=$weight"
   beside v1.9 "mlm-$weight" "lambda=$weight"
 done
-simcse compare "$OUT" --against simcse.D.2 -o "$OUT/comparison.json" --force
+compare "$OUT" --against simcse.D.2 -o "$OUT/comparison.json" --force

@@ -9,7 +9,7 @@ transfer() { # NAME OPTION...
 }
 
 row() { # NAME ROW GROUP
-  simcse compare "$1=$OUT/$1.json" --against simcse.E.1 --row "$2" --group "$3"
+  compare "$1=$OUT/$1.json" --against simcse.E.1 --row "$2" --group "$3"
 }
 
 with_mlm() { # GROUP ENCODER MODEL OPTION...: train with the masked-LM term, then score
@@ -56,4 +56,4 @@ results=()
 for result in "$OUT"/*.json; do
   [[ $result == */comparison.json || $result == *.manifest.json ]] || results+=("$result")
 done
-simcse compare "${results[@]}" --against simcse.E.1 -o "$OUT/comparison.json" --force
+compare "${results[@]}" --against simcse.E.1 -o "$OUT/comparison.json" --force

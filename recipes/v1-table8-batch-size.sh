@@ -17,4 +17,4 @@ done
 for size in 32 64 128 256 512 1024; do
   beside v1.8 "batch-$size" "batch size $size"
 done
-simcse compare "$OUT" --against v1.8 -o "$OUT/comparison.json" --force
+compare "$OUT" --against v1.8 -o "$OUT/comparison.json" --force

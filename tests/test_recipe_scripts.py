@@ -121,9 +121,10 @@ def check(call: tuple[str, ...], seeds: str) -> None:
         tables = [load_table(name) for name in parameters["against"] or ()]
         for row in parameters["row"] or ():
             assert [table.system(row, group=parameters["group"]) for table in tables]
-        assert tables or load_table(str(parameters["show"]))
+        assert tables or parameters["show"] is None or load_table(str(parameters["show"]))
     elif call[0] == "train":
-        assert (parameters["seeds"] or str(parameters["seed"])) == seeds
+        once = "mlm" in (parameters["objective"], parameters["config"])  # one run for all seeds
+        assert (parameters["seeds"] or str(parameters["seed"])) == ("42" if once else seeds)
 
 
 @pytest.mark.parametrize("seeds", ["42", "1,2"])
@@ -178,6 +179,33 @@ def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path
     assert "holds results of\n  MODEL=minilm" in done[2].stderr
     assert "MODEL=bert-base" in done[2].stderr
     assert "name another folder by OUT" in done[2].stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "variables", "status"),
+    [
+        ("nothing to compare: simcse.7: none has STS-B dev", {"DEV_FILE": "mine.csv"}, 0),
+        ("nothing to compare: simcse.7: none has STS-B dev", {}, 1),
+        ("no row 'none'", {"DEV_FILE": "mine.csv"}, 1),
+    ],
+)
+def test_a_dev_file_of_ones_own_stands_beside_nothing_and_the_recipe_goes_on(
+    error: str, variables: dict[str, str], status: int, tmp_path: Path
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "OUT": str(tmp_path), **variables}
+    program = f'simcse() {{ echo "error: {error}" >&2; return 1; }}'
+    script = f"{program}; source {RECIPES}/common.sh; beside simcse.7 none none; echo end"
+    done = subprocess.run(["bash", "-c", script, "table7"], env=environment, capture_output=True, text=True)
+    assert done.returncode == status
+    assert done.stdout == ("" if status else "end\n")
+    assert error in done.stderr
+    assert ("mine.csv is no published dev file, so none stands beside nothing" in done.stderr) == (not status)
+
+
+def test_recipes_compare_by_the_function_that_bears_an_own_dev_file() -> None:
+    for script in SCRIPTS:
+        lines = (RECIPES / script).read_text().splitlines()
+        assert not [line for line in lines if "simcse compare" in line and "--show" not in line], script
 
 
 def test_every_published_table_has_a_recipe_or_needs_none() -> None:

@@ -35,6 +35,7 @@ def train(invoke, tiny_model_dir, sts_folder, tmp_path):
         (DOCUMENTS, "txt", ("declutr", "--set", "max_span=8", "--set", "min_span=4"), "avg"),
         (NLI, "tsv", ("sbert",), "avg"),
         ("\n".join(SENTENCES), "txt", ("is-bert", "--set", "n_channels=8"), "avg"),
+        ("\n".join(SENTENCES), "txt", ("mlm", "--whole-words"), "avg"),
         ("\n".join(SENTENCES), "txt", ("vicreg", "--set", "projector_dim=16"), "cls_before_pooler"),
     ],
 )

@@ -49,7 +49,9 @@ def test_average_of_one_shared_task_is_left_out() -> None:
 
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
-    with pytest.raises(ConfigError, match=r"simcse\.5: SBERT-base .* has STS12.*ours has STS-B dev"):
+    with pytest.raises(
+        ConfigError, match=r"nothing to compare: simcse\.5: SBERT-base .* has STS12.*ours has STS-B dev"
+    ):
         join([row, entry("ours", scores={"STSBenchmark-dev": 0.8})], reference=row)
 
 

@@ -61,6 +61,7 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),
     "barlow-twins": (Name.BARLOW_TWINS, SINGLES, {"projector_dim": 24}),
     "vicreg": (Name.VICREG, PAIRS, {"projector_dim": 24}),
+    "mlm": (Name.MLM, SINGLES, {"mlm_probability": 0.3}),
 }
 
 

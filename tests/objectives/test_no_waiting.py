@@ -108,7 +108,7 @@ def test_the_mask_of_every_head_gives_the_same_vectors(attention, tiny_encoder, 
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["simcse-sup dual mlm", "is-bert", "declutr"])
+@pytest.mark.parametrize("variant", ["simcse-sup dual mlm", "is-bert", "declutr", "mlm"])
 def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypatch):
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     objective, data = build(variant, tiny_model_dir, dropout=0.0)

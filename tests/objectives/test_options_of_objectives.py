@@ -431,6 +431,7 @@ DEFAULTS = {
         "batch_size": 16, "lr": 5e-5, "max_length": 512, "warmup": 0.1, "weight_decay": 0.1,
         "optimizer": "adamw-uncorrected", "adam_eps": 1e-6, "schedule": "slanted-triangular",
     },
+    Name.MLM: AVERAGED | {"lr": 1e-4, "max_length": 128, "warmup": 0.01, "weight_decay": 0.01},
     Name.BARLOW_TWINS: PROJECTED,
     Name.VICREG: PROJECTED,
 }  # fmt: skip
@@ -449,6 +450,7 @@ OPTIONS = {
         "n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "temperature": 0.05,
         "mlm_weight": 1.0, "mlm_probability": 0.15,
     },
+    Name.MLM: {"mlm_probability": 0.15, "max_length": 128, "whole_words": False},
     Name.BARLOW_TWINS: {"projector_dim": 8192, "redundancy_weight": 0.0051},
     Name.VICREG: {
         "projector_dim": 8192, "invariance_weight": 25.0, "variance_weight": 25.0, "covariance_weight": 1.0

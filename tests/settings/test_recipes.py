@@ -42,6 +42,7 @@ RECIPES = {
             "options": {"n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "mlm_weight": 1.0},
         },
     ),
+    "mlm": ("mlm", "bert-base", {"epochs": 3}),
     "barlow-twins": (
         "barlow-twins",
         "bert-base",

@@ -15,6 +15,7 @@ from simcse_cli.files.streams import STDIO, iter_lines, read_json
 from simcse_cli.results.columns import (
     AVERAGE,
     DEV_SUFFIX,
+    MLM_MEASURE,
     MTEB_PREFIX,
     RETRIEVAL_MEASURES,
     STSB_DEV,
@@ -268,7 +269,7 @@ def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, flo
     if "dev_suite" not in record.data:
         return {_dev_measure(record.data): best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
-    if record.data["dev_suite"] == DevSuite.RETRIEVAL:
+    if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
@@ -279,7 +280,7 @@ def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, s
     settings = {"chosen by": record.chosen_by}
     if record.data.get("dev_suite") == DevSuite.TRANSFER:
         settings["transfer protocol"] = "fast, probe senteval"
-    elif record.data.get("dev_suite") != DevSuite.RETRIEVAL:
+    elif record.data.get("dev_suite") not in (DevSuite.RETRIEVAL, MLM_MEASURE):
         settings["metric"] = str(record.config.get("dev_metric", "spearman"))
     if record.data.get("dev_suite") == DevSuite.STS:
         settings["aggregation"] = Aggregation.ALL.value

@@ -14,7 +14,7 @@ from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.machine.devices import no_autocast
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed.backbone import PackedBackbone, packed_backbone
-from simcse_cli.models.packed.pooling import packed_ahead, packed_vectors
+from simcse_cli.models.packed.pooling import packed_ahead, packed_states, packed_vectors
 from simcse_cli.models.packed.prepared import forget_prepared
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
@@ -287,6 +287,15 @@ class SentenceEncoder(nn.Module):
 
     def _padded(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
         return rows.tensors() if isinstance(rows, PaddedRows) else pad(rows, self.tokens.pad_id, self.device)
+
+    def token_states(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
+        """Return the last layer's states of all tokens end to end, ``(T, H)``, and where each row starts, ``(R,)``."""
+        packed = self._packed_for(rows)
+        if packed is None:
+            ids, mask = self._padded(rows)
+            starts = torch.arange(0, ids.numel(), ids.shape[1], device=ids.device)
+            return self.hidden_states(ids, mask)[-1].flatten(0, 1), starts
+        return packed_states(packed, rows, dtype=self.matmul_dtype)
 
     def embed_with_states(self, rows: TokenRows) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""

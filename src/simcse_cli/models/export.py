@@ -33,7 +33,7 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
-from simcse_cli.models.pretrained import auto_model, blank_pooler, quiet_transformers
+from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
@@ -202,7 +202,12 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
 
 
 def _write_files(
-    encoder: SentenceEncoder, folder: Path, facts: dict[str, Any], *, keep_adapter: bool
+    encoder: SentenceEncoder,
+    folder: Path,
+    facts: dict[str, Any],
+    *,
+    keep_adapter: bool,
+    mlm_head: MlmHead | None,
 ) -> None:
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
@@ -214,6 +219,8 @@ def _write_files(
         with quiet_transformers():
             if keep_adapter:
                 save_adapter(backbone, folder)
+            elif mlm_head is not None:
+                mlm_head.save(backbone, folder, plain_weights(backbone))
             else:
                 backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
             encoder.tokenizer.save_pretrained(folder)
@@ -247,6 +254,7 @@ def save_encoder(
     backends: Collection[Backend] = (),
     card: bytes | None = None,
     check: Callable[[Path], object] | None = None,
+    mlm_head: MlmHead | None = None,
     **facts: Any,
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
@@ -264,6 +272,7 @@ def save_encoder(
         backends: write graphs for these.
         card: content of the model card.
         check: called with the complete folder before it appears.
+        mlm_head: saved with the transformer, as a masked language model.
         facts: further entries of ``simcse.json``.
 
     Raises:
@@ -271,7 +280,7 @@ def save_encoder(
         CheckpointError: a backend cannot have a graph of this model.
     """
     with atomic_folder(folder, force=force) as temporary:
-        _write_files(encoder, temporary, facts, keep_adapter=keep_adapter)
+        _write_files(encoder, temporary, facts, keep_adapter=keep_adapter, mlm_head=mlm_head)
         write_graphs(encoder, temporary, backends)
         if card is not None:
             (temporary / CARD_FILE).write_bytes(card)

@@ -5,7 +5,7 @@ only, on first use.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -174,6 +174,19 @@ class MlmHead(nn.Module):
             del state[f"{_decoder_path(self.head)}.weight"]
         self.head.load_state_dict(state, strict=False)
         return True
+
+    def save(self, backbone: Any, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Write transformer and head as the masked language model of their architecture.
+
+        ``weights`` stand in for those of the transformer. A head that is tied is saved as such.
+        """
+        with torch.device("meta"):
+            model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
+        model.config.tie_word_embeddings = self.tied
+        head = next(name for name, child in model.named_children() if child is not model.base_model)
+        parts = {model.base_model_prefix: weights or backbone.state_dict(), head: self.head.state_dict()}
+        state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
+        model.save_pretrained(folder, state_dict=state)
 
 
 def _after_encoder(model: Any) -> nn.Module:

@@ -80,6 +80,22 @@ class Tokens:
             self._rust_tokenizers[limit] = copy
         return self._rust_tokenizers[limit]
 
+    def words(self, texts: Sequence[str], limit: int) -> list[list[int | None]]:
+        """Return the word that each of the ``ids`` is a part of, as the tokenizer cuts a text first.
+
+        Words are numbered in each text; special tokens have none.
+
+        Raises:
+            ConfigError: the tokenizer does not tell.
+        """
+        rust = self._rust_tokenizer(limit)
+        if rust is None:
+            raise ConfigError(
+                f"--whole-words: the tokenizer of {self.name} does not tell which sub-words are one word",
+                hint="leave it out, or use a model that has a tokenizer.json",
+            )
+        return [encoding.word_ids for encoding in rust.encode_batch(list(texts))]
+
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
         """Return how many tokens come before a text, the prompt included, and how many after it.
 

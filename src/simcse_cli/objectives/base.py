@@ -15,6 +15,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, TokenRows
+from simcse_cli.models.pretrained import MlmHead
 from simcse_cli.settings.choices import ObjectiveName
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
@@ -131,6 +132,10 @@ class Objective(nn.Module, ABC):
     def eval_encoder(self) -> SentenceEncoder:
         """Return the encoder that is evaluated and saved."""
         return self.encoder
+
+    def mlm_head(self) -> MlmHead | None:
+        """Return the masked-LM head that is saved with the encoder; none by default."""
+        return None
 
     def after_step(self, step: int) -> None:
         """Called after each optimizer step (1-based); does nothing by default."""

@@ -1,6 +1,7 @@
-"""Masked language modelling as an auxiliary term, row by row so that cached gradients apply."""
+"""Masked language modelling, alone or as an auxiliary term; row by row, so that cached gradients apply."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,9 +15,13 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
+from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.settings.choices import ObjectiveName
 
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
+Words = Sequence[Sequence[int | None]]
+"""The number of the word that each token of each row is a part of."""
 
 
 class MlmTerm(nn.Module):
@@ -38,9 +43,10 @@ class MlmTerm(nn.Module):
         tokenizer = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ConfigError(
-                f"--mlm-weight: the tokenizer of {encoder.name} has no mask token",
-                hint="leave --mlm-weight out",
+                f"masked LM: the tokenizer of {encoder.name} has no mask token",
+                hint="use a BERT or RoBERTa encoder, or leave --mlm-weight out",
             )
+        self.name = encoder.name
         self.weight = weight
         self.probability = probability
         self.mask_id = int(tokenizer.mask_token_id)
@@ -50,15 +56,22 @@ class MlmTerm(nn.Module):
             embeddings: nn.Embedding = encoder.backbone.get_input_embeddings()  # type: ignore[operator]
             self.head = MlmHead(encoder.config, embeddings, tied=tied)
         except ValueError as error:
-            raise ConfigError(f"--mlm-weight: {error}", hint="use a BERT or RoBERTa encoder") from error
+            raise ConfigError(f"masked LM: {error}", hint="use a BERT or RoBERTa encoder") from error
         with quiet_transformers():
             self.is_pretrained = self.head.load_pretrained(str(find_model(encoder.name).base))
 
+    @property
+    def warnings(self) -> list[str]:
+        """What to say of the head before training."""
+        no_head = "has no masked-LM head: training starts from a fresh one over the word embeddings"
+        return [] if self.is_pretrained else [f"{self.name} {no_head}"]
+
     def mask(
-        self, rows: TokenRows, generator: np.random.Generator
+        self, rows: TokenRows, generator: np.random.Generator, words: Words | None = None
     ) -> tuple[list[list[int]], list[list[int]]]:
         return mask_tokens(
             rows,
+            words=words,
             probability=self.probability,
             mask_id=self.mask_id,
             special_ids=self.special_ids,
@@ -66,25 +79,31 @@ class MlmTerm(nn.Module):
             generator=generator,
         )
 
-    def row_losses(self, states: Tensor, labels: TokenRows) -> Tensor:
+    def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens.
 
         Args:
-            states: ``(R, L, H)``, last layer for the masked rows.
+            states: ``(R, L, H)``, last layer for the masked rows, or ``(T, H)`` with the ``starts`` of the rows.
             labels: one list a row, original ids where a token was chosen, -100 elsewhere.
+            starts: ``(R,)``, the position of each row's first token.
 
         Returns:
             ``(R,)`` in nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
         """
-        target = torch.full(states.shape[:2], NOT_MASKED)
+        if starts is None:
+            starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
+            states = states.flatten(0, 1)
+        target = torch.full((len(labels), max(map(len, labels), default=0)), NOT_MASKED)
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
         chosen = target != NOT_MASKED  # found on the CPU: a GPU would have to say how many there are
-        places = to_device(chosen.flatten().nonzero()[:, 0], states.device)
-        owners, wanted = (to_device(part, states.device) for part in (chosen.nonzero()[:, 0], target[chosen]))
-        scores = self.head(states.flatten(0, 1)[places])
-        losses = functional.cross_entropy(scores.float(), wanted, reduction="none")
-        return losses.new_zeros(len(states)).index_add(0, owners, losses)
+        owners, places, wanted = (
+            to_device(part, states.device) for part in (*chosen.nonzero().unbind(1), target[chosen])
+        )
+        scores = self.head(states[starts[owners] + places])
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        losses = functional.cross_entropy(scores, wanted, reduction="none")
+        return losses.new_zeros(len(starts)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
         """Return weight times this process's share of the mean over all masked tokens; 0 if there are none."""
@@ -99,12 +118,72 @@ def mlm_term(
     if not weight > 0:
         return None
     term = MlmTerm(encoder, weight=weight, probability=probability, tied=tied)
-    if not term.is_pretrained:
-        warnings.append(
-            f"{encoder.name} has no masked-LM head: the auxiliary term starts from a fresh one "
-            "over the word embeddings"
-        )
+    warnings += term.warnings
     return term
+
+
+class MaskedLm(Objective):
+    """Masked language modelling alone: predict the tokens that were masked, to adapt an encoder to a field.
+
+    Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020. The loss is the mean
+    cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for scores that are all equal. The output matrix
+    is the input embedding, as in BERT, and the head is saved with the encoder.
+
+    Args:
+        mlm_probability: share of tokens that are predicted.
+        whole_words: choose words, each with this probability, and all sub-words of those (the authors' later models).
+    """
+
+    name = ObjectiveName.MLM
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "head": "none",
+        "lr": 1e-4,
+        "max_length": 128,
+        "pooler": "avg",
+        "warmup": 0.01,
+        "weight_decay": 0.01,
+    }
+
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        *,
+        max_length: int = 128,
+        mlm_probability: float = 0.15,
+        whole_words: bool = False,
+    ) -> None:
+        super().__init__(encoder)
+        if encoder.head is not None:
+            raise ConfigError(
+                f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
+                hint="leave --head out, and train it with the objective that follows",
+            )
+        self.max_length, self.whole_words = max_length, whole_words
+        self.mlm = MlmTerm(encoder, weight=1.0, probability=mlm_probability, tied=True)
+        self.warnings += self.mlm.warnings
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
+        return list(dict.fromkeys(text for row in data.rows for text in row))
+
+    def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
+        rows = self.encoder.tokenize(examples, max_length=self.max_length)
+        limit = min(self.max_length, self.encoder.tokens.max_length)
+        words = self.encoder.tokens.words(examples, limit) if self.whole_words else None
+        masked, labels = self.mlm.mask(rows, generator, words)
+        texts = [(text,) for text in examples]
+        return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})
+
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the summed loss of each row, ``(R,)``."""
+        states, starts = self.encoder.token_states(batch.rows)
+        labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
+        return (self.mlm.row_losses(states, labels, starts),)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        return {"mlm": self.mlm.loss(representations[0], batch.extra["mlm_labels"])}, {}
+
+    def mlm_head(self) -> MlmHead:
+        return self.mlm.head
 
 
 def mask_tokens(
@@ -115,16 +194,23 @@ def mask_tokens(
     special_ids: Collection[int],
     n_vocabulary: int,
     generator: np.random.Generator,
+    words: Words | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
 
     Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with ``probability``; of
     the chosen, 80% become the mask token, 10% a random token and 10% stay as they are. Random tokens are
-    drawn below ``n_vocabulary``, special ones included.
+    drawn below ``n_vocabulary``, special ones included. With ``words``, whole words are chosen with ``probability``,
+    and the fate of each of their tokens is still its own.
     """
     lengths = np.array([len(row) for row in rows])
     ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
-    chosen = (generator.random(len(ids)) < probability) & ~np.isin(ids, list(special_ids))
+    draws = generator.random(len(ids))
+    if words is not None:
+        of_token = [(row, word) for row, own in enumerate(words) for word in own]
+        first = {word: token for token, word in reversed(list(enumerate(of_token)))}
+        draws = draws[[first[word] for word in of_token]]
+    chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
     labels = np.where(chosen, ids, NOT_MASKED)
     fate = generator.random(len(ids))
     random_ids = generator.integers(0, n_vocabulary, size=len(ids))

@@ -12,6 +12,7 @@ from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
 from simcse_cli.objectives.isbert import IsBert
+from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.next_sentence import NextSentence
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.sbert import Sbert
@@ -34,6 +35,7 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         Declutr,
         BarlowTwins,
         Vicreg,
+        MaskedLm,
     )
 }
 

@@ -17,6 +17,8 @@ TRANSFER_AVERAGE = "transfer-average"
 DEV_SUFFIX = "-dev"
 RETRIEVAL_MEASURES = ("nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
 """What ``--dev-suite retrieval`` measures; the first one chooses the model."""
+MLM_MEASURE = "inverse perplexity"
+"""What ``--dev-split`` measures for ``--objective mlm``."""
 SPLIT_SUFFIXES = (DEV_SUFFIX, "-train", "-all")
 MTEB_PREFIX = "mteb-"
 STSB_DEV = "STSBenchmark" + DEV_SUFFIX

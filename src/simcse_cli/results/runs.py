@@ -22,7 +22,7 @@ from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import read_json
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import DEV_SUFFIX, label
+from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 from simcse_cli.version import __version__
 
@@ -100,6 +100,8 @@ class RunRecord:
         if suite == DevSuite.RETRIEVAL:
             share = self.data.get("dev_split")
             return f"nDCG@10 of {f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
+        if suite == MLM_MEASURE:
+            return f"{suite} on {self.data['dev_split']:.0%} held-out texts"
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
         return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
 

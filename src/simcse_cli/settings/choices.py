@@ -202,6 +202,7 @@ class ObjectiveName(StrEnum):
     DECLUTR = "declutr"
     BARLOW_TWINS = "barlow-twins"
     VICREG = "vicreg"
+    MLM = "mlm"
 
 
 class Augmentation(StrEnum):

@@ -131,8 +131,8 @@ class TrainConfig:
     )
     dev_split: float | None = setting(
         None,
-        "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, or for "
-        "scored pairs correlate.",
+        "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, for "
+        "scored pairs correlate, for --objective mlm predict masked tokens.",
         group=_DATA,
         above=0,
         max=0.5,
@@ -173,6 +173,7 @@ class TrainConfig:
     dropout_mode: DropoutMode = setting(
         DropoutMode.INDEPENDENT, "Dropout masks of the two views.", group=_METHOD
     )
+    whole_words: bool = setting(False, "Mask whole words, not sub-words (--objective mlm).", group=_METHOD)
     augment: str | None = setting(
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",

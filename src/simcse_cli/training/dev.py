@@ -1,11 +1,13 @@
-"""Score a model during training on a dev set: pairs of a file, STS tasks, transfer tasks, or retrieval."""
+"""Score a model during training on a dev set: pairs of a file, STS tasks, transfer tasks, retrieval, or a loss."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
@@ -32,8 +34,10 @@ from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
 from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
 from simcse_cli.files.streams import require_file, sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
+from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
 from simcse_cli.progress import Progress, SilentProgress
-from simcse_cli.results.columns import DEV_SUFFIX, RETRIEVAL_MEASURES, find_tasks
+from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import (
     STS_TASKS,
@@ -50,6 +54,7 @@ from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 Facts = dict[str, Any]
 """Names and digests of the dev data, for the record of a run."""
 
+_ROWS_PER_PASS = 64
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
 
 
@@ -204,6 +209,35 @@ class DevRetrieval:
         return cls(list(relevant), list(corpus), list(relevant.values()))
 
 
+@dataclass(frozen=True)
+class DevMasked:
+    """Held-out texts under masks that stay the same, scored by the loss of ``--objective mlm`` itself."""
+
+    objective: MaskedLm
+    batches: Sequence[Batch]
+    n_masked: int
+
+    def score(self, encode: Encode) -> DevScore:
+        """Return ``exp(-loss)``: the geometric mean of the masked tokens' probabilities, or 1 / perplexity."""
+        self.objective.eval()
+        own = self.batches[process_rank() :: process_count()]
+        with torch.inference_mode():
+            total = sum(exchange(sum(self.objective.encode(batch)[0].sum().item() for batch in own)))
+        score = math.exp(-total / self.n_masked)
+        return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
+
+    @classmethod
+    def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
+        """Return the texts with masks that do not depend on the seed of the run."""
+        batch = objective.collate(texts, np.random.default_rng(0))
+        n_masked = sum(label != NOT_MASKED for row in batch.extra["mlm_labels"] for label in row)
+        if not n_masked:
+            raise DataError(
+                f"--dev-split: no token of {len(texts)} held-out texts is masked", hint="hold out more"
+            )
+        return cls(objective, batch.chunks(_ROWS_PER_PASS), n_masked)
+
+
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
@@ -276,13 +310,18 @@ _RETRIEVAL_FACTS = {
 }
 
 
-def _build_held_out(config: TrainConfig, rows: Sequence[Row], progress: Progress) -> tuple[DevSet, Facts]:
+def _build_held_out(
+    config: TrainConfig, rows: Sequence[Row], progress: Progress
+) -> tuple[DevSet | None, Facts]:
+    """Return the dev set of held-out rows; for the loss of an objective, which comes later, the facts alone."""
     facts = Facts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model")
     if config.objective is ObjectiveName.COSENT:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
         return DevPairs(pairs, config.dev_metric), facts | {"dev_file": f"{len(rows)} held-out pairs"}
+    if config.objective is ObjectiveName.MLM:
+        return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 
 

@@ -421,6 +421,7 @@ class Trainer:
             self.run_dir / "model",
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
+            mlm_head=self.objective.mlm_head(),
             **facts,
         )
 

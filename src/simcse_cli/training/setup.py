@@ -38,6 +38,7 @@ from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.cosent import Cosent
+from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.views import TextViews
@@ -51,13 +52,14 @@ from simcse_cli.settings.choices import (
     Gather,
     HeadUse,
     LoraSave,
+    ObjectiveName,
     Pooler,
     Similarity,
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
-from simcse_cli.training.dev import DevSet, build_dev_set, given_columns
+from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_columns
 
 LOW_LORA_RATE = 1e-4
 
@@ -188,6 +190,7 @@ REFUSALS = {
     "similarity": "its loss compares vectors in one way only",
     "hard_negative_alpha": "it has no hard negatives",
     "augment": "it makes its own pairs of texts",
+    "whole_words": "it masks sub-words at most",
     "dropout_mode": "it never compares two encodings of one text, so there is no mask to share",
 }
 
@@ -207,6 +210,11 @@ def check_settings(config: TrainConfig) -> None:
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    if config.objective is ObjectiveName.MLM and config.lora_save is LoraSave.ADAPTER:
+        raise ConfigError(
+            f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",
+            hint="leave it out, which saves the whole model",
+        )
     if config.lora is not None:
         require_extra("peft", "--lora")
     if config.track is not None:
@@ -290,7 +298,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
 def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
-    if not isinstance(data, TrainingRows) or len(data.columns) < 2 or data.columns[-1] == "label":
+    least = 1 if config.objective is ObjectiveName.MLM else 2
+    if not isinstance(data, TrainingRows) or len(data.columns) < least or data.columns[-1] == "label":
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
@@ -372,6 +381,10 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)  # of the objective's own heads
     objective = build_objective(config.objective, encoder, settings, config.options)
+    if isinstance(objective, MaskedLm) and config.dev_split is not None:
+        trained = {text for row in data.rows for text in row}
+        texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
+        dev_set = DevMasked.of_texts(objective, list(texts))
     device = resolve_device(config.device)
     _check_random_state(config, device)
     _choose_pass(objective, config, device)

@@ -51,6 +51,15 @@ def packed_vectors(
     return pooled.index_select(0, tokens.order.argsort())
 
 
+def packed_states(
+    packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the last layer's states end to end, ``(T, H)`` as for ``packed_vectors``, and the start of each row."""
+    tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
+    (states,) = packed.hidden_states(tokens, dtype=dtype)
+    return _wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())
+
+
 def _wide(states: Tensor) -> Tensor:
     """Return states at least in float32."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
