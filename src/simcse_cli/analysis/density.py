@@ -70,9 +70,6 @@ def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, since the
     paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
-
-    Raises:
-        ValueError: lengths differ.
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
@@ -91,9 +88,6 @@ def kernel_density(cosines: Values) -> NDArray[np.float64]:
 
     Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve. The
     mass that a plain estimate would put beyond -1 and 1 is reflected back.
-
-    Raises:
-        ValueError: no values.
     """
     if len(cosines) == 0:
         raise ValueError("no values, need at least one")

@@ -36,7 +36,6 @@ def read_overlaps(
 
 
 def summarize(values: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean and quartiles."""
     q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
     return {"mean": float(values.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
 

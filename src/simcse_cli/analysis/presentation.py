@@ -73,7 +73,6 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
 def write_pictures(
     analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
 ) -> None:
-    """Write the figure and the HTML page that the options ask for."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")

@@ -63,7 +63,6 @@ class CorpusSearch:
         return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
-        """Return the nearest sentences of each query, by label."""
         if not queries:
             return {}
         excluded = [self._same.get(query, frozenset()) for query in queries]
@@ -177,7 +176,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    """Return a model as the encoder of queries, with their prompt."""
     encode = partial(
         model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
     )
@@ -229,7 +227,6 @@ def _load_index(
 
 
 def read_ranks(text: str) -> list[int]:
-    """Parse a comma-separated list of ranks and sort it."""
     try:
         ranks = sorted({int(part) for part in text.split(",")})
     except ValueError:

@@ -49,7 +49,6 @@ LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
-    """Write the page of a run folder."""
     require_extra("matplotlib", "`simcse analyze report`")
     require_writable(options.output, force=options.force)
     record = read_run_record(run)
@@ -74,7 +73,6 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
 
 
 def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
-    """Yield the facts at the head of the page."""
     for analysis in analyses:
         if (average := analysis.payload.get("own_average")) is not None:
             yield "STS average", f"{100 * average:.2f}"
@@ -158,7 +156,6 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Fi
 
 
 def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
-    """Analyze the vectors of the run and of the baseline on rated pairs."""
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
@@ -205,7 +202,6 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
 
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
-    """Return the nearest sentences to a few queries, in each space."""
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = NumberedTexts.numbered(list(rows))

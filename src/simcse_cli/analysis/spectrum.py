@@ -44,9 +44,6 @@ def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: b
 
     Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
     are a toolkit default (the derivation in their section 5 uses unit rows).
-
-    Raises:
-        ValueError: no rows, or all rows are zero (after centring: all rows are equal).
     """
     rows = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(rows)
@@ -121,9 +118,6 @@ def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
     that of a ``(D, D)`` problem however many rows there are; the small ones keep their accuracy (a Gram
     matrix would lose those below 1e-8 of the largest).
-
-    Raises:
-        ValueError: the matrix is empty.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -137,9 +131,6 @@ def effective_rank(values: NDArray[np.float64]) -> float:
 
     Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1 (one
     direction) and the number of values (all equal): an orthogonal matrix of width D has effective rank D.
-
-    Raises:
-        ValueError: all values are zero.
     """
     total = values.sum()
     if not total > 0:
@@ -155,9 +146,6 @@ def isotropy(vectors: FloatMatrix) -> float:
     ``Z(c) = sum_i exp(c . v_i)``, where c runs over the eigenvectors of ``V^T V``. Each eigenvector counts
     with both signs, since its own sign is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors
     ``+e_i`` and ``-e_i`` give 1. The value depends on the norms: compare models on unit rows.
-
-    Raises:
-        ValueError: the matrix is empty.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")

@@ -48,7 +48,6 @@ class Trace:
     n_dev_pairs: int | None = None
 
     def until(self, step: int) -> "Trace":
-        """Return the measurements up to and including ``step``."""
         kept = self.steps <= step
         return Trace(
             self.name, self.steps[kept], self.alignment[kept], self.uniformity[kept], self.dev_score[kept]
@@ -216,7 +215,6 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> Analysis:
-    """Return the paths of the runs named as arguments and with ``--model``."""
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")

@@ -129,8 +129,6 @@ class AugmentJob:
 
 @dataclass(frozen=True)
 class AugmentCounts:
-    """Counts of input lines and output rows."""
-
     n_lines: int = 0  # those that are not blank
     n_blank: int = 0
     n_rows: int = 0

@@ -55,13 +55,9 @@ _STEP_BITS = 192  # above those of every key, so that the steps of a combination
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key from which all that is random about one augmented sentence follows.
 
-    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters.
-
-    Args:
-        seed: 0 or more.
-        line: position in the input, 0 to 2**64 - 1; in training the number of the example drawn.
-        copy: 0 to 2**31 - 1.
-        side: 0 for the positive, 1 for the anchor.
+    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters. ``line`` is the
+    position in the input, below 2**64 (in training the number of the example drawn), ``copy`` is below 2**31, ``side``
+    is 0 for the positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
@@ -83,7 +79,6 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
-    """Raise ConfigError for characters as the unit of a method that works on words."""
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
         raise ConfigError(
             f"{method} works on whole words, found unit char",
@@ -92,7 +87,6 @@ def check_unit(method: Augmentation, unit: TextUnit) -> None:
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
-    """Return method and rate of ``METHOD:RATE`` or ``METHOD``, or raise ConfigError."""
     name, _, number = text.partition(":")
     try:
         method = Augmentation(name.strip().lower())
@@ -231,7 +225,6 @@ def build_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return the function that changes texts without a language model."""
     return build_augmenter(options, word_step)
 
 

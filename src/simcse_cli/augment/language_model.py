@@ -67,8 +67,6 @@ WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation af
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A sentence with chosen words masked."""
-
     parts: list[WordParts]  # of every word
     chosen: list[int]  # positions of the masked words, ascending
     text: str  # with a mask token in each chosen place
@@ -76,8 +74,6 @@ class MaskedText:
 
 
 class _Place(NamedTuple):
-    """One mask."""
-
     row: int  # in the batch
     token: int
     text: int  # number among all texts
@@ -204,11 +200,6 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
 def load_mlm_filler(
     name: str | Path, *, rate: float, device: torch.device | str = "cpu", progress: Progress = SILENT
 ) -> MlmFiller:
-    """Return the filler of a masked-LM checkpoint, in float32.
-
-    Raises:
-        CheckpointError: the files cannot be read, hold no masked-LM head, or the tokenizer has no mask token.
-    """
     hint = "use a masked language model, for example --model bert-base"
 
     def refuse(reason: str) -> CheckpointError:

@@ -100,7 +100,6 @@ class WordNet:
         return self._tag_counts.get((lemma.replace(" ", "_"), pos), 0)
 
     def irregular_forms(self, lemma: str, pos: Pos) -> tuple[str, ...]:
-        """Return the forms of ``lemma`` that the exception list names: ``ran`` and ``running`` for run."""
         return self._irregular[pos].get(lemma, ())
 
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:

@@ -130,7 +130,6 @@ def _test_transfer(
     entry: Entry,
     options: CompareOptions,
 ) -> TaskTests:
-    """Return the test of each task that both hold, and of their mean where there are several."""
     shared = {
         task: discordance(candidate[task].correct, found.correct)
         for task, found in baseline.items()
@@ -156,7 +155,6 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
-    """Return a table for each suite that was tested."""
     sts, transfer = ([each for each in tests if each.suite == suite] for suite in ("sts", "transfer"))
     keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", "p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}

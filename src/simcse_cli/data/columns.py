@@ -28,16 +28,8 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "hard_negative": ("hard_neg", "sent2", "sentence3", "negative", "contradiction", "neg", "negatives"),
     "text": ("sentence", "line", "content", "caption", "document", "anchor", "sent0"),
     "label": (
-        *(
-            "gold_label",
-            "labels",
-            "class",
-            "entailment_judgment",
-            "is_duplicate",
-            "quality",
-            "alignment_label",
-        ),
-        *("category", "intent"),
+        *("gold_label", "labels", "class", "entailment_judgment", "is_duplicate", "quality"),
+        *("alignment_label", "category", "intent"),
     ),
     "score": ("similarity_score", "relatedness_score", "similarity", "rating", "gold"),
 }

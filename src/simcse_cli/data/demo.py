@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 
 from simcse_cli.data.demo_grammar import (
-    COMPANY,
     PARTS,
     DemoSizes,
     Scene,
     draw_scene,
+    grammar,
     phrase,
     similarity,
     vary,
@@ -108,7 +108,6 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
 
 
 def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
-    """Return the text and the number of rows of every file."""
     triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
     nli = [
         (label, premise, hypothesis)
@@ -140,8 +139,6 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter:
 
 
 class _Generator:
-    """Generate sentences, no two of them the same."""
-
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._used: set[str] = set()
@@ -177,7 +174,7 @@ class _Generator:
             yield (
                 self._say(scene),
                 self._say(shorter),
-                self._say(scene, extra=self._rng.choice(COMPANY)),
+                self._say(scene, extra=self._rng.choice(grammar()["company"])),
                 self._say(false, negated=negated),
             )
 

@@ -20,7 +20,7 @@ from simcse_cli.data.senteval import (
     sts_folder,
 )
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.streams import digest, sha256_file
 
 LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
 """Exceptions of loading a dataset that is not on this machine and cannot be fetched."""
@@ -47,10 +47,8 @@ def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path
 
 def folder_digest(folder: Path) -> str:
     """Return a SHA-256 over the names and contents of all files of a folder."""
-    state = sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        state.update(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n".encode())
-    return state.hexdigest()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest(*(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files))
 
 
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
@@ -77,7 +75,6 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
 
 
 def dataset_digest(splits: datasets.DatasetDict) -> str:
-    """Return a SHA-256 over the rows of all splits."""
     state = sha256()
     for name in sorted(splits):
         state.update(f"{name}\n".encode())

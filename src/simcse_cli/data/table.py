@@ -130,11 +130,7 @@ class Table:
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        """Yield the native values of a column, skipping the first ``start`` rows.
-
-        Raises:
-            DataError: there is no such column.
-        """
+        """Yield the native values of a column, skipping the first ``start`` rows."""
         if self.form is FileFormat.PARQUET:
             _require_column(name, self._parquet[1], self.name)
         for record in self._cells(name, start):

@@ -49,9 +49,6 @@ class StoredRows(Sequence[Row]):
     """Rows of texts in a temporary file that is removed with the process; memory holds eight bytes per text.
 
     All rows have the same number of texts.
-
-    Raises:
-        OutputError: the disk is full.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -147,15 +144,9 @@ def iter_training_rows(
     The first record determines the layout. A cell may hold a list: a record with several positives or hard
     negatives becomes as many rows as its longer list has items, and the shorter list is repeated.
 
-    Args:
-        records: the rows of ``Table.records``.
-        columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
-        left_out: a counter, by label, of the records that are not pairs.
-        allow_numbers: accept a column of numbers, which nobody reads as texts.
-        n_columns: the least number of texts in a row.
-
-    Raises:
-        DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
+    ``columns`` are the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
+    ``left_out`` counts, by label, the records that are not pairs. ``allow_numbers`` accepts a column of numbers, which
+    nobody reads as texts. ``n_columns`` is the least number of texts in a row.
     """
     layout: RowLayout | None = None
     first: list[Row] = []  # until they show that no column holds numbers
@@ -203,17 +194,12 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a message about the records that are not pairs, if there are any."""
     labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
     return [f"left out rows that are not pairs: {labels}"] if labels else []
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    """Return the layout of a table by its column names.
-
-    Raises:
-        DataError: there is no anchor, a hard negative without a positive, or scores that do not tell pairs apart.
-    """
+    """Return the layout of a table by its column names."""
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
         if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
@@ -257,7 +243,6 @@ def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
 
 
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
-    """Tell whether a label marks a pair."""
     text = label.strip().lower()
     if text not in layout.labels:
         raise DataError(
@@ -288,16 +273,7 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Text files give single sentences; for tables see ``iter_training_rows``.
-
-    Args:
-        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        columns: the names of ``anchor``, ``positive`` and ``hard_negative``, if they are not recognised.
-        limit: the largest number of rows to read; all by default.
-        n_columns: the least number of texts that a row of a table needs.
-
-    Raises:
-        DataError: the input is unreadable or malformed, has no ``anchor`` column, or no row is left.
+    Text files give single sentences; for tables see ``iter_training_rows``. At most ``limit`` rows are read.
     """
     table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
     name, records = table.name, table.records()
@@ -326,8 +302,6 @@ def read_training_rows(
 
 @dataclass(frozen=True)
 class TrainingDocuments:
-    """Documents as lists of sentences in order."""
-
     name: str
     documents: list[list[str]]
     digest: str
@@ -350,11 +324,7 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
 def read_training_documents(
     source: str | Path, columns: Mapping[str, str] | None = None
 ) -> TrainingDocuments:
-    """Return the documents of a file: text with a blank line between documents, or a table with one per row.
-
-    Raises:
-        DataError: there is no sentence, or a text file has no blank line, so that its lines may be unordered.
-    """
+    """Return the documents of a file: text with a blank line between documents, or a table with one per row."""
     anchor = (columns or {}).get("anchor")
     table = Table(source, columns=[anchor])
     name, lines = table.name, list(table.sentences(anchor, hint="choose with --columns anchor=COLUMN"))
@@ -372,11 +342,7 @@ def read_training_documents(
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Join the rows of several files, with the passes per epoch of each.
-
-    Raises:
-        DataError: the files have different columns.
-    """
+    """Join the rows of several files, with the passes per epoch of each."""
     (first, _), *_ = parts
     for part, _ in parts:
         if part.columns != first.columns:
@@ -396,7 +362,6 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
 
 
 def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
-    """Join the documents of several files."""
     return TrainingDocuments(
         ", ".join(part.name for part in parts),
         [document for part in parts for document in part.documents],
@@ -412,9 +377,6 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
 
     ``columns`` gives the names of ``anchor``, ``positive`` and ``label``, if they are not recognised.
-
-    Raises:
-        DataError: the file is not an NLI corpus, or no row is left.
     """
     name = source_name(source)
     pairs = [pair for part in iter_nli(source, columns) for pair in part]
@@ -433,9 +395,6 @@ def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = Non
     """Return left text, right text and score of a file of scored pairs, such as any dev set.
 
     ``columns`` gives the names of ``left``, ``right`` and ``score``, if they are not recognised.
-
-    Raises:
-        DataError: the file holds no scored pairs, or all scores are equal.
     """
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]

@@ -19,13 +19,14 @@ from simcse_cli.evaluation.fit_postprocess import (
 )
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
 from simcse_cli.evaluation.sts import (
+    choose_sts_tasks,
     evaluate_per_task,
     evaluate_sts,
     resample_sts_suite,
     resolve_setting,
     sts_key,
+    write_sts_sentences,
 )
-from simcse_cli.evaluation.sts_tasks import choose_sts_tasks, write_sts_sentences
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
@@ -145,7 +146,6 @@ def sts_report(result: SuiteResult) -> Report:
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row per checkpoint: the tasks and their average."""
     first, own = results[0], results[0].settings
     notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
     notes.append("best: highest average")

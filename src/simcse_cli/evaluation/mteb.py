@@ -149,8 +149,6 @@ def category_means(categories: Mapping[str, str], scores: Mapping[str, float | N
 
 
 class _Runner:
-    """Runs single tasks for one model against one results folder."""
-
     def __init__(self, opened: EvalEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(opened)

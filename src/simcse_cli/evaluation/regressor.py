@@ -82,10 +82,6 @@ def fit_regressor(
     weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
     taken; training ends when it has failed to rise four times (never reset) or after more than 1,000
     passes. The best model makes the predictions, in 1 .. 5.
-
-    Raises:
-        DataError: vectors are not finite.
-        TrainingError: the weights are no longer finite.
     """
     design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)

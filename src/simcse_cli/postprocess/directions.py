@@ -1,9 +1,8 @@
 """Removal of dominant directions: all-but-the-top (centred) and SIF's common component (uncentred)."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.postprocess.base import (
     Float64Array,
@@ -26,6 +25,8 @@ class _DirectionRemoval(PostProcessor):
         directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
     """
 
+    parameters: ClassVar = ("n_directions",)
+    learned: ClassVar = ("mean", "directions")
     is_centred: ClassVar[bool]  # whether the mean is subtracted before the directions are computed
 
     def __init__(self, n_directions: int | None = None) -> None:
@@ -51,20 +52,6 @@ class _DirectionRemoval(PostProcessor):
         centred = vectors.astype(np.float64) - self.mean_
         removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
         return removed.astype(vectors.dtype, copy=False)
-
-    def settings(self) -> dict[str, Any]:
-        return {"n_directions": self.n_directions}
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {"mean": self.mean_, "directions": self.directions_}
-
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        mean, directions = arrays["mean"], arrays["directions"]
-        if directions.ndim != 2 or mean.shape != directions.shape[:1]:
-            raise ValueError(f"mean {mean.shape} and directions {directions.shape} do not fit together")
-        self.mean_, self.directions_ = mean, directions
-        self.n_features_in_ = len(mean)
-        return self
 
 
 class AllButTheTop(_DirectionRemoval):

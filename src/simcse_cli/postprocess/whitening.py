@@ -1,9 +1,8 @@
 """Whitening: a linear map after which the fit vectors have the identity as covariance."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.postprocess.base import (
     Float64Array,
@@ -40,6 +39,8 @@ class Whitening(PostProcessor):
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING
+    parameters: ClassVar = ("k", "eigenvalue_floor")
+    learned: ClassVar = ("mean", "projection", "eigenvalues")
 
     def __init__(self, k: int | None = None, *, eigenvalue_floor: float = 1e-10) -> None:
         if k is not None and k < 1:
@@ -80,17 +81,3 @@ class Whitening(PostProcessor):
         self.check_input(vectors)
         whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)
-
-    def settings(self) -> dict[str, Any]:
-        return {"k": self.k, "eigenvalue_floor": self.eigenvalue_floor}
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {"mean": self.mean_, "projection": self.projection_, "eigenvalues": self.eigenvalues_}
-
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        mean, projection = arrays["mean"], arrays["projection"]
-        if projection.ndim != 2 or mean.shape != projection.shape[:1]:
-            raise ValueError(f"mean {mean.shape} and projection {projection.shape} do not fit together")
-        self.mean_, self.projection_, self.eigenvalues_ = mean, projection, arrays["eigenvalues"]
-        self.n_features_in_ = len(mean)
-        return self

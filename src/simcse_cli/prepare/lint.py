@@ -49,8 +49,6 @@ _TOKEN_BATCH = 1024
 
 
 class Check(StrEnum):
-    """Names of the checks, as in manifests and tables."""
-
     EMPTY = "empty"
     NUMBER_AS_TEXT = "number_as_text"
     TRUNCATED = "truncated"
@@ -114,7 +112,6 @@ class Linter:
         self._files: list[tuple[int, str]] = []
 
     def open_file(self, name: str) -> None:
-        """Note that the next rows are those of a file."""
         self._files.append((self.n_rows, name))
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -223,7 +220,6 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
-    """Check all files as one training set, and return the linter."""
     linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
     with progress.task("rows checked") as task:
         for source in sources:
@@ -263,7 +259,6 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
-    """Return the findings as a table with a row per check, and as JSON."""
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}

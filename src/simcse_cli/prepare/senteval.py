@@ -27,8 +27,6 @@ _MAX_NAMED = 8
 
 
 class FileState(StrEnum):
-    """State of a file: as published, or its fault."""
-
     OK = "ok"
     MISSING = "missing"
     UNREADABLE = "unreadable"

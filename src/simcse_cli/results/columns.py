@@ -152,7 +152,6 @@ def in_order(measures: set[str]) -> list[str]:
 
 
 def listed(text: str | None) -> list[str]:
-    """Return the names of a comma-separated list."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 

@@ -85,7 +85,6 @@ def marker(position: int) -> str:
 
 
 def shades(count: int) -> Any:
-    """Return ``count`` colours from dark to light."""
     import matplotlib
 
     return matplotlib.colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, count))
@@ -102,7 +101,6 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, n_columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``width`` x ``height`` inches with its panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
