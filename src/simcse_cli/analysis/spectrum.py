@@ -13,8 +13,8 @@ from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import FloatMatrix
 from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.results.report import Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
@@ -162,16 +162,16 @@ def _log_sum_exp(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-@house_style()
-def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
+@plots.house_style()
+def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
     """Return the singular values of each model divided by its largest (Gao et al. 2021, Figure F.1)."""
-    figure, (axes,) = new_figure(6.4, 4.2)
+    figure, (axes,) = plots.new_figure(6.4, 4.2)
     for position, (name, spectrum) in enumerate(spectra.items()):
         ranks = np.arange(1, len(spectrum.relative) + 1)
         label = f"{name} (effective rank {spectrum.effective_rank:.0f})"
-        axes.plot(ranks, spectrum.relative, label=label, **curve_style(position))
+        axes.plot(ranks, spectrum.relative, label=label, **plots.curve_style(position))
     axes.set_ylim(0, 1.02)
-    rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
+    plots.rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
     axes.set_xlabel("rank of the singular value")
     axes.set_ylabel("singular value / largest")
     axes.legend()
@@ -227,7 +227,7 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
-        terminal_plot=lambda: bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
+        terminal_plot=lambda: plots.bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
         series=[
             Report("Singular values", columns("model", "rank", "singular_value", "relative"), value_rows)
         ],

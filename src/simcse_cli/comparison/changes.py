@@ -111,13 +111,19 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return how the settings of two runs differ; nothing unless there are exactly two."""
+    """Return how the settings of two runs differ; nothing unless there are exactly two. The table shortens digests."""
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
         return [], None
     before, after = runs
     changes = changed_settings(before.config, after.config)
-    return changes, settings_table(changes, before.label, after.label)
+
+    def short(change: Change, value: Any) -> Any:
+        return f"{value[:12]}…" if change["key"].endswith("sha256") and isinstance(value, str) else value
+
+    rows = [{name: short(change, value) for name, value in change.items()} for change in changes]
+    shown = columns("key", "before", "after", key="setting", before=before.label, after=after.label)
+    return changes, Report("Settings that differ", shown, rows)
 
 
 def example_changes(
@@ -133,17 +139,6 @@ def example_changes(
     (before, before_path), *_, (after, after_path) = saved
     changes = find(read(before_path), read(after_path), n=n)
     return changes, table(changes, before.label, after.label)
-
-
-def settings_table(changes: Sequence[Change], before: str, after: str) -> Report:
-    """Return the settings in which two runs differ; digests are shown by their first digits."""
-
-    def short(change: Change, value: Any) -> Any:
-        return f"{value[:12]}…" if change["key"].endswith("sha256") and isinstance(value, str) else value
-
-    rows = [{name: short(change, value) for name, value in change.items()} for change in changes]
-    shown = columns("key", "before", "after", key="setting", before=before, after=after)
-    return Report("Settings that differ", shown, rows)
 
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:

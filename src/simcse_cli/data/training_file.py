@@ -29,7 +29,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import output_error
-from simcse_cli.files.streams import STDIO, sha256_file
+from simcse_cli.files.streams import STDIO, digest, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
 _ROWS_SHOWN = 3
@@ -296,8 +296,8 @@ def read_training_rows(
             "; ".join((f"{name} holds no training example", *remarks)),
             hint="give a file with one sentence a line, or a table",
         )
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, found_columns, rows, n_dropped, digest, remarks=remarks)
+    sha256 = _digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, found_columns, rows, n_dropped, sha256, remarks=remarks)
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
         first.columns,
         StoredRows(chain.from_iterable(part.rows for part, _ in parts)),
         sum(part.n_dropped for part, _ in parts),
-        _joined_digest([part.digest for part, _ in parts]),
+        digest(" ".join(part.digest for part, _ in parts)),
         tuple((len(part), weight) for part, weight in parts),
         tuple(remark for part, _ in parts for remark in part.remarks),
     )
@@ -365,12 +365,8 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
     return TrainingDocuments(
         ", ".join(part.name for part in parts),
         [document for part in parts for document in part.documents],
-        _joined_digest([part.digest for part in parts]),
+        digest(" ".join(part.digest for part in parts)),
     )
-
-
-def _joined_digest(digests: Sequence[str]) -> str:
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
@@ -387,8 +383,8 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
     ]
     if not rows:
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), digest)
+    sha256 = _digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), sha256)
 
 
 def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
@@ -403,5 +399,4 @@ def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = Non
             f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, SCORED_PAIR, rows, 0, digest)
+    return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, ("\t".join(row) for row in rows)))

@@ -4,20 +4,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from simcse_cli.postprocess.base import (
-    Float64Array,
-    FloatArray,
-    PostProcessor,
-    fit_matrix,
-    mean_row,
-    principal_directions,
-    second_moment,
-)
+from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
-class _DirectionRemoval(PostProcessor):
+class _DirectionRemoval(base.PostProcessor):
     """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
 
     Attributes:
@@ -34,23 +26,23 @@ class _DirectionRemoval(PostProcessor):
             raise ValueError(f"n_directions is {n_directions}, need at least 1")
         self.n_directions = n_directions
 
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; also raise ``ValueError`` if no dimension would be left."""
-        matrix = fit_matrix(vectors)
+        matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
         if n_removed >= dim:
             raise ValueError(f"cannot remove {n_removed} directions from vectors of {dim} dimensions")
-        self.mean_ = mean_row(matrix) if self.is_centred else np.zeros(dim)
-        _, directions = principal_directions(second_moment(matrix, self.mean_))
-        self.directions_: Float64Array = directions[:, :n_removed]
+        self.mean_ = base.mean_row(matrix) if self.is_centred else np.zeros(dim)
+        _, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
+        self.directions_: base.Float64Array = directions[:, :n_removed]
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
-        removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
+        removed: base.FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
         return removed.astype(vectors.dtype, copy=False)
 
 

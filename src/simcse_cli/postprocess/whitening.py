@@ -4,20 +4,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from simcse_cli.postprocess.base import (
-    Float64Array,
-    FloatArray,
-    PostProcessor,
-    fit_matrix,
-    mean_row,
-    principal_directions,
-    second_moment,
-)
+from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
-class Whitening(PostProcessor):
+class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
 
     Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by
@@ -55,14 +47,14 @@ class Whitening(PostProcessor):
         """``K``, the number of directions kept."""
         return int(self.projection_.shape[1])
 
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn mean and projection; ``ValueError`` also if k exceeds D or the vectors are all the same."""
-        matrix = fit_matrix(vectors)
+        matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
-        self.mean_: Float64Array = mean_row(matrix)
-        self.eigenvalues_, directions = principal_directions(second_moment(matrix, self.mean_))
+        self.mean_: base.Float64Array = base.mean_row(matrix)
+        self.eigenvalues_, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
         n_kept = min(
             self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum())
         )
@@ -73,11 +65,11 @@ class Whitening(PostProcessor):
                 f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
                 "not vary in the others; fit on more sentences"
             )
-        self.projection_: Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
+        self.projection_: base.Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
         self.check_input(vectors)
-        whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
+        whitened: base.FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)
