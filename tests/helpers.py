@@ -118,6 +118,41 @@ def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", w
     return folder
 
 
+# Annotated pairs of each subset, as published.
+STS_PAIRS = {
+    "STS12": {
+        "MSRpar": 750,
+        "MSRvid": 750,
+        "SMTeuroparl": 459,
+        "surprise.OnWN": 750,
+        "surprise.SMTnews": 399,
+    },
+    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "STS14": {
+        "deft-forum": 450,
+        "deft-news": 300,
+        "headlines": 750,
+        "images": 750,
+        "OnWN": 750,
+        "tweet-news": 750,
+    },
+    "STS15": {
+        "answers-forums": 375,
+        "answers-students": 750,
+        "belief": 375,
+        "headlines": 750,
+        "images": 750,
+    },
+    "STS16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+}
+
+
 def write_sts_folder(folder: Path, *, pairs_per_subset: int = 6) -> Path:
     """Write a SentEval folder in which every STS task has a few pairs of ``SENTENCES``."""
     from simcse_cli.data.senteval import STS_SUBSETS

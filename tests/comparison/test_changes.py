@@ -9,7 +9,7 @@ from simcse_cli.results.examples import SubsetPairs, TaskPredictions
 
 def test_changed_settings_are_those_that_differ() -> None:
     changes = changed_settings({"lr": 1.0, "seed": 1}, {"lr": 2.0, "seed": 1, "patience": 3})
-    assert [(change.key, change.before, change.after) for change in changes] == [
+    assert [(change["key"], change["before"], change["after"]) for change in changes] == [
         ("lr", 1.0, 2.0),
         ("patience", None, 3),
     ]
@@ -26,9 +26,9 @@ def test_changed_pairs_find_the_pair_that_moved() -> None:
     right_order = SubsetPairs(gold, gold / 5, texts, texts)
     last_first = SubsetPairs(gold, np.array([0.1, 0.2, 0.3, 0.4, 0.0]))
     (gain,) = changed_pairs({"STS12": {"s": last_first}}, {"STS12": {"s": right_order}}, n=1)
-    assert (gain.index, gain.left, gain.gain) == (4, "sentence 4", 1.0)
+    assert (gain["index"], gain["left"], gain["gain"]) == (4, "sentence 4", 1.0)
     (loss,) = changed_pairs({"STS12": {"s": right_order}}, {"STS12": {"s": last_first}}, n=1)
-    assert loss.gain == -1.0
+    assert loss["gain"] == -1.0
 
 
 def test_changed_pairs_pass_over_other_data() -> None:
@@ -49,9 +49,14 @@ def test_changed_predictions_are_half_losses_where_there_are_enough(n: int, gain
     before = {"MR": predictions([0, 1, 2]), "CR": predictions([3, 4]), "MPQA": predictions([0])}
     after = {"MR": predictions([7]), "CR": predictions([]), "MPQA": predictions([], n=6)}
     changes = changed_predictions(before, after, n=n)
-    assert [change.is_gain for change in changes] == [True] * gained + [False] * lost
+    assert [change["is_gain"] for change in changes] == [True] * gained + [False] * lost
     in_turn = [("MR", 0), ("CR", 3), ("MR", 1), ("CR", 4), ("MR", 2)]
-    assert [(change.task, change.index) for change in changes[:gained]] == in_turn[:gained]
+    assert [(change["task"], change["index"]) for change in changes[:gained]] == in_turn[:gained]
     if lost:
         last = changes[-1]
-        assert (last.gold, last.predicted_before, last.predicted_after, last.left) == (1, 1, 0, "7")
+        assert (last["gold"], last["predicted_before"], last["predicted_after"], last["left"]) == (
+            1,
+            1,
+            0,
+            "7",
+        )

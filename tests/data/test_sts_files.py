@@ -1,6 +1,7 @@
 import pytest
 
-from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task, resolve_senteval_dir
+from helpers import STS_PAIRS
+from simcse_cli.data.senteval import read_sts_task, resolve_senteval_dir
 from simcse_cli.errors import DataError
 from simcse_cli.settings.choices import STS_TASKS
 
@@ -68,14 +69,14 @@ def test_a_year_has_a_test_split_only(sts_folder):
 
 
 def test_pairs_of_the_years_add_up_to_the_published_numbers():
-    totals = {year: sum(subsets.values()) for year, subsets in STS_SUBSETS.items()}
+    totals = {year: sum(subsets.values()) for year, subsets in STS_PAIRS.items()}
     assert totals == {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186}
 
 
 def test_real_files_have_the_documented_sizes(shared_data):
     sizes = {task: read_sts_task(shared_data, task).n_pairs for task in STS_TASKS}
     assert list(sizes.values()) == [3108, 1500, 3750, 3000, 1186, 1379, 4927]
-    for task, subsets in STS_SUBSETS.items():
+    for task, subsets in STS_PAIRS.items():
         found = read_sts_task(shared_data, task).subsets
         assert {name: subset.n_pairs for name, subset in found.items()} == subsets
 

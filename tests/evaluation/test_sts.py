@@ -13,10 +13,10 @@ from simcse_cli.evaluation.sts import (
     STS_SETTINGS,
     evaluate_per_task,
     evaluate_sts,
+    read_pair_tasks,
     resolve_setting,
     sts_key,
 )
-from simcse_cli.evaluation.sts_tasks import read_pair_tasks
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.result import SuiteResult

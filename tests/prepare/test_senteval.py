@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from simcse_cli.data.senteval import STS_SUBSETS
+from helpers import STS_PAIRS
 from simcse_cli.data.senteval_files import expected_files
 from simcse_cli.data.transfer_files import TRANSFER_ROWS
 from simcse_cli.prepare.senteval import FileState, check_senteval
@@ -31,7 +31,7 @@ def published(shared_data, tmp_path_factory):
 
 def test_expected_files_agree_with_the_readers_counts():
     lines = {file.path: file.lines for file in expected_files()}
-    for task, subsets in STS_SUBSETS.items():
+    for task, subsets in STS_PAIRS.items():
         for subset, n_pairs in subsets.items():
             pairs, gold = (lines[f"STS/{task}-en-test/STS.{kind}.{subset}.txt"] for kind in ("input", "gs"))
             assert pairs == gold >= n_pairs

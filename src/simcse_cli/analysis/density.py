@@ -13,18 +13,8 @@ from simcse_cli.analysis.overlap import summarize
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.evaluation.alignment import rating_scale
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import (
-    INK,
-    SOFT,
-    Axes,
-    Figure,
-    Values,
-    bar_lines,
-    house_style,
-    new_figure,
-    shades,
-)
 from simcse_cli.results.report import Report
 
 N_GROUPS = 5
@@ -65,14 +55,11 @@ class RatingGroup:
         return kernel_density(self.cosines) if self.n_pairs else np.zeros_like(GRID)
 
 
-def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
+def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup]:
     """Return the cosines ``(N,)`` split by gold rating ``(N,)``, in five equal parts of the scale.
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, since the
     paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
-
-    Raises:
-        ValueError: lengths differ.
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
@@ -86,14 +73,11 @@ def rating_groups(cosines: Values, gold: Values) -> list[RatingGroup]:
     return groups
 
 
-def kernel_density(cosines: Values) -> NDArray[np.float64]:
+def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
     """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
 
     Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve. The
     mass that a plain estimate would put beyond -1 and 1 is reflected back.
-
-    Raises:
-        ValueError: no values.
     """
     if len(cosines) == 0:
         raise ValueError("no values, need at least one")
@@ -105,14 +89,16 @@ def kernel_density(cosines: Values) -> NDArray[np.float64]:
     return density
 
 
-@house_style()
-def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> Figure:
+@plots.house_style()
+def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
     """Return one ridge plot per model: the density of cosines per rating group, highest ratings on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is the mean.
     The groups are the same in every panel, so only the first one names them.
     """
-    figure, panels = new_figure(1.4 + 3.6 * len(groups_by_model), 4.6, len(groups_by_model), sharey=True)
+    figure, panels = plots.new_figure(
+        1.4 + 3.6 * len(groups_by_model), 4.6, len(groups_by_model), sharey=True
+    )
     filled = [group for groups in groups_by_model.values() for group in groups if group.n_pairs]
     lowest = min((float(group.cosines.min()) for group in filled), default=-1.0)
     for axes, (name, groups) in zip(panels, groups_by_model.items(), strict=True):
@@ -124,19 +110,19 @@ def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> Figu
     return figure
 
 
-def _draw_ridges(axes: Axes, groups: Sequence[RatingGroup]) -> None:
+def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     scale = RIDGE_HEIGHT / max(max(float(group.density.max()) for group in groups), 1e-12)
-    tints = shades(len(groups))
+    tints = plots.shades(len(groups))
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
         depth = 2 * (len(groups) - level)
         axes.fill_between(GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth)
         axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
-        axes.axhline(level, color=SOFT, linewidth=0.6, zorder=depth + 1)
+        axes.axhline(level, color=plots.SOFT, linewidth=0.6, zorder=depth + 1)
         if group.n_pairs:
             mean = float(group.cosines.mean())
             axes.plot([mean, mean], [level, level + 0.25], color="white", linewidth=4.5, zorder=100)
-            axes.plot([mean, mean], [level, level + 0.22], color=INK, linewidth=2.5, zorder=101)
+            axes.plot([mean, mean], [level, level + 0.22], color=plots.INK, linewidth=2.5, zorder=101)
     axes.set_yticks(range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups])
     axes.set_ylim(-0.1, len(groups) - 1 + RIDGE_HEIGHT + 0.1)
     axes.tick_params(axis="y", length=0)
@@ -162,7 +148,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
             for name, groups in by_name.items()
             for group in reversed(groups)
         }
-        return bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
+        return plots.bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
 
     return Analysis(
         title="Cosine similarity by gold rating",

@@ -13,18 +13,8 @@ from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import alignment, is_positive, mean_cosine, rated_above, uniformity
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import (
-    ALIGNMENT_AXIS,
-    COLOUR_MAP,
-    INK,
-    UNIFORMITY_AXIS,
-    Figure,
-    geometry_scatter,
-    house_style,
-    new_figure,
-    place_labels,
-)
 from simcse_cli.results.report import Report
 
 
@@ -56,8 +46,8 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     }
 
 
-@house_style()
-def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Figure:
+@plots.house_style()
+def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> plots.Figure:
     """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
 
     Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a fraction) where every
@@ -67,17 +57,17 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> Fi
     key, score_label = (
         ("sts_average", "average STS, Spearman x 100") if has_average else ("score", score_label)
     )
-    figure, (axes,) = new_figure(6.4, 4.6)
+    figure, (axes,) = plots.new_figure(6.4, 4.6)
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
     scores = [100 * model[key] for model in models if model[key] is not None]
-    graded: dict[str, Any] = {"c": scores, "cmap": COLOUR_MAP} if len(scores) == len(models) else {}
-    spots = axes.scatter(x, y, s=70, edgecolor=INK, linewidth=0.8, zorder=3, **graded)
+    graded: dict[str, Any] = {"c": scores, "cmap": plots.COLOUR_MAP} if len(scores) == len(models) else {}
+    spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **graded)
     if graded:
         figure.colorbar(spots, ax=axes, label=score_label)
     axes.margins(0.22)
-    axes.set_xlabel(UNIFORMITY_AXIS)
-    axes.set_ylabel(ALIGNMENT_AXIS)
-    place_labels(figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models])
+    axes.set_xlabel(plots.UNIFORMITY_AXIS)
+    axes.set_ylabel(plots.ALIGNMENT_AXIS)
+    plots.place_labels(figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models])
     return figure
 
 
@@ -109,7 +99,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         ],
         payload=payload,
         figure=lambda: geometry_figure(models, colour_label),
-        terminal_plot=lambda: geometry_scatter(
+        terminal_plot=lambda: plots.geometry_scatter(
             {model["label"]: np.array([[model["uniformity"], model["alignment"]]]) for model in models}
         ),
     )

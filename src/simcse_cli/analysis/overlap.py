@@ -14,8 +14,8 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import DataError
 from simcse_cli.progress import Progress
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure
 from simcse_cli.results.report import Report
 
 BINS = np.linspace(0, 1, 21)
@@ -36,18 +36,17 @@ def read_overlaps(
 
 
 def summarize(values: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean and quartiles."""
     q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
     return {"mean": float(values.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
 
 
-@house_style()
-def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> Figure:
+@plots.house_style()
+def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
     """Return the distribution of lexical overlap of each pair file, with its mean as a vertical line."""
-    figure, (axes,) = new_figure(6.4, 4.0)
+    figure, (axes,) = plots.new_figure(6.4, 4.0)
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
-        style = curve_style(position)
+        style = plots.curve_style(position)
         axes.stairs(shares, BINS, linewidth=1.8, label=f"{name} (mean {values.mean():.0%})", **style)
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
     axes.set_xlim(0, 1)
@@ -70,7 +69,7 @@ def overlap_analysis(
 
     def histograms() -> str:
         shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in overlaps.items()}
-        return bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
+        return plots.bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
 
     return Analysis(
         title="Lexical overlap",

@@ -13,7 +13,7 @@ from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
-from simcse_cli.results.report import Report, mean_rows, printable
+from simcse_cli.results.report import Report, printable, with_seed_means
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.version import __version__
@@ -73,7 +73,6 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
 def write_pictures(
     analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
 ) -> None:
-    """Write the figure and the HTML page that the options ask for."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")
@@ -112,23 +111,6 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
         runs = [NamedSource(str(run), f"{label}/{run.name}", label) for run in seed_runs(source).values()]
         named += runs or [NamedSource(source, label)]
     return named
-
-
-def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
-    head, texts = (
-        report.columns[0].key,
-        [column.key for column in report.columns[1:] if column.kind == "text"],
-    )
-    repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in report.rows:
-        if group := groups.get(row[head]):
-            repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
-    if not repeated:
-        return report
-    means = [line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])]
-    notes = [*report.notes, "deviation: over the seeds (n - 1)"]
-    return Report(report.title, report.columns, [*report.rows, *means], notes)
 
 
 _TEMPLATES = Environment(

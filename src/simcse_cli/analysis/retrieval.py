@@ -16,7 +16,6 @@ from simcse_cli.analysis.presentation import (
     check_outputs,
     label_sources,
     name_sources,
-    with_seed_means,
 )
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.qrels import (
@@ -39,8 +38,8 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import Progress
-from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
-from simcse_cli.results.report import Column, Report
+from simcse_cli.results import plots
+from simcse_cli.results.report import Column, Report, with_seed_means
 from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused
@@ -63,7 +62,6 @@ class CorpusSearch:
         return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
-        """Return the nearest sentences of each query, by label."""
         if not queries:
             return {}
         excluded = [self._same.get(query, frozenset()) for query in queries]
@@ -177,7 +175,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    """Return a model as the encoder of queries, with their prompt."""
     encode = partial(
         model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
     )
@@ -229,7 +226,6 @@ def _load_index(
 
 
 def read_ranks(text: str) -> list[int]:
-    """Parse a comma-separated list of ranks and sort it."""
     try:
         ranks = sorted({int(part) for part in text.split(",")})
     except ValueError:
@@ -248,15 +244,15 @@ def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTe
     return NumberedTexts.numbered(options.query or ())
 
 
-@house_style()
-def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> Figure:
+@plots.house_style()
+def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
     """Return hit rate and recall against the number of sentences looked at, one curve per model."""
-    figure, panels = new_figure(8.6, 3.9, 2, sharey=True)
+    figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
             ranks = np.arange(1, score.depth + 1)
-            axes.plot(ranks, 100 * getattr(score, measure), label=name, **curve_style(position))
-        rank_axis(axes, max(score.depth for score in scores.values()))
+            axes.plot(ranks, 100 * getattr(score, measure), label=name, **plots.curve_style(position))
+        plots.rank_axis(axes, max(score.depth for score in scores.values()))
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
     panels[0].set_title("at least one relevant (hit rate@k)")
@@ -305,7 +301,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
     def hit_rates() -> str:
         curves = {name: each.hit_rate for name, each in scores.items()}
-        return bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
+        return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
     return Analysis(
         title="Nearest sentences",

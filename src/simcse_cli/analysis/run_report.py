@@ -25,18 +25,10 @@ from simcse_cli.errors import CheckpointError, ConfigError, require_extra
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
+from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.evaluation_sets import DEMO
 from simcse_cli.results.examples import SubsetPairs
-from simcse_cli.results.plots import (
-    SOFT,
-    Figure,
-    colour,
-    curve_style,
-    house_style,
-    new_figure,
-    show_noise,
-)
 from simcse_cli.results.report import Report
 from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
@@ -49,7 +41,6 @@ LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
-    """Write the page of a run folder."""
     require_extra("matplotlib", "`simcse analyze report`")
     require_writable(options.output, force=options.force)
     record = read_run_record(run)
@@ -74,7 +65,6 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
 
 
 def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
-    """Yield the facts at the head of the page."""
     for analysis in analyses:
         if (average := analysis.payload.get("own_average")) is not None:
             yield "STS average", f"{100 * average:.2f}"
@@ -134,31 +124,32 @@ def _training(run: Path, record: RunRecord) -> list[Analysis]:
     return [Analysis("Training", text, caption=caption, figure=lambda: training_figure(lines, record))]
 
 
-@house_style()
-def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> Figure:
+@plots.house_style()
+def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> plots.Figure:
     """Draw the loss of a run by step and, if there are any, its dev scores."""
     scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
-    figure, panels = new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
+    figure, panels = plots.new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
     steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
-    panels[0].plot(steps, losses, color=SOFT, alpha=0.4, linewidth=0.8)
+    panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4, linewidth=0.8)
     running = accumulate(losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean))
-    panels[0].plot(steps, list(running), **curve_style(0))
+    panels[0].plot(steps, list(running), **plots.curve_style(0))
     panels[0].set_ylabel("loss")
     if scored:
-        panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **curve_style(0))
+        panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **plots.curve_style(0))
         if record.best_score is not None and record.best_step is not None:
-            panels[1].scatter(record.best_step, 100 * record.best_score, color=colour(1), zorder=5, **STAR)
+            panels[1].scatter(
+                record.best_step, 100 * record.best_score, color=plots.colour(1), zorder=5, **STAR
+            )
         panels[1].set_ylabel(f"{_dev_name(record)} x100")
         if (n_pairs := record.data.get("n_dev_pairs")) is not None:
-            show_noise(panels[1], [score for _, score in scored], n_pairs)
+            plots.show_noise(panels[1], [score for _, score in scored], n_pairs)
     for axes in panels:
         axes.set_xlabel("step")
     return figure
 
 
 def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
-    """Analyze the vectors of the run and of the baseline on rated pairs."""
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
@@ -205,7 +196,6 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
 
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
-    """Return the nearest sentences to a few queries, in each space."""
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = NumberedTexts.numbered(list(rows))

@@ -49,11 +49,9 @@ class NamedEncoder:
 
     @property
     def name(self) -> str:
-        """The name of the model in results."""
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
-        """Return the facts about the encoder for results."""
         facts = {"model": self.name, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
         return facts | ({"group": self.group} if self.group else {})
 
@@ -172,7 +170,6 @@ class EmbeddingSpace:
 
     @cached_property
     def cosines(self) -> NDArray[np.float64]:
-        """Cosine of every pair, ``(N,)``."""
         return cosine_rows(self.left, self.right)
 
     @property

@@ -13,8 +13,8 @@ from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import FloatMatrix
 from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import Figure, bar_lines, curve_style, house_style, new_figure, rank_axis
 from simcse_cli.results.report import Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
@@ -44,9 +44,6 @@ def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: b
 
     Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
     are a toolkit default (the derivation in their section 5 uses unit rows).
-
-    Raises:
-        ValueError: no rows, or all rows are zero (after centring: all rows are equal).
     """
     rows = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(rows)
@@ -121,9 +118,6 @@ def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
     that of a ``(D, D)`` problem however many rows there are; the small ones keep their accuracy (a Gram
     matrix would lose those below 1e-8 of the largest).
-
-    Raises:
-        ValueError: the matrix is empty.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -137,9 +131,6 @@ def effective_rank(values: NDArray[np.float64]) -> float:
 
     Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1 (one
     direction) and the number of values (all equal): an orthogonal matrix of width D has effective rank D.
-
-    Raises:
-        ValueError: all values are zero.
     """
     total = values.sum()
     if not total > 0:
@@ -155,9 +146,6 @@ def isotropy(vectors: FloatMatrix) -> float:
     ``Z(c) = sum_i exp(c . v_i)``, where c runs over the eigenvectors of ``V^T V``. Each eigenvector counts
     with both signs, since its own sign is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors
     ``+e_i`` and ``-e_i`` give 1. The value depends on the norms: compare models on unit rows.
-
-    Raises:
-        ValueError: the matrix is empty.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -174,16 +162,16 @@ def _log_sum_exp(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-@house_style()
-def spectrum_figure(spectra: Mapping[str, Spectrum]) -> Figure:
+@plots.house_style()
+def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
     """Return the singular values of each model divided by its largest (Gao et al. 2021, Figure F.1)."""
-    figure, (axes,) = new_figure(6.4, 4.2)
+    figure, (axes,) = plots.new_figure(6.4, 4.2)
     for position, (name, spectrum) in enumerate(spectra.items()):
         ranks = np.arange(1, len(spectrum.relative) + 1)
         label = f"{name} (effective rank {spectrum.effective_rank:.0f})"
-        axes.plot(ranks, spectrum.relative, label=label, **curve_style(position))
+        axes.plot(ranks, spectrum.relative, label=label, **plots.curve_style(position))
     axes.set_ylim(0, 1.02)
-    rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
+    plots.rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
     axes.set_xlabel("rank of the singular value")
     axes.set_ylabel("singular value / largest")
     axes.legend()
@@ -239,7 +227,7 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
-        terminal_plot=lambda: bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
+        terminal_plot=lambda: plots.bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
         series=[
             Report("Singular values", columns("model", "rank", "singular_value", "relative"), value_rows)
         ],

@@ -13,27 +13,13 @@ from simcse_cli.analysis.presentation import Analysis, name_sources
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.correlation import Floats
+from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.plots import (
-    ALIGNMENT_AXIS,
-    INK,
-    SOFT,
-    UNIFORMITY_AXIS,
-    Axes,
-    Figure,
-    colour,
-    curve_style,
-    geometry_scatter,
-    house_style,
-    marker,
-    new_figure,
-    show_noise,
-)
 from simcse_cli.results.report import Report
 from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
-STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": INK, "linewidth": 0.7}
+STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": plots.INK, "linewidth": 0.7}
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,6 @@ class Trace:
     n_dev_pairs: int | None = None
 
     def until(self, step: int) -> "Trace":
-        """Return the measurements up to and including ``step``."""
         kept = self.steps <= step
         return Trace(
             self.name, self.steps[kept], self.alignment[kept], self.uniformity[kept], self.dev_score[kept]
@@ -90,8 +75,8 @@ def read_trace(run: Path | str, name: str) -> Trace:
     return Trace(name, steps, columns[0], columns[1], columns[2], n_pairs)
 
 
-@house_style()
-def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> Figure:
+@plots.house_style()
+def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> plots.Figure:
     """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
@@ -105,13 +90,13 @@ def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool =
     if longest > first_steps:
         parts.insert(0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces]))
     n_panels = len(parts) + (has_dev and dev)
-    figure, panels = new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
+    figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     for axes, (title, shown) in zip(panels, parts, strict=False):
         axes.set_title(title)
         _draw_paths(axes, shown)
     if has_dev and dev:
         _draw_dev_scores(panels[-1], traces)
-    marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": SOFT}
+    marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": plots.SOFT}
     panels[0].plot([], [], **marks, markersize=8, markerfacecolor="white", label="start")
     if has_dev:
         panels[0].plot([], [], **marks | {"marker": "*"}, markersize=12, label="best dev score")
@@ -120,11 +105,11 @@ def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool =
     return figure
 
 
-def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
+def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
     for position, trace in enumerate(traces):
         x, y = trace.uniformity, trace.alignment
-        tint = colour(position)
-        look: dict[str, Any] = {"marker": marker(position), **curve_style(position)}
+        tint = plots.colour(position)
+        look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
         axes.plot(x, y, linewidth=1.3, markersize=4, label=trace.name, **look)
         n_moves = len(trace.steps) - 1
         arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
@@ -138,25 +123,31 @@ def _draw_paths(axes: Axes, traces: Sequence[Trace]) -> None:
         points = np.concatenate([trace.points for trace in traces])
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
-        look = {"color": SOFT, "marker": "o", "markersize": 7, "markerfacecolor": "none", "linewidth": 1.0}
+        look = {
+            "color": plots.SOFT,
+            "marker": "o",
+            "markersize": 7,
+            "markerfacecolor": "none",
+            "linewidth": 1.0,
+        }
         axes.plot(front[:, 0], front[:, 1], **look, zorder=5, label="Pareto front")
     axes.margins(0.08)
-    axes.set_xlabel(UNIFORMITY_AXIS)
-    axes.set_ylabel(ALIGNMENT_AXIS)
+    axes.set_xlabel(plots.UNIFORMITY_AXIS)
+    axes.set_ylabel(plots.ALIGNMENT_AXIS)
 
 
-def _draw_dev_scores(axes: Axes, traces: Sequence[Trace]) -> None:
+def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
     for position, trace in enumerate(traces):
         measured = np.isfinite(trace.dev_score)
         scores = 100 * trace.dev_score
-        look: dict[str, Any] = {"marker": marker(position), **curve_style(position)}
+        look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
         axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
         if (best := trace.best) is not None:
-            axes.scatter(trace.steps[best], scores[best], color=colour(position), zorder=4, **STAR)
+            axes.scatter(trace.steps[best], scores[best], color=plots.colour(position), zorder=4, **STAR)
     for trace in traces:
         measured = np.isfinite(trace.dev_score)
         if trace.n_dev_pairs is not None and measured.any():
-            show_noise(axes, (100 * trace.dev_score[measured]).tolist(), trace.n_dev_pairs)
+            plots.show_noise(axes, (100 * trace.dev_score[measured]).tolist(), trace.n_dev_pairs)
     axes.set_title("dev score")
     axes.set_xlabel("step")
     axes.set_ylabel("dev score x100 (higher is better)")
@@ -186,7 +177,7 @@ def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
-        terminal_plot=lambda: geometry_scatter({trace.name: trace.points for trace in traces}),
+        terminal_plot=lambda: plots.geometry_scatter({trace.name: trace.points for trace in traces}),
         series=[Report("Measurements", columns(*measured), points)],
     )
 
@@ -216,7 +207,6 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
 
 
 def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> Analysis:
-    """Return the paths of the runs named as arguments and with ``--model``."""
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")

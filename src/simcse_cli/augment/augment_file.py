@@ -1,12 +1,11 @@
 """Stream sentences through an augmentation into ``anchor,positive`` rows, in order, on several cores."""
 
-import operator
 import os
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import chain, count, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -22,7 +21,6 @@ from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.output import Output
 from simcse_cli.files.streams import STDIO
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
@@ -61,48 +59,43 @@ def augment_file(
             head = _take_sentences(sentences, options.preview)
             show(list(_preview_rows(head, job, options.unit)))
             sentences = chain(head, sentences)
-        if options.output is not None:
-            _write_augmented(source, sentences, writing, job, options, steps, progress)
+        if options.output is None:
+            return
+        # A language model computes on all cores already.
+        has_mlm = any(step.method == Augmentation.MLM for step in steps)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = 1 if has_mlm else options.workers or cores
+        counts = Counter[str]()
 
+        def manifest(complete: Path) -> dict[str, Any]:
+            return build_manifest(
+                "augment",
+                inputs=[source],
+                folder=complete.parent,
+                outputs=[(complete, counts["rows"])],
+                settings={
+                    "method": options.method if len(steps) > 1 else steps[0].method,
+                    "rate": None if len(steps) > 1 else steps[0].rate,
+                    **{name: getattr(options, name) for name in ("sides", "copies", "unit")},
+                    "model": options.pinned_model,
+                },
+                seed=options.seed,
+                counts={
+                    "sentences": counts["lines"],
+                    "blank": counts["blank"],
+                    "unchanged": counts["unchanged"],
+                },
+            )
 
-def _write_augmented(
-    source: str,
-    sentences: Iterable[str],
-    output: Output,
-    job: "AugmentJob",
-    options: AugmentOptions,
-    steps: Sequence[AugmentOptions],
-    progress: Progress,
-) -> None:
-    # A language model computes on all cores already.
-    has_mlm = any(step.method == Augmentation.MLM for step in steps)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = 1 if has_mlm else options.workers or cores
-    counts = AugmentCounts()
-
-    def manifest(complete: Path) -> dict[str, Any]:
-        return build_manifest(
-            "augment",
-            inputs=[source],
-            folder=complete.parent,
-            outputs=[(complete, counts.n_rows)],
-            settings={
-                "method": options.method if len(steps) > 1 else steps[0].method,
-                "rate": None if len(steps) > 1 else steps[0].rate,
-                **{name: getattr(options, name) for name in ("sides", "copies", "unit")},
-                "model": options.pinned_model,
-            },
-            seed=options.seed,
-            counts={"sentences": counts.n_lines, "blank": counts.n_blank, "unchanged": counts.n_unchanged},
-        )
-
-    with open_rows(output, COLUMNS, manifest) as write:
-        counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
-        if not counts.n_rows:
-            raise DataError(f"{source_name(source)} has no sentences, only {counts.n_blank:,} blank lines")
-    _report(counts, source_name(source), output.path, options.unit, progress)
-    if str(output.path) != STDIO:
-        progress.detail(f"wrote {output.record}")
+        with open_rows(writing, COLUMNS, manifest) as write:
+            counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
+            if not counts["rows"]:
+                raise DataError(
+                    f"{source_name(source)} has no sentences, only {counts['blank']:,} blank lines"
+                )
+        _report(counts, source_name(source), writing.path, options.unit, progress)
+        if str(writing.path) != STDIO:
+            progress.detail(f"wrote {writing.record}")
 
 
 @dataclass(frozen=True)
@@ -127,20 +120,6 @@ class AugmentJob:
         return list(zip(augment(side=1) if self.both_sides else texts, positives, strict=True))
 
 
-@dataclass(frozen=True)
-class AugmentCounts:
-    """Counts of input lines and output rows."""
-
-    n_lines: int = 0  # those that are not blank
-    n_blank: int = 0
-    n_rows: int = 0
-    n_unchanged: int = 0  # rows whose two sides are equal
-    n_unspaced: int = 0  # lines with a stretch in a script written without spaces
-
-    def __add__(self, other: "AugmentCounts") -> "AugmentCounts":
-        return AugmentCounts(*map(operator.add, astuple(self), astuple(other)))
-
-
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
     """Return the sentences that are not blank, on one line each, with their numbers in the input."""
     cleaned = ((number, clean_text(sentence)) for number, sentence in enumerate(sentences, start))
@@ -154,20 +133,24 @@ def write_pairs(
     *,
     workers: int,
     progress: Progress,
-) -> AugmentCounts:
-    """Write the rows of all sentences, the same for any ``workers``; short inputs are processed in this process."""
-    counts = AugmentCounts()
+) -> Counter[str]:
+    """Write the rows of all sentences, the same for any ``workers``; short inputs are processed in this process.
+
+    The counts are of ``lines`` that are not blank, ``blank`` ones, ``rows``, rows that are ``unchanged`` (both sides
+    equal), and ``unspaced`` lines with a stretch in a script written without spaces.
+    """
+    counts = Counter[str]()
     with progress.task("augment") as task:
         for rows, part in _results(_chunks(sentences), job, workers):
             for row in rows:
                 write(row)
-            counts += part
-            task.advance(part.n_lines + part.n_blank)
+            counts.update(part)
+            task.advance(part["lines"] + part["blank"])
     return counts
 
 
 _Chunk = tuple[int, list[str]]  # number of the first line, lines
-_Result = tuple[list[Pair], AugmentCounts]
+_Result = tuple[list[Pair], Counter[str]]
 
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
@@ -225,12 +208,12 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
     start, sentences = chunk
     lines = number_lines(sentences, start)
     rows = job.rows(lines)
-    return rows, AugmentCounts(
-        n_lines=len(lines),
-        n_blank=len(sentences) - len(lines),
-        n_rows=len(rows),
-        n_unchanged=sum(anchor == positive for anchor, positive in rows),
-        n_unspaced=sum(is_unspaced(text) for _, text in lines),
+    return rows, Counter(
+        lines=len(lines),
+        blank=len(sentences) - len(lines),
+        rows=len(rows),
+        unchanged=sum(anchor == positive for anchor, positive in rows),
+        unspaced=sum(is_unspaced(text) for _, text in lines),
     )
 
 
@@ -253,19 +236,19 @@ def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> 
             yield diff_row(name, text, positive, unit)
 
 
-def _report(counts: AugmentCounts, name: str, output: Path, unit: TextUnit, progress: Progress) -> None:
-    blank = f", {counts.n_blank:,} blank lines skipped" if counts.n_blank else ""
+def _report(counts: Counter[str], name: str, output: Path, unit: TextUnit, progress: Progress) -> None:
+    blank = f", {counts['blank']:,} blank lines skipped" if counts["blank"] else ""
     target = "standard output" if str(output) == STDIO else output
     progress.info(
-        f"{target}: {counts.n_rows:,} pairs of {counts.n_lines:,} sentences, "
-        f"{counts.n_unchanged:,} of them unchanged{blank}"
+        f"{target}: {counts['rows']:,} pairs of {counts['lines']:,} sentences, "
+        f"{counts['unchanged']:,} of them unchanged{blank}"
     )
-    if counts.n_unspaced > _UNSPACED_SHARE * counts.n_lines and unit is TextUnit.WORD:
+    if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
         progress.warn(
-            f"{name}: {counts.n_unspaced:,} sentences hold text without spaces, where a phrase counts as "
+            f"{name}: {counts['unspaced']:,} sentences hold text without spaces, where a phrase counts as "
             "one word; --unit char works on characters"
         )
-    if 2 * counts.n_unchanged > counts.n_rows:
+    if 2 * counts["unchanged"] > counts["rows"]:
         progress.warn(
             "more than half of the positives equal their anchor: too short for this method and rate"
         )

@@ -11,16 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from simcse_cli.augment.operators import (
-    crop,
-    crop_prefix_chars,
-    delete,
-    delete_one,
-    eda,
-    eda_clean,
-    n_synonyms,
-    shuffle,
-)
+from simcse_cli.augment import operators
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
@@ -39,10 +30,10 @@ DEFAULT_RATES = {
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
-    Augmentation.CROP: crop,
-    Augmentation.DELETE: delete,
-    Augmentation.DELETE_ONE: delete_one,
-    Augmentation.SHUFFLE: shuffle,
+    Augmentation.CROP: operators.crop,
+    Augmentation.DELETE: operators.delete,
+    Augmentation.DELETE_ONE: operators.delete_one,
+    Augmentation.SHUFFLE: operators.shuffle,
 }
 """The methods that work on characters as well as on words."""
 
@@ -55,13 +46,9 @@ _STEP_BITS = 192  # above those of every key, so that the steps of a combination
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key from which all that is random about one augmented sentence follows.
 
-    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters.
-
-    Args:
-        seed: 0 or more.
-        line: position in the input, 0 to 2**64 - 1; in training the number of the example drawn.
-        copy: 0 to 2**31 - 1.
-        side: 0 for the positive, 1 for the anchor.
+    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters. ``line`` is the
+    position in the input, below 2**64 (in training the number of the example drawn), ``copy`` is below 2**31, ``side``
+    is 0 for the positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
@@ -83,7 +70,6 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
-    """Raise ConfigError for characters as the unit of a method that works on words."""
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
         raise ConfigError(
             f"{method} works on whole words, found unit char",
@@ -92,7 +78,6 @@ def check_unit(method: Augmentation, unit: TextUnit) -> None:
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
-    """Return method and rate of ``METHOD:RATE`` or ``METHOD``, or raise ConfigError."""
     name, _, number = text.partition(":")
     try:
         method = Augmentation(name.strip().lower())
@@ -195,7 +180,7 @@ class TokenShuffle:
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
         """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
         ordinary = [position for position, token in enumerate(token_ids) if token not in special_ids]
-        return shuffle(token_ids, self.rate, random.Random(key), ordinary)
+        return operators.shuffle(token_ids, self.rate, random.Random(key), ordinary)
 
 
 def make_augmenter(
@@ -231,7 +216,6 @@ def build_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    """Return the function that changes texts without a language model."""
     return build_augmenter(options, word_step)
 
 
@@ -246,13 +230,13 @@ def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str
 
 def _synonym_text(text: str, rng: random.Random, *, wordnet: WordNet, rate: float | None = None) -> str:
     words = split_words(text)
-    return " ".join(replace_with_synonyms(words, n_synonyms(len(words), rate), rng, wordnet))
+    return " ".join(replace_with_synonyms(words, operators.n_synonyms(len(words), rate), rng, wordnet))
 
 
 def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:
-    words = eda_clean(text)
-    return " ".join(eda(words, rate, rng, wordnet)) if words else text
+    words = operators.eda_clean(text)
+    return " ".join(operators.eda(words, rate, rng, wordnet)) if words else text
 
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
-    return crop_prefix_chars(text, rate)
+    return operators.crop_prefix_chars(text, rate)

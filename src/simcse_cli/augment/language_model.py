@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from simcse_cli.augment.augmentations import (
-    DEFAULT_MLM,
-    Augmenter,
-    TextAugmenter,
-    build_augmenter,
-    word_step,
-)
+from simcse_cli.augment import augmentations
 from simcse_cli.augment.operators import n_chosen, shuffle
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuation, split_words
@@ -46,20 +40,20 @@ _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
 
-def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> TextAugmenter:
+def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> augmentations.TextAugmenter:
     """Return the function that changes texts, of which a step may need a language model or its tokenizer."""
-    return build_augmenter(options, partial(_model_step, progress=progress))
+    return augmentations.build_augmenter(options, partial(_model_step, progress=progress))
 
 
-def _model_step(step: AugmentOptions, *, progress: Progress) -> TextAugmenter:
+def _model_step(step: AugmentOptions, *, progress: Progress) -> augmentations.TextAugmenter:
     if step.method == Augmentation.MLM:
         device = resolve_device(step.device)
         return load_mlm_filler(
-            step.model or DEFAULT_MLM, rate=step.rate or 0.0, device=device, progress=progress
+            step.model or augmentations.DEFAULT_MLM, rate=step.rate or 0.0, device=device, progress=progress
         )
     if step.model is not None:
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
-    return word_step(step)
+    return augmentations.word_step(step)
 
 
 WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation after
@@ -67,8 +61,6 @@ WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation af
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A sentence with chosen words masked."""
-
     parts: list[WordParts]  # of every word
     chosen: list[int]  # positions of the masked words, ascending
     text: str  # with a mask token in each chosen place
@@ -76,8 +68,6 @@ class MaskedText:
 
 
 class _Place(NamedTuple):
-    """One mask."""
-
     row: int  # in the batch
     token: int
     text: int  # number among all texts
@@ -204,11 +194,6 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
 def load_mlm_filler(
     name: str | Path, *, rate: float, device: torch.device | str = "cpu", progress: Progress = SILENT
 ) -> MlmFiller:
-    """Return the filler of a masked-LM checkpoint, in float32.
-
-    Raises:
-        CheckpointError: the files cannot be read, hold no masked-LM head, or the tokenizer has no mask token.
-    """
     hint = "use a masked language model, for example --model bert-base"
 
     def refuse(reason: str) -> CheckpointError:
@@ -230,8 +215,8 @@ def load_mlm_filler(
     return MlmFiller(model.eval().to(device), tokenizer, rate=rate)
 
 
-def make_subword_shuffler(model_dir: Path, rate: float) -> Augmenter:
-    return Augmenter(partial(_shuffle_subwords, rate=rate, model_dir=model_dir))
+def make_subword_shuffler(model_dir: Path, rate: float) -> augmentations.Augmenter:
+    return augmentations.Augmenter(partial(_shuffle_subwords, rate=rate, model_dir=model_dir))
 
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:

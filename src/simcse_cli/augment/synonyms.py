@@ -50,8 +50,6 @@ _NOUN_PREPOSITIONS = word_set("of in on at by for to with from de")
 
 
 class Inflection(Enum):
-    """Form of a word."""
-
     BASE = auto()  # as the dictionary lists it
     PLURAL = auto()
     THIRD_PERSON = auto()
@@ -78,8 +76,6 @@ _FORM_SHARE = {
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a word: as ``lemma`` of part of speech ``pos`` in the form ``inflection``."""
-
     lemma: str
     pos: Pos
     inflection: Inflection
@@ -242,7 +238,6 @@ def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet)
 
 
 def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
-    """Return the possible past forms and past participles of a verb."""
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
     irregular = [form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))]

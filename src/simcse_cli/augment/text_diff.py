@@ -1,15 +1,15 @@
 """Compare two texts word by word."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import chain, groupby
+from typing import NamedTuple
 
 from simcse_cli.augment.words import join_units, split_units
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A stretch of words in both texts: equal, replaced, removed or added (one side empty)."""
 
     before: tuple[str, ...]
@@ -51,7 +51,10 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
         else:
             j -= 1
             changes.append(Change((), (after[j],)))
-    return costs[-1][-1], _merge(reversed(changes))
+    stretches = [
+        zip(*same, strict=True) for _, same in groupby(reversed(changes), lambda each: each.is_equal)
+    ]
+    return costs[-1][-1], [Change(*(tuple(chain(*side)) for side in sides)) for sides in stretches]
 
 
 def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
@@ -63,14 +66,3 @@ def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
             row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (word != other)))
         costs.append(row)
     return costs
-
-
-def _merge(changes: Iterable[Change]) -> list[Change]:
-    """Join neighbouring equal words, and neighbouring changed ones, to stretches."""
-    merged: list[Change] = []
-    for change in changes:
-        if merged and merged[-1].is_equal == change.is_equal:
-            merged[-1] = Change(merged[-1].before + change.before, merged[-1].after + change.after)
-        else:
-            merged.append(change)
-    return merged

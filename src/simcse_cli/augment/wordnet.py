@@ -66,26 +66,11 @@ class WordNet:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         # Caches belong to the instance, so that they vanish with it.
-        self._cached_synsets = functools.lru_cache(_CACHED_WORDS)(self._read_synsets)
-        self._cached_base_forms = functools.lru_cache(_CACHED_WORDS)(self._find_base_forms)
+        self.synsets = functools.lru_cache(_CACHED_WORDS)(self._read_synsets)
+        self.base_forms = functools.lru_cache(_CACHED_WORDS)(self._find_base_forms)
 
     def __reduce__(self) -> tuple[type["WordNet"], tuple[Path]]:
         return type(self), (self.directory,)
-
-    def synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
-        """Return the synsets of a base form, most frequent sense first, each as its words.
-
-        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among them.
-        ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
-        """
-        return self._cached_synsets(lemma, pos)
-
-    def base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
-        """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
-
-        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)`` is dog.
-        """
-        return self._cached_base_forms(word, pos)
 
     def all_synsets(self, word: str) -> list[tuple[str, ...]]:
         return [
@@ -100,10 +85,13 @@ class WordNet:
         return self._tag_counts.get((lemma.replace(" ", "_"), pos), 0)
 
     def irregular_forms(self, lemma: str, pos: Pos) -> tuple[str, ...]:
-        """Return the forms of ``lemma`` that the exception list names: ``ran`` and ``running`` for run."""
         return self._irregular[pos].get(lemma, ())
 
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
+        """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
+
+        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)`` is dog.
+        """
         by_rule = (
             word.removesuffix(end) + base for end, base in _DETACHMENT_RULES[pos] if word.endswith(end)
         )
@@ -111,6 +99,11 @@ class WordNet:
         return tuple(form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos])
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
+        """Return the synsets of a base form, most frequent sense first, each as its words.
+
+        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among them.
+        ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
+        """
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
             return ()

@@ -6,9 +6,11 @@ flag, a family emoji, a Devanagari cluster.
 """
 
 from collections.abc import Iterable
+from importlib.resources import files
 
 import regex
 
+from simcse_cli.files.schema import parse_yaml
 from simcse_cli.settings.choices import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
@@ -79,41 +81,12 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# The closed classes of English.
-DETERMINERS = word_set(
-    "a an the this that these those each every either neither another any some no such both all half "
-    "my your his her its our their whose"
+_ENGLISH = parse_yaml(
+    (files("simcse_cli") / "resources" / "english.yaml").read_text(encoding="utf-8"), "english"
 )
-SUBJECT_PRONOUNS = word_set("i you he she it we they who")
-_OTHER_PRONOUNS = word_set(
-    "me him us them mine yours hers ours theirs myself yourself himself herself itself ourselves yourselves "
-    "themselves oneself one which what whom someone somebody something anyone anybody anything everyone "
-    "everybody everything nobody nothing none there here"
-)
-PREPOSITIONS = word_set(
-    "of in on at by for with from into onto upon about over under above below between among through during "
-    "before after against across along around behind beside besides beyond despite down except inside near "
-    "off out outside per since till until toward towards underneath up via with within without as like than"
-)
-_CONJUNCTIONS = word_set(
-    "and or but nor so yet if because although though unless while whereas whether when where why how"
-)
-BE_AND_HAVE = word_set(
-    "am is are was were be been being have has had having isn't aren't wasn't weren't haven't hasn't hadn't"
-)
-MODALS_AND_DO = word_set(
-    "can could may might must shall should will would ought cannot do does did don't doesn't didn't won't "
-    "wouldn't can't couldn't shouldn't mustn't shan't"
-)
-_PARTICLES = word_set("to not n't too very just only again then once more most other same own now doing")
-
-FUNCTION_WORDS = (
-    DETERMINERS
-    | SUBJECT_PRONOUNS
-    | _OTHER_PRONOUNS
-    | PREPOSITIONS
-    | _CONJUNCTIONS
-    | BE_AND_HAVE
-    | MODALS_AND_DO
-    | _PARTICLES
-)
+_CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
+DETERMINERS, PREPOSITIONS = _CLASSES["determiners"], _CLASSES["prepositions"]
+SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]
+BE_AND_HAVE, MODALS_AND_DO = _CLASSES["be_and_have"], _CLASSES["modals_and_do"]
+FUNCTION_WORDS = frozenset().union(*_CLASSES.values())
+"""All closed classes."""

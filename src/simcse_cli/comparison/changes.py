@@ -1,7 +1,6 @@
 """Changes between two entries: settings that differ, and examples that one scores better than the other."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,65 +13,24 @@ from simcse_cli.results.columns import columns, label
 from simcse_cli.results.examples import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
 from simcse_cli.results.report import Report
 
-Changes = tuple[list[Any], Report | None]
+Change = dict[str, Any]
+"""A setting or an example that differs, under the keys of the JSON."""
+Changes = tuple[list[Change], Report | None]
 
 
-@dataclass(frozen=True)
-class SettingChange:
-    """A setting with its two values; None where one run does not have it."""
-
-    key: str
-    before: Any
-    after: Any
+def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """Return the settings that differ, in the order of ``before``, those only in ``after`` last; None where missing."""
+    keys = dict.fromkeys([*before, *after])
+    changes = [{"key": key, "before": before.get(key), "after": after.get(key)} for key in keys]
+    return [change for change in changes if change["before"] != change["after"]]
 
 
-@dataclass(frozen=True)
-class PairChange:
-    """A pair whose rank moved towards its gold rank or away from it; sentences are empty if not saved.
-
-    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as
-    a share of its pairs: 0 is the right place, 1 the wrong end. The gain is above 0 where ``after`` is better.
-    """
-
-    task: str
-    subset: str
-    index: int
-    gold: float
-    left: str
-    right: str
-    cosine_before: float
-    cosine_after: float
-    error_before: float
-    error_after: float
-    gain: float
-
-
-@dataclass(frozen=True)
-class PredictionChange:
-    """A test example of a transfer task that one of two models gets right; a gain where that is ``after``."""
-
-    task: str
-    index: int
-    gold: int
-    predicted_before: int
-    predicted_after: int
-    left: str
-    right: str
-    is_gain: bool
-
-
-def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[SettingChange]:
-    """Return the settings that differ, in the order of ``before``, those only in ``after`` last."""
-    changes = [
-        SettingChange(key, before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after])
-    ]
-    return [change for change in changes if change.before != change.after]
-
-
-def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[PairChange]:
+def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
     """Return the ``n`` pairs whose rank error moved most, the largest gain first and the largest loss last.
 
-    Tasks that the two do not share with the same gold scores are passed over.
+    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as a share
+    of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if they were not saved. Tasks that the two
+    do not share with the same gold scores are passed over.
     """
     changes = [
         change
@@ -80,13 +38,13 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Pair
         if same_pairs(before, after, task)
         for change in _pair_changes(task, before[task], after[task])
     ]
-    most = sorted(changes, key=lambda change: -abs(change.gain))[:n]
-    return sorted(most, key=lambda change: -change.gain)
+    most = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
+    return sorted(most, key=lambda change: -change["gain"])
 
 
 def changed_predictions(
     before: Mapping[str, TaskPredictions], after: Mapping[str, TaskPredictions], *, n: int
-) -> list[PredictionChange]:
+) -> list[Change]:
     """Return ``n`` examples that only one model gets right: those gained first, then those lost.
 
     Half of them are losses, as far as there are enough of both; the tasks take turns, each with its shortest
@@ -98,7 +56,7 @@ def changed_predictions(
         if same_examples(before, after, task)
     ]
     turns = (
-        zip_longest(*([change for change in changes if change.is_gain is wanted] for changes in by_task))
+        zip_longest(*([change for change in changes if change["is_gain"] is wanted] for changes in by_task))
         for wanted in (True, False)
     )
     gains, losses = ([change for change in chain.from_iterable(each) if change is not None] for each in turns)
@@ -118,27 +76,30 @@ def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
 
 def _pair_changes(
     task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
-) -> Iterator[PairChange]:
+) -> Iterator[Change]:
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
     error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
-    moves = [cosine_before, cosine_after, error_before, error_after, error_before - error_after]
-    moved = iter(np.stack(moves, axis=1).tolist())
+    moves = {"cosine_before": cosine_before, "cosine_after": cosine_after}
+    moves |= {"error_before": error_before, "error_after": error_after, "gain": error_before - error_after}
+    moved = iter(np.stack(list(moves.values()), axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
         for index, score in enumerate(pairs.gold.tolist()):
-            yield PairChange(task, subset, index, score, left[index], right[index], *next(moved))
+            pair = {"gold": score, "left": left[index], "right": right[index]}
+            numbers = dict(zip(moves, next(moved), strict=True))
+            yield {"task": task, "subset": subset, "index": index, **pair, **numbers}
 
 
-def _prediction_changes(
-    task: str, before: TaskPredictions, after: TaskPredictions
-) -> Iterator[PredictionChange]:
+def _prediction_changes(task: str, before: TaskPredictions, after: TaskPredictions) -> Iterator[Change]:
     left, right = _sentences(before, after)
     classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():
         gold, old, new = classes[index]
-        yield PredictionChange(task, index, gold, old, new, left[index], right[index], new == gold)
+        predicted = {"gold": gold, "predicted_before": old, "predicted_after": new}
+        texts = {"left": left[index], "right": right[index]}
+        yield {"task": task, "index": index, **predicted, **texts, "is_gain": new == gold}
 
 
 def _sentences(
@@ -150,20 +111,26 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return how the settings of two runs differ; nothing unless there are exactly two."""
+    """Return how the settings of two runs differ; nothing unless there are exactly two. The table shortens digests."""
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
         return [], None
     before, after = runs
     changes = changed_settings(before.config, after.config)
-    return changes, settings_table(changes, before.label, after.label)
+
+    def short(change: Change, value: Any) -> Any:
+        return f"{value[:12]}…" if change["key"].endswith("sha256") and isinstance(value, str) else value
+
+    rows = [{name: short(change, value) for name, value in change.items()} for change in changes]
+    shown = columns("key", "before", "after", key="setting", before=before.label, after=after.label)
+    return changes, Report("Settings that differ", shown, rows)
 
 
 def example_changes(
     saved: Sequence[tuple[Entry, Path]],
     read: Callable[[Path], Any],
-    find: Callable[..., list[Any]],
-    table: Callable[[Sequence[Any], str, str], Report],
+    find: Callable[..., list[Change]],
+    table: Callable[[Sequence[Change], str, str], Report],
     n: int,
 ) -> Changes:
     """Return the ``n`` examples that changed most from the baseline of the tests to the last entry with a file."""
@@ -174,22 +141,11 @@ def example_changes(
     return changes, table(changes, before.label, after.label)
 
 
-def settings_table(changes: Sequence[SettingChange], before: str, after: str) -> Report:
-    """Return the settings in which two runs differ; digests are shown by their first digits."""
-
-    def short(change: SettingChange, value: Any) -> Any:
-        return f"{value[:12]}…" if change.key.endswith("sha256") and isinstance(value, str) else value
-
-    rows = [{name: short(change, value) for name, value in vars(change).items()} for change in changes]
-    shown = columns("key", "before", "after", key="setting", before=before, after=after)
-    return Report("Settings that differ", shown, rows)
-
-
-def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Report:
+def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
     """Return the pairs whose rank error moved most, with their sentences."""
     keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
     rows = [
-        vars(change) | {"task": label(change.task), "pair": f"{change.subset} {change.index}"}
+        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"}
         for change in changes
     ]
     note = (
@@ -199,13 +155,13 @@ def pairs_table(changes: Sequence[PairChange], before: str, after: str) -> Repor
     return Report("Pairs that changed most", columns("task", "pair", "gold", *keys), rows, [note])
 
 
-def predictions_table(changes: Sequence[PredictionChange], before: str, after: str) -> Report:
+def predictions_table(changes: Sequence[Change], before: str, after: str) -> Report:
     """Return examples that only one of two models classifies correctly, with their sentences."""
     predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
     shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
     rows = [
-        vars(change)
-        | {"task": label(change.task), "text": " | ".join(filter(None, (change.left, change.right)))}
+        change
+        | {"task": label(change["task"]), "text": " | ".join(filter(None, (change["left"], change["right"])))}
         for change in changes
     ]
     note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"

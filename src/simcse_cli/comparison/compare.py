@@ -69,7 +69,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
             predictions, read_predictions, changed_predictions, predictions_table, options.examples
         ),
     }.items():
-        payload[name] = [vars(change) for change in changes]
+        payload[name] = changes
         if changes and table is not None:
             reports.append(table)
     check = comparison.check(options.tolerance / 100) if options.check else None
@@ -197,7 +197,6 @@ def _column(measure: str, kind: Any) -> Column:
 
 
 def cost_table(entries: Sequence[Entry]) -> Report:
-    """Return the hardware and the cost of the runs among the entries."""
     rate = ("sentences_per_second", "hours", "started")
     shown = columns("system", "hardware", "precision", "n_processes", "memory_gib", *rate)
     rows = []

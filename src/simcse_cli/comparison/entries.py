@@ -258,7 +258,6 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _cost(record: RunRecord) -> dict[str, Any]:
-    """Return the hardware and cost of a run, under the names of its record."""
     names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
     timings = ("train_s", "hours", "sentences_per_second")
     return {name: getattr(record, name) for name in names} | {key: record.timings.get(key) for key in timings}
@@ -382,7 +381,6 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsVi
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return how the scores were measured, as text."""
     return {key: str(given[key]) for key in _SETTINGS if given.get(key) not in (None, False, {}, [])}
 
 

@@ -46,40 +46,28 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """A score that is further from the reference (``expected``) than allowed."""
-
-    label: str
-    measure: str
-    score: float
-    expected: float
-
-
-@dataclass(frozen=True)
 class ToleranceCheck:
-    """The check of scores against a reference: how many, and those further off than the tolerance (a fraction)."""
+    """The check of scores against a reference: how many, and those further off than the tolerance (a fraction).
+
+    ``outside`` holds the label, measure and score of each, and the score of the reference as ``expected``.
+    """
 
     reference: str
     tolerance: float
     n_checked: int
-    outside: list[Deviation]
+    outside: list[dict[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
-        outside = [vars(deviation) for deviation in self.outside]
-        return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": outside}
+        return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
-        """Return the message of a passed check.
-
-        Raises:
-            ToleranceError: scores differ by more than the tolerance; names them.
-        """
+        """Return the message of a passed check."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = "; ".join(
-            f"{found.label} {label(found.measure)} {100 * found.score:.2f}, not {100 * found.expected:.2f}"
-            for found in self.outside[:_SHOWN_DEVIATIONS]
+            f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not {100 * each['expected']:.2f}"
+            for each in self.outside[:_SHOWN_DEVIATIONS]
         )
         n_more = len(self.outside) - _SHOWN_DEVIATIONS
         more = f"; and {n_more} more" if n_more > 0 else ""
@@ -127,15 +115,20 @@ class Comparison:
                 "--check needs one reference to hold the scores against",
                 hint="name it with --against TABLE --row NAME, or with --baseline RUN",
             )
-        differences = [(entry, self.differences(entry)) for entry in self.checked()]
-        outside = [
-            Deviation(entry.label, name, entry.scores[name], entry.scores[name] - difference)
-            for entry, found in differences
-            for name, difference in found.items()
-            if is_score(name) and abs(difference) > tolerance + 1e-12
+        gaps = [
+            (entry, name, gap) for entry in self.checked() for name, gap in self.differences(entry).items()
         ]
-        n_checked = sum(len(found) for _, found in differences)
-        return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
+        outside = [
+            {
+                "label": entry.label,
+                "measure": name,
+                "score": entry.scores[name],
+                "expected": entry.scores[name] - gap,
+            }
+            for entry, name, gap in gaps
+            if is_score(name) and abs(gap) > tolerance + 1e-12
+        ]
+        return ToleranceCheck(self.reference.label, tolerance, len(gaps), outside)
 
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
         """Return the entries with a file of single examples, the baseline of the tests first.

@@ -173,7 +173,6 @@ class PublishedTable:
 
 
 def table_ids() -> list[str]:
-    """Return the ids of the shipped tables, by source and number."""
     names = [entry.name for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml")]
 
     def by_source(table_id: str) -> tuple[int, str, int]:

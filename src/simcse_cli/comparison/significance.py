@@ -19,15 +19,8 @@ from simcse_cli.evaluation.bootstrap import (
     paired_bootstrap,
 )
 from simcse_cli.progress import Progress
+from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
-from simcse_cli.results.examples import (
-    PairScores,
-    TaskPredictions,
-    read_pair_scores,
-    read_predictions,
-    same_examples,
-    same_pairs,
-)
 from simcse_cli.results.report import Report
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
@@ -68,8 +61,10 @@ class TaskTest:
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
     """Return the tests of every entry with saved scores against the first, STS before transfer."""
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
-    sts = _run_suite("sts", pairs, read_pair_scores, _test_sts, options, progress)
-    transfer = _run_suite("transfer", predictions, read_predictions, _test_transfer, options, progress)
+    sts = _run_suite("sts", pairs, examples.read_pair_scores, _test_sts, options, progress)
+    transfer = _run_suite(
+        "transfer", predictions, examples.read_predictions, _test_transfer, options, progress
+    )
     return _corrected([*sts, *transfer], options.correction)
 
 
@@ -100,7 +95,7 @@ def _run_suite(
 
 
 def _test_sts(
-    candidate: PairScores, baseline: PairScores, entry: Entry, options: CompareOptions
+    candidate: examples.PairScores, baseline: examples.PairScores, entry: Entry, options: CompareOptions
 ) -> TaskTests:
     """Return the test of each task that both hold, and of their mean where there are several."""
     samples = {
@@ -109,7 +104,7 @@ def _test_sts(
             for subset, pairs in subsets.items()
         ]
         for task, subsets in baseline.items()
-        if same_pairs(candidate, baseline, task)
+        if examples.same_pairs(candidate, baseline, task)
     }
     if not samples:
         return []
@@ -125,16 +120,15 @@ def _test_sts(
 
 
 def _test_transfer(
-    candidate: Mapping[str, TaskPredictions],
-    baseline: Mapping[str, TaskPredictions],
+    candidate: Mapping[str, examples.TaskPredictions],
+    baseline: Mapping[str, examples.TaskPredictions],
     entry: Entry,
     options: CompareOptions,
 ) -> TaskTests:
-    """Return the test of each task that both hold, and of their mean where there are several."""
     shared = {
         task: discordance(candidate[task].correct, found.correct)
         for task, found in baseline.items()
-        if same_examples(candidate, baseline, task)
+        if examples.same_examples(candidate, baseline, task)
     }
     if not shared:
         return []
@@ -156,7 +150,6 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
-    """Return a table for each suite that was tested."""
     sts, transfer = ([each for each in tests if each.suite == suite] for suite in ("sts", "transfer"))
     keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", "p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}

@@ -28,16 +28,8 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "hard_negative": ("hard_neg", "sent2", "sentence3", "negative", "contradiction", "neg", "negatives"),
     "text": ("sentence", "line", "content", "caption", "document", "anchor", "sent0"),
     "label": (
-        *(
-            "gold_label",
-            "labels",
-            "class",
-            "entailment_judgment",
-            "is_duplicate",
-            "quality",
-            "alignment_label",
-        ),
-        *("category", "intent"),
+        *("gold_label", "labels", "class", "entailment_judgment", "is_duplicate", "quality"),
+        *("alignment_label", "category", "intent"),
     ),
     "score": ("similarity_score", "relatedness_score", "similarity", "rating", "gold"),
 }
@@ -181,7 +173,11 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
             chosen[column] = ""
     free = [name for name in record if name not in chosen.values()]
     values = {name: [_shown(row[name]) for row in rows if row.get(name)] for name in free}
-    length = {name: _mean_length(values[name]) for name in free if is_text_column(name, values[name])}
+    length = {
+        name: sum(map(len, values[name])) / len(values[name])
+        for name in free
+        if is_text_column(name, values[name])
+    }
     wanted = [column for column, name in chosen.items() if not name and column not in ("score", "label")]
     longest = sorted(length, key=lambda name: length[name], reverse=True)[: len(wanted)]
     chosen.update(zip(wanted, sorted(longest, key=free.index), strict=False))
@@ -205,10 +201,6 @@ def is_text_column(name: str, values: Sequence[str]) -> bool:
         return "://" not in values[0]
     is_word = all(value.isalpha() and len(value) > 3 and not value.isupper() for value in values)
     return bool(values) and is_word and len(set(values)) == len(values) and not _ID_NAME.search(name)
-
-
-def _mean_length(values: Sequence[str]) -> float:
-    return sum(map(len, values)) / len(values)
 
 
 def _is_running(values: Sequence[str]) -> bool:

@@ -44,7 +44,8 @@ def table_rows(
     head = list(islice(lines, _SNIFFED_ROWS))
     lines = chain(head, lines)
     if not names and head and is_stsb_line(head[0]):
-        yield from _stsb_rows(lines, source)
+        hint = "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
+        yield from stsb_rows(lines, source, hint=hint)
         return
     if head and (told := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
         head, separators = head[1:], told[1]
@@ -63,7 +64,7 @@ def is_stsb_line(line: str) -> bool:
         return False
 
 
-def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[str, str]]]:
+def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows as the protocol reads them: no quoting, and columns after the sentences are ignored."""
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
@@ -71,7 +72,7 @@ def _stsb_rows(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[st
             raise DataError(
                 f"{source}, line {number}: {len(cells)} columns, need 7 (genre, file, year, id, score, sentence 1, "
                 "sentence 2)",
-                hint="the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`",
+                hint=hint,
             )
         yield number, dict(zip(STSB_COLUMNS, cells, strict=False))
 

@@ -7,16 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from simcse_cli.data.demo_grammar import (
-    COMPANY,
-    PARTS,
-    DemoSizes,
-    Scene,
-    draw_scene,
-    phrase,
-    similarity,
-    vary,
-)
+from simcse_cli.data import demo_grammar
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.files.atomic import atomic_text, check_output
 from simcse_cli.files.streams import default_cache_dir
@@ -35,7 +26,7 @@ def demo_folder(progress: Progress) -> Path:
     folder = default_cache_dir() / f"demo-{__version__}"
     if not (folder / "sentences.txt").exists():
         progress.info(f"writing the generated demo corpus to {folder}")
-        write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), folder, force=True)
+        write_demo_corpus(build_demo_corpus(demo_grammar.DemoSizes(), seed=42), folder, force=True)
     return folder
 
 
@@ -75,7 +66,7 @@ class DemoCorpus:
     graded: dict[str, list[tuple[float, str, str]]]
 
 
-def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
+def build_demo_corpus(sizes: demo_grammar.DemoSizes, *, seed: int) -> DemoCorpus:
     """Return the corpus for a seed; the same seed and sizes give the same corpus on every machine."""
     generator = _Generator(Random(seed))
     n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
@@ -108,7 +99,6 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
 
 
 def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
-    """Return the text and the number of rows of every file."""
     triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
     nli = [
         (label, premise, hypothesis)
@@ -140,8 +130,6 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter:
 
 
 class _Generator:
-    """Generate sentences, no two of them the same."""
-
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._used: set[str] = set()
@@ -154,38 +142,40 @@ class _Generator:
                 return text
         raise ValueError(f"the demo grammar has run out after {len(self._used):,} sentences")
 
-    def _say(self, scene: Scene, *, negated: bool = False, extra: str = "") -> str:
-        return self._new(lambda: phrase(scene, self._rng, negated=negated, extra=extra))
+    def _say(self, scene: demo_grammar.Scene, *, negated: bool = False, extra: str = "") -> str:
+        return self._new(lambda: demo_grammar.phrase(scene, self._rng, negated=negated, extra=extra))
 
     def sentence(self) -> str:
-        return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
+        return self._new(lambda: demo_grammar.phrase(demo_grammar.draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
         """Yield pairs with their score, changing 0 to 5 parts of the scene, each number equally often."""
         for index in range(count):
-            scene = draw_scene(self._rng)
-            other = vary(scene, self._rng.sample(PARTS, index % (len(PARTS) + 1)), self._rng)
-            yield similarity(scene, other), self._say(scene), self._say(other)
+            scene = demo_grammar.draw_scene(self._rng)
+            other = demo_grammar.vary(
+                scene, self._rng.sample(demo_grammar.PARTS, index % (len(demo_grammar.PARTS) + 1)), self._rng
+            )
+            yield demo_grammar.similarity(scene, other), self._say(scene), self._say(other)
 
     def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:
         """Yield premises with a hypothesis that follows, one that may be true and one that is false."""
         for index in range(count):
-            scene = draw_scene(self._rng)
+            scene = demo_grammar.draw_scene(self._rng)
             shorter = replace(scene, place=None) if self._rng.random() < 0.5 else replace(scene, time=None)
             negated = index % 3 == 0
-            false = scene if negated else vary(scene, ["action", "thing"], self._rng)
+            false = scene if negated else demo_grammar.vary(scene, ["action", "thing"], self._rng)
             yield (
                 self._say(scene),
                 self._say(shorter),
-                self._say(scene, extra=self._rng.choice(COMPANY)),
+                self._say(scene, extra=self._rng.choice(demo_grammar.grammar()["company"])),
                 self._say(false, negated=negated),
             )
 
     def story(self) -> list[str]:
         """Return 5 to 9 sentences about one agent at one place."""
-        scene = draw_scene(self._rng)
+        scene = demo_grammar.draw_scene(self._rng)
         sentences = []
         for _ in range(self._rng.randint(5, 9)):
             sentences.append(self._say(scene))
-            scene = vary(scene, ["action", "thing", "time"], self._rng)
+            scene = demo_grammar.vary(scene, ["action", "thing", "time"], self._rng)
         return sentences

@@ -61,19 +61,9 @@ class FileSet:
         """Return the files of a path, folder, glob or address.
 
         For a folder these are the files at any depth whose ending is that of a known format, except for names that
-        start with ``.`` or ``_``, which readers of data sets skip.
-
-        Args:
-            source: the input as the user gave it.
-            column: the column of sentences, if the files are tables.
-            text_per: what is one text in a folder or glob of text files, if that is known.
-            encoding: of text files.
-            again: the option, if any, that needs to read the input more than once.
-            output: the file to be written, which may not be in a folder that is read.
-
-        Raises:
-            DataError: there is no file, there are several formats, or it is not clear what is one text.
-            UsageError: the input cannot be read again, or it holds the output.
+        start with ``.`` or ``_``, which readers of data sets skip. ``text_per`` is what is one text in a folder or glob
+        of text files, if that is known; ``again`` the option, if any, that needs to read the input more than once;
+        ``output`` the file to be written, which may not be in a folder that is read.
         """
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))
@@ -120,12 +110,10 @@ class FileSet:
                 )
 
     def inputs(self) -> Inputs:
-        """Return the current state of the files, to detect later changes."""
         return Inputs(self.files)
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Rows of each file."""
         return tuple(self._table(file).count(self.column) for file in self.files)
 
     @cached_property
@@ -162,7 +150,6 @@ class FileSet:
         )
 
     def within(self, start: int, stop: int) -> dict[str, int]:
-        """Return the number of these rows in each file, in order."""
         found, first = {}, 0
         for file, n_rows in zip(self.files, self.counts, strict=True):
             n_inside = min(stop, first + n_rows) - max(start, first)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
 
 
 class FileFormat(StrEnum):
-    """File formats of tables and text."""
-
     TEXT = "text"
     JSONL = "jsonl"
     CSV = "csv"
@@ -83,15 +82,7 @@ def _text_rows(source: InputPath, layout: Layout) -> NumberedRows:
     )
 
 
-def _csv_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return _delimited_rows(source, layout, SEPARATORS)
-
-
-def _tsv_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return _delimited_rows(source, layout, "\t")
-
-
-def _delimited_rows(source: InputPath, layout: Layout, separators: str) -> NumberedRows:
+def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> NumberedRows:
     lines = iter_lines(source, encoding=layout.encoding)
     return table_rows(lines, source_name(source), separators, layout.names, layout.header)
 
@@ -168,22 +159,14 @@ def _cell_text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def _parquet_table_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return enumerate(parquet_rows(source), start=1)
-
-
-def _hub_table_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return enumerate(_hub_rows(str(source)), start=1)
-
-
 READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
     FileFormat.TEXT: _text_rows,
     FileFormat.JSONL: _jsonl_rows,
-    FileFormat.CSV: _csv_rows,
-    FileFormat.TSV: _tsv_rows,
-    FileFormat.PARQUET: _parquet_table_rows,
+    FileFormat.CSV: partial(_delimited_rows, separators=SEPARATORS),
+    FileFormat.TSV: partial(_delimited_rows, separators="\t"),
+    FileFormat.PARQUET: lambda source, _: enumerate(parquet_rows(source), start=1),
     FileFormat.EXCEL: _excel_rows,
-    FileFormat.HUB: _hub_table_rows,
+    FileFormat.HUB: lambda source, _: enumerate(_hub_rows(str(source)), start=1),
 }
 """Readers by format; a new format needs a function, a row here and its ending above."""
 

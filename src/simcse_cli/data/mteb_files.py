@@ -11,16 +11,9 @@ from urllib.parse import urlsplit
 import datasets
 import huggingface_hub
 
-from simcse_cli.data.senteval import (
-    Split,
-    StsSubset,
-    has_split,
-    read_sts_task,
-    resolve_senteval_dir,
-    sts_folder,
-)
+from simcse_cli.data import senteval
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.streams import digest, sha256_file
 
 LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
 """Exceptions of loading a dataset that is not on this machine and cannot be fetched."""
@@ -35,7 +28,7 @@ SENTEVAL_TASKS: Mapping[str, str] = {
 }
 """MTEB's names of the STS tasks with the same pairs as SentEval."""
 
-_SPLIT_NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
+_SPLIT_NAMES: Mapping[senteval.Split, str] = {"train": "train", "dev": "validation", "test": "test"}
 _PROBE_SECONDS = 5.0
 
 
@@ -47,10 +40,8 @@ def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path
 
 def folder_digest(folder: Path) -> str:
     """Return a SHA-256 over the names and contents of all files of a folder."""
-    state = sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        state.update(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n".encode())
-    return state.hexdigest()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest(*(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files))
 
 
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
@@ -61,15 +52,15 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
     """
     name = SENTEVAL_TASKS.get(task_name)
     try:
-        root = resolve_senteval_dir(data_dir)
+        root = senteval.resolve_senteval_dir(data_dir)
     except DataError:
         return None
-    if name is None or not sts_folder(root, name).is_dir():
+    if name is None or not senteval.sts_folder(root, name).is_dir():
         return None
     by_split = {
-        _SPLIT_NAMES[split]: list(read_sts_task(root, name, split=split).subsets.values())
+        _SPLIT_NAMES[split]: list(senteval.read_sts_task(root, name, split=split).subsets.values())
         for split in _SPLIT_NAMES
-        if has_split(name, split)
+        if senteval.has_split(name, split)
     }
     if name == "SICKRelatedness":
         by_split = {"test": [subset for subsets in by_split.values() for subset in subsets]}
@@ -77,7 +68,6 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
 
 
 def dataset_digest(splits: datasets.DatasetDict) -> str:
-    """Return a SHA-256 over the rows of all splits."""
     state = sha256()
     for name in sorted(splits):
         state.update(f"{name}\n".encode())
@@ -129,7 +119,7 @@ def _is_reachable(endpoint: str) -> bool:
         return False
 
 
-def _to_dataset(subsets: list[StsSubset]) -> datasets.Dataset:
-    joined = StsSubset.join(subsets)
+def _to_dataset(subsets: list[senteval.StsSubset]) -> datasets.Dataset:
+    joined = senteval.StsSubset.join(subsets)
     columns = {"sentence1": joined.left, "sentence2": joined.right, "score": joined.gold.tolist()}
     return datasets.Dataset.from_dict(columns)

@@ -14,8 +14,6 @@ from simcse_cli.files.streams import STDIO, iter_lines
 
 
 class Label(StrEnum):
-    """Relation of a hypothesis to its premise."""
-
     ENTAILMENT = "entailment"
     NEUTRAL = "neutral"
     CONTRADICTION = "contradiction"
@@ -48,9 +46,6 @@ def iter_nli(
     These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
     SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (give one of the three, or the folder for all).
     ``columns`` gives the names of ``anchor``, ``positive`` and ``label`` in other tables.
-
-    Raises:
-        DataError: the columns or labels are not those of an NLI corpus; gives file and line.
     """
     if str(source) != STDIO and Path(source).is_dir():
         label_files = _label_files(Path(source))

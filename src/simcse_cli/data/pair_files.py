@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from simcse_cli.data.columns import POSITIONAL, Record, find_column, resolve_columns
 from simcse_cli.data.formats import FileFormat, InputPath, source_name
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
@@ -24,16 +22,7 @@ _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 def iter_pairs(
     source: InputPath, columns: Mapping[str, str] | None = None, *, option: str = "--columns"
 ) -> Iterator[tuple[str, str]]:
-    """Yield the two texts of each row; scores are not needed.
-
-    Args:
-        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        columns: the names of ``left`` and ``right``, if they are not recognised.
-        option: the option for these names, for error messages.
-
-    Raises:
-        DataError: a column is missing, or a row cannot be read; gives the line.
-    """
+    """Yield the two texts of each row; scores are not needed."""
     for _, left, right, *_ in _iter_rows(source, PAIR, columns or {}, option):
         yield left, right
 
@@ -41,11 +30,7 @@ def iter_pairs(
 def iter_scored_pairs(
     source: InputPath, columns: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, str, float]]:
-    """Yield the pairs of a file with their scores, of any range; rows with a blank score are skipped.
-
-    Raises:
-        DataError: a column is missing, a score is not a finite number, a text is empty, or no row is left.
-    """
+    """Yield the pairs of a file with their scores, of any range; rows with a blank score are skipped."""
     n_pairs = 0
     for place, *texts, score in _iter_rows(source, SCORED_PAIR, columns or {}):
         if not score.strip():
@@ -64,9 +49,7 @@ def iter_scored_pairs(
 
 
 def read_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> StsSubset:
-    """Return the pairs of ``iter_scored_pairs``."""
-    left, right, gold = zip(*iter_scored_pairs(source, columns), strict=True)
-    return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
+    return StsSubset.of(iter_scored_pairs(source, columns), source)
 
 
 def _iter_rows(

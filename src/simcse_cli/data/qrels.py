@@ -29,14 +29,11 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 @dataclass(frozen=True)
 class NumberedTexts:
-    """Sentences and the id of each."""
-
     ids: list[str]
     sentences: list[str]
 
     @classmethod
     def numbered(cls, sentences: Sequence[str]) -> "NumberedTexts":
-        """Return the sentences with their line numbers from 1 as ids."""
         return cls([str(number) for number in range(1, len(sentences) + 1)], list(sentences))
 
 
@@ -61,7 +58,6 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
-    """Return, for each distinct sentence, the rows that hold it."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     for row, sentence in enumerate(sentences):
         rows[sentence].append(row)

@@ -4,7 +4,7 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 (``docs/evaluation.md``, data).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import parse_number
 from simcse_cli.files.streams import iter_lines
@@ -20,38 +21,12 @@ from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
 
-# Subset name -> annotated pairs, per SentEval task.
-STS_SUBSETS: dict[str, dict[str, int]] = {
-    "STS12": {
-        "MSRpar": 750,
-        "MSRvid": 750,
-        "SMTeuroparl": 459,
-        "surprise.OnWN": 750,
-        "surprise.SMTnews": 399,
-    },
-    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
-    "STS14": {
-        "deft-forum": 450,
-        "deft-news": 300,
-        "headlines": 750,
-        "images": 750,
-        "OnWN": 750,
-        "tweet-news": 750,
-    },
-    "STS15": {
-        "answers-forums": 375,
-        "answers-students": 750,
-        "belief": 375,
-        "headlines": 750,
-        "images": 750,
-    },
-    "STS16": {
-        "answer-answer": 254,
-        "headlines": 249,
-        "plagiarism": 230,
-        "postediting": 244,
-        "question-question": 209,
-    },
+STS_SUBSETS = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 _SPLIT_FILES = {
     "STSBenchmark": {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"},
@@ -72,6 +47,14 @@ class StsSubset:
     left: list[str]
     right: list[str]
     gold: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, str, float]], source: Path | str) -> "StsSubset":
+        rows = list(pairs)
+        if not rows:
+            raise DataError(f"{source} holds no annotated pair", hint=CHECK_HINT)
+        left, right, gold = zip(*rows, strict=True)
+        return cls(list(left), list(right), np.array(gold, dtype=np.float64))
 
     @classmethod
     def join(cls, parts: "Sequence[StsSubset]") -> "StsSubset":
@@ -126,11 +109,7 @@ class StsTask:
 
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
-    """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself.
-
-    Raises:
-        DataError: no STS or transfer folder is found below it.
-    """
+    """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself."""
     root = Path(data_dir)
     for below in ("downstream", "senteval/downstream", "data/downstream", "."):
         if any((root / below / name).is_dir() for name in ("STS", "SICK", "MR")):
@@ -142,20 +121,17 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
     )
 
 
+def malformed(path: Path, line_no: int, problem: str) -> DataError:
+    return DataError(f"{path}, line {line_no}: {problem}", hint=CHECK_HINT)
+
+
 def single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def _parse_gold(text: str, path: Path, line_no: int) -> float:
-    return parse_number(text, f"{path}, line {line_no}", "gold score", hint=CHECK_HINT)
-
-
-def _subset(pairs: Iterator[tuple[str, str, float]], path: Path) -> StsSubset:
-    rows = list(pairs)
-    if not rows:
-        raise DataError(f"{path} holds no annotated pair", hint=CHECK_HINT)
-    left, right, gold = zip(*rows, strict=True)
-    return StsSubset(list(left), list(right), np.array(gold, dtype=np.float64))
+def _pair(place: str, left: str, right: str, gold: str) -> tuple[str, str, float]:
+    score = parse_number(gold, place, "gold score", hint=CHECK_HINT)
+    return single_spaced(left), single_spaced(right), score
 
 
 def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
@@ -172,32 +148,16 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
             continue
         columns = line.split("\t")
         if len(columns) < 2:
-            raise DataError(
-                f"{pairs_path}, line {line_no}: 1 column, need 2 (tab-separated)", hint=CHECK_HINT
-            )
-        yield single_spaced(columns[0]), single_spaced(columns[1]), _parse_gold(gold, gold_path, line_no)
+            raise malformed(pairs_path, line_no, "1 column, need 2 (tab-separated)")
+        yield _pair(f"{gold_path}, line {line_no}", columns[0], columns[1], gold)
 
 
 def read_stsb_file(path: Path | str) -> StsSubset:
-    """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7.
-
-    Raises:
-        DataError: the file is missing or empty, a line has too few columns or no numeric score; gives the line.
-    """
+    """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7."""
     path = Path(path)
-
-    def pairs() -> Iterator[tuple[str, str, float]]:
-        for line_no, line in enumerate(iter_lines(path), start=1):
-            columns = line.split("\t")
-            if len(columns) < 7:
-                raise DataError(
-                    f"{path}, line {line_no}: {len(columns)} columns, need 7 "
-                    "(genre, file, year, id, score, sentence 1, sentence 2)",
-                    hint="give an STS-B file such as sts-dev.csv",
-                )
-            yield single_spaced(columns[5]), single_spaced(columns[6]), _parse_gold(columns[4], path, line_no)
-
-    return _subset(pairs(), path)
+    rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
+    pairs = (_pair(f"{path}, line {n}", row["sentence1"], row["sentence2"], row["score"]) for n, row in rows)
+    return StsSubset.of(pairs, path)
 
 
 def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -206,10 +166,8 @@ def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
             continue
         columns = line.split("\t")
         if len(columns) < 4:
-            raise DataError(
-                f"{path}, line {line_no}: {len(columns)} columns, need at least 4", hint=CHECK_HINT
-            )
-        yield single_spaced(columns[1]), single_spaced(columns[2]), _parse_gold(columns[3], path, line_no)
+            raise malformed(path, line_no, f"{len(columns)} columns, need at least 4")
+        yield _pair(f"{path}, line {line_no}", *columns[1:4])
 
 
 def sts_folder(root: Path, task: str) -> Path:
@@ -220,11 +178,7 @@ def sts_folder(root: Path, task: str) -> Path:
 
 
 def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list[Path]:
-    """Return the files that ``read_sts_task`` reads for a task, existing or not.
-
-    Raises:
-        ValueError: unknown task, or a split that the task does not have.
-    """
+    """Return the files that ``read_sts_task`` reads for a task, existing or not."""
     if not has_split(task, split):
         raise ValueError(f"{task} has a test set only, not {split!r}")
     folder = sts_folder(resolve_senteval_dir(data_dir), task)
@@ -238,19 +192,9 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
-    """Return one STS task of a SentEval folder.
+    """Return one STS task of a SentEval folder, subsets in the order of the protocol; the full STS12 has 3,108 pairs.
 
-    Args:
-        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
-        task: one of ``STS12`` .. ``STS16``, ``STSBenchmark``, ``SICKRelatedness``.
-        split: ``train``, ``dev``, ``test``, or ``all`` three in this order; the STS years have a test set only.
-
-    Returns:
-        The task with its subsets in the protocol's order; the full STS12 has 3,108 pairs.
-
-    Raises:
-        DataError: a file is missing or malformed; gives file and line.
-        ValueError: unknown task, or a split that the task does not have.
+    The split ``all`` is train, dev and test in this order; the STS years have a test set only.
     """
     if split == "all" and has_split(task, split):
         splits: tuple[Split, ...] = ("train", "dev", "test")
@@ -260,9 +204,9 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     if task == "STSBenchmark":
         return StsTask(task, split, {split: read_stsb_file(path)})
     if task == "SICKRelatedness":
-        return StsTask(task, split, {split: _subset(_sick_pairs(path), path)})
+        return StsTask(task, split, {split: StsSubset.of(_sick_pairs(path), path)})
     folder = path.parent
-    subsets = {name: _subset(year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
+    subsets = {name: StsSubset.of(year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
 
 

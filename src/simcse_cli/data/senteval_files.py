@@ -23,7 +23,6 @@ class ExpectedFile:
 
 @cache
 def expected_files() -> tuple[ExpectedFile, ...]:
-    """Return the files of the published folder, sorted by path."""
     table = (files("simcse_cli") / "resources" / "senteval_files.tsv").read_text(encoding="utf-8")
     return tuple(
         ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])

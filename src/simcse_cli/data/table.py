@@ -8,18 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.data import formats
 from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
-from simcse_cli.data.formats import (
-    READERS,
-    FileFormat,
-    InputPath,
-    Layout,
-    count_lines,
-    guess_format,
-    parquet_rows,
-    parquet_shape,
-    source_name,
-)
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.streams import STDIO, iter_lines
 
@@ -43,23 +33,23 @@ class Table:
 
     def __init__(
         self,
-        source: InputPath,
+        source: formats.InputPath,
         *,
-        text_as: FileFormat = FileFormat.TEXT,
+        text_as: formats.FileFormat = formats.FileFormat.TEXT,
         encoding: str = "utf-8",
         columns: Iterable[str | None] = (),
         names: Sequence[str] = (),
         is_whole: bool = False,
     ) -> None:
-        form = guess_format(source)
-        self._source, self.name = source, source_name(source)
-        self.form = text_as if form is FileFormat.TEXT else form
+        form = formats.guess_format(source)
+        self._source, self.name = source, formats.source_name(source)
+        self.form = text_as if form is formats.FileFormat.TEXT else form
         self._is_whole = is_whole and self.is_text
-        self._layout = Layout(encoding, has_header(columns), tuple(names))
+        self._layout = formats.Layout(encoding, has_header(columns), tuple(names))
 
     @property
     def is_text(self) -> bool:
-        return self.form is FileFormat.TEXT
+        return self.form is formats.FileFormat.TEXT
 
     def records(self, start: int = 0) -> Iterator[Record[Any]]:
         """Yield each row with its native values, skipping the first ``start`` rows.
@@ -67,7 +57,7 @@ class Table:
         Raises:
             DataError: a row cannot be parsed or has another number of columns; gives file and line.
         """
-        rows = READERS[self.form](self._source, self._layout)
+        rows = formats.READERS[self.form](self._source, self._layout)
         return (self._record(row.items(), number) for number, row in islice(rows, start, None))
 
     def texts(self) -> Iterator[Record[str]]:
@@ -75,19 +65,19 @@ class Table:
 
         Numbers and lists keep their JSON spelling; a missing value is the empty string.
         """
-        for number, row in READERS[self.form](self._source, self._layout):
+        for number, row in formats.READERS[self.form](self._source, self._layout):
             yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
 
     def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
         return Record(
-            values, self.name, number, has_names=self.form is FileFormat.JSONL, head=self._head_rows
+            values, self.name, number, has_names=self.form is formats.FileFormat.JSONL, head=self._head_rows
         )
 
     def _head_rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
         if str(self._source) == STDIO:
             return ()
-        return [row for _, row in islice(READERS[self.form](self._source, self._layout), _HEAD)]
+        return [row for _, row in islice(formats.READERS[self.form](self._source, self._layout), _HEAD)]
 
     def pick(
         self, resolve: Callable[[Record[str]], tuple[str, ...]]
@@ -121,7 +111,7 @@ class Table:
             yield from islice(lines, start, None)
             return
         chosen, given = "", None if column is None else column_name(column)
-        if self.form is FileFormat.PARQUET:
+        if self.form is formats.FileFormat.PARQUET:
             names = self._record(dict.fromkeys(self._parquet[1]).items(), 0)
             chosen = self._sentence_column(names, given, hint)
         for record in self._cells(chosen, start):
@@ -130,12 +120,8 @@ class Table:
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        """Yield the native values of a column, skipping the first ``start`` rows.
-
-        Raises:
-            DataError: there is no such column.
-        """
-        if self.form is FileFormat.PARQUET:
+        """Yield the native values of a column, skipping the first ``start`` rows."""
+        if self.form is formats.FileFormat.PARQUET:
             _require_column(name, self._parquet[1], self.name)
         for record in self._cells(name, start):
             if name not in record:
@@ -146,28 +132,32 @@ class Table:
         """Return the number of sentences; text and parquet need not be parsed for it."""
         if self._is_whole:
             return 1
-        if self.form is FileFormat.PARQUET:
+        if self.form is formats.FileFormat.PARQUET:
             return self._parquet[0]
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.sentences(column))
-        return count_lines(self._source)
+        return formats.count_lines(self._source)
 
     @cached_property
     def _parquet(self) -> tuple[int, list[str]]:
-        return parquet_shape(self._source)
+        return formats.parquet_shape(self._source)
 
     def _cells(self, column: str, start: int) -> Iterator[Record[Any]]:
         """Yield the rows from ``start`` on; from parquet, only the requested column is read."""
-        if self.form is not FileFormat.PARQUET:
+        if self.form is not formats.FileFormat.PARQUET:
             return self.records(start)
-        rows = enumerate(parquet_rows(self._source, [column], start), start=start + 1)
+        rows = enumerate(formats.parquet_rows(self._source, [column], start), start=start + 1)
         return (Record(row.items(), self.name, number) for number, row in rows)
 
     def _sentence_column(self, record: Record[Any], column: str | None, hint: str) -> str:
         if column is None:
             found = find_column(record, "text") or find_column(record, "anchor")
             # A delimited file with a single column may be plain text without separators.
-            if found is None and len(record) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
+            if (
+                found is None
+                and len(record) == 1
+                and self.form not in (formats.FileFormat.CSV, formats.FileFormat.TSV)
+            ):
                 found = next(iter(record))
             what = f"which of the columns {', '.join(record)} holds the sentences?"
         else:
@@ -179,9 +169,11 @@ class Table:
         return found
 
 
-def check_column(column: str | None, sources: Sequence[InputPath], option: str = "--column") -> None:
+def check_column(column: str | None, sources: Sequence[formats.InputPath], option: str = "--column") -> None:
     """Raise UsageError for a column if every input is plain text, which has no columns."""
-    if column is not None and all(guess_format(source) is FileFormat.TEXT for source in sources):
+    if column is not None and all(
+        formats.guess_format(source) is formats.FileFormat.TEXT for source in sources
+    ):
         raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
 
 
@@ -190,7 +182,7 @@ def first_read(rows: Iterator[str]) -> Iterator[str]:
     return chain(list(islice(rows, 1)), rows)
 
 
-def take_out_hint(source: InputPath, option: str) -> str:
+def take_out_hint(source: formats.InputPath, option: str) -> str:
     """Return a hint for a table given to an ``option`` that takes only files of sentences."""
     text = shlex.quote(f"{Path(source).stem}.txt")
     taken = f"simcse prepare sentences {shlex.quote(str(source))} --column COLUMN -o {text}"

@@ -29,7 +29,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import output_error
-from simcse_cli.files.streams import STDIO, sha256_file
+from simcse_cli.files.streams import STDIO, digest, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
 _ROWS_SHOWN = 3
@@ -49,9 +49,6 @@ class StoredRows(Sequence[Row]):
     """Rows of texts in a temporary file that is removed with the process; memory holds eight bytes per text.
 
     All rows have the same number of texts.
-
-    Raises:
-        OutputError: the disk is full.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -147,15 +144,9 @@ def iter_training_rows(
     The first record determines the layout. A cell may hold a list: a record with several positives or hard
     negatives becomes as many rows as its longer list has items, and the shorter list is repeated.
 
-    Args:
-        records: the rows of ``Table.records``.
-        columns: the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
-        left_out: a counter, by label, of the records that are not pairs.
-        allow_numbers: accept a column of numbers, which nobody reads as texts.
-        n_columns: the least number of texts in a row.
-
-    Raises:
-        DataError: the columns are unknown or ambiguous, or a value is not a text; gives the line.
+    ``columns`` are the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
+    ``left_out`` counts, by label, the records that are not pairs. ``allow_numbers`` accepts a column of numbers, which
+    nobody reads as texts. ``n_columns`` is the least number of texts in a row.
     """
     layout: RowLayout | None = None
     first: list[Row] = []  # until they show that no column holds numbers
@@ -203,17 +194,12 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a message about the records that are not pairs, if there are any."""
     labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
     return [f"left out rows that are not pairs: {labels}"] if labels else []
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    """Return the layout of a table by its column names.
-
-    Raises:
-        DataError: there is no anchor, a hard negative without a positive, or scores that do not tell pairs apart.
-    """
+    """Return the layout of a table by its column names."""
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
         if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
@@ -257,7 +243,6 @@ def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
 
 
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
-    """Tell whether a label marks a pair."""
     text = label.strip().lower()
     if text not in layout.labels:
         raise DataError(
@@ -288,16 +273,7 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Text files give single sentences; for tables see ``iter_training_rows``.
-
-    Args:
-        source: a path, ``-`` for stdin, or ``hf://OWNER/NAME``.
-        columns: the names of ``anchor``, ``positive`` and ``hard_negative``, if they are not recognised.
-        limit: the largest number of rows to read; all by default.
-        n_columns: the least number of texts that a row of a table needs.
-
-    Raises:
-        DataError: the input is unreadable or malformed, has no ``anchor`` column, or no row is left.
+    Text files give single sentences; for tables see ``iter_training_rows``. At most ``limit`` rows are read.
     """
     table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
     name, records = table.name, table.records()
@@ -320,14 +296,12 @@ def read_training_rows(
             "; ".join((f"{name} holds no training example", *remarks)),
             hint="give a file with one sentence a line, or a table",
         )
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, found_columns, rows, n_dropped, digest, remarks=remarks)
+    sha256 = _digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, found_columns, rows, n_dropped, sha256, remarks=remarks)
 
 
 @dataclass(frozen=True)
 class TrainingDocuments:
-    """Documents as lists of sentences in order."""
-
     name: str
     documents: list[list[str]]
     digest: str
@@ -350,11 +324,7 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
 def read_training_documents(
     source: str | Path, columns: Mapping[str, str] | None = None
 ) -> TrainingDocuments:
-    """Return the documents of a file: text with a blank line between documents, or a table with one per row.
-
-    Raises:
-        DataError: there is no sentence, or a text file has no blank line, so that its lines may be unordered.
-    """
+    """Return the documents of a file: text with a blank line between documents, or a table with one per row."""
     anchor = (columns or {}).get("anchor")
     table = Table(source, columns=[anchor])
     name, lines = table.name, list(table.sentences(anchor, hint="choose with --columns anchor=COLUMN"))
@@ -372,11 +342,7 @@ def read_training_documents(
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Join the rows of several files, with the passes per epoch of each.
-
-    Raises:
-        DataError: the files have different columns.
-    """
+    """Join the rows of several files, with the passes per epoch of each."""
     (first, _), *_ = parts
     for part, _ in parts:
         if part.columns != first.columns:
@@ -389,32 +355,24 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
         first.columns,
         StoredRows(chain.from_iterable(part.rows for part, _ in parts)),
         sum(part.n_dropped for part, _ in parts),
-        _joined_digest([part.digest for part, _ in parts]),
+        digest(" ".join(part.digest for part, _ in parts)),
         tuple((len(part), weight) for part, weight in parts),
         tuple(remark for part, _ in parts for remark in part.remarks),
     )
 
 
 def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
-    """Join the documents of several files."""
     return TrainingDocuments(
         ", ".join(part.name for part in parts),
         [document for part in parts for document in part.documents],
-        _joined_digest([part.digest for part in parts]),
+        digest(" ".join(part.digest for part in parts)),
     )
-
-
-def _joined_digest(digests: Sequence[str]) -> str:
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
 
     ``columns`` gives the names of ``anchor``, ``positive`` and ``label``, if they are not recognised.
-
-    Raises:
-        DataError: the file is not an NLI corpus, or no row is left.
     """
     name = source_name(source)
     pairs = [pair for part in iter_nli(source, columns) for pair in part]
@@ -425,17 +383,14 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
     ]
     if not rows:
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), digest)
+    sha256 = _digest(source, ("\t".join(row) for row in rows))
+    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), sha256)
 
 
 def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
     """Return left text, right text and score of a file of scored pairs, such as any dev set.
 
     ``columns`` gives the names of ``left``, ``right`` and ``score``, if they are not recognised.
-
-    Raises:
-        DataError: the file holds no scored pairs, or all scores are equal.
     """
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]
@@ -444,5 +399,4 @@ def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = Non
             f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
-    digest = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, SCORED_PAIR, rows, 0, digest)
+    return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, ("\t".join(row) for row in rows)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.columns import find_column, resolve_columns
 from simcse_cli.data.formats import FileFormat
-from simcse_cli.data.senteval import CHECK_HINT, resolve_senteval_dir, single_spaced
+from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines, require_file
@@ -74,7 +74,6 @@ class TransferTask:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over texts, labels and parts."""
         rows = [
             self.left,
             self.right,
@@ -121,19 +120,7 @@ def missing_transfer_files(
 
 
 def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
-    """Return one transfer task of a SentEval folder.
-
-    Args:
-        data_dir: the SentEval folder, its ``downstream`` folder or their parent.
-        task: one of ``MR CR SUBJ MPQA SST2 TREC MRPC``.
-
-    Returns:
-        The task, in the order of the protocol; the published MR has 10,662 rows, 5,331 of each label.
-
-    Raises:
-        DataError: a file is missing or malformed; gives file and line.
-        ValueError: the task is unknown.
-    """
+    """Return one transfer task of a SentEval folder, in the order of the protocol; the published MR has 10,662 rows."""
     if task not in TRANSFER_ROWS:
         raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
     files = transfer_files(data_dir, task)
@@ -153,9 +140,6 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
 
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by cross-validation.
     ``columns`` gives the names of ``text`` (or ``left`` and ``right``) and ``label``, if they are not recognised.
-
-    Raises:
-        DataError: a column, a text or a label is missing, or there is only one label; gives the line.
     """
     names, sides = tuple[str, ...](), tuple[str, ...]()
     rows: dict[str, list[tuple[str, str, str]]] = {}
@@ -223,10 +207,7 @@ def _trec_rows(path: Path) -> Iterator[_Row]:
     for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
         kind, _, rest = line.strip().partition(":")
         if kind not in TREC_CLASSES:
-            raise DataError(
-                f"{path}, line {line_no}: class {kind!r}, need one of {', '.join(TREC_CLASSES)}",
-                hint=CHECK_HINT,
-            )
+            raise malformed(path, line_no, f"class {kind!r}, need one of {', '.join(TREC_CLASSES)}")
         yield single_spaced(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
 
 
@@ -234,9 +215,7 @@ def _sst2_rows(path: Path) -> Iterator[_Row]:
     for line_no, line in enumerate(iter_lines(path), start=1):
         sentence, tab, label = line.strip().partition("\t")
         if not tab or label not in ("0", "1"):
-            raise DataError(
-                f"{path}, line {line_no}: need a sentence, a tab and the label 0 or 1", hint=CHECK_HINT
-            )
+            raise malformed(path, line_no, "need a sentence, a tab and the label 0 or 1")
         yield single_spaced(sentence), "", int(label)
 
 
@@ -247,14 +226,11 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
             continue
         columns = line.strip().split("\t")
         if len(columns) < 5 or columns[0] not in ("0", "1"):
-            raise DataError(
-                f"{path}, line {line_no}: {len(columns)} columns, need 5 "
-                "(label 0 or 1, two ids, two sentences)",
-                hint=CHECK_HINT,
-            )
+            needed = "need 5 (label 0 or 1, two ids, two sentences)"
+            raise malformed(path, line_no, f"{len(columns)} columns, {needed}")
         left, right = map(single_spaced, columns[3:5])
         if not (left and right):
-            raise DataError(f"{path}, line {line_no}: a sentence is blank, need two", hint=CHECK_HINT)
+            raise malformed(path, line_no, "a sentence is blank, need two")
         yield left, right, int(columns[0])
 
 

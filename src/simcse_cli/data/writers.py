@@ -44,11 +44,7 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
 def row_output(
     path: Path, columns: Sequence[str], *, inputs: Iterable[Path | str], force: bool, manifest: bool = True
 ) -> Output:
-    """Return the output of a command that writes rows; its record is the manifest.
-
-    Raises:
-        OutputError: its format cannot hold the columns.
-    """
+    """Return the output of a command that writes rows; its record is the manifest."""
     output_format(path, columns)
     record = manifest_path(path) if manifest else None
     return Output(path, record=record, key="simcse_version", inputs=inputs, force=force)

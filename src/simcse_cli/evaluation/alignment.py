@@ -23,9 +23,6 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
 
     RowIndices ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
-
-    Raises:
-        ValueError: shapes differ or there is no pair.
     """
     if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
         raise ValueError(
@@ -76,9 +73,6 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     Returns:
         A value in ``[-4t, 0]``: 0 when all rows point the same way, -8 for two antipodal rows at t = 2,
         ``-2t`` for orthogonal rows.
-
-    Raises:
-        ValueError: fewer than two rows.
     """
     n_rows = len(vectors)
     if vectors.ndim != 2 or n_rows < 2:
@@ -116,9 +110,6 @@ def mean_cosine(vectors: FloatMatrix) -> float:
 
     Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit rows the
     sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal rows, 1 for equal.
-
-    Raises:
-        ValueError: fewer than two rows.
     """
     n_rows = len(vectors)
     if n_rows < 2:

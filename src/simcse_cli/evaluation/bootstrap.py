@@ -48,9 +48,6 @@ class ResampledCorrelation:
         scores: one vector ``(n,)`` per model, any scale.
         gold: ``(n,)``, n at least 2.
         metric: Spearman ranks are taken inside each resample, ties at their mean rank.
-
-    Raises:
-        ValueError: the vectors differ in length or have fewer than two entries.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
@@ -79,7 +76,6 @@ class ResampledCorrelation:
         return self(np.ones((self._n, 1)))[:, 0]
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
-        """Return ``(models, R)`` correlations of random resamples."""
         return np.hstack([self(counts) for counts in resample_counts(self._n, n_resamples, rng)])
 
 
@@ -236,9 +232,6 @@ def paired_bootstrap(
     Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
     twice the smaller share of resampled differences on one side of 0, counting the observed data, hence
     in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
-
-    Raises:
-        ValueError: no task, or a subset of fewer than two pairs.
     """
 
     def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
@@ -265,9 +258,6 @@ def paired_accuracy_bootstrap(
     Each resample draws the examples of a task with replacement, the same for both models. Only three kinds of
     example matter (candidate right alone, baseline right alone, neither alone), so their numbers are drawn
     from a multinomial distribution. p-values as for ``paired_bootstrap``.
-
-    Raises:
-        ValueError: no task.
     """
 
     def differences(task: str, found: Discordance) -> _Differences:
@@ -293,7 +283,6 @@ def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], Pa
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
-    """Return how two vectors ``(n,)``, true where a classifier is right, differ."""
     return Discordance(
         int(np.count_nonzero(candidate & ~baseline)),
         int(np.count_nonzero(baseline & ~candidate)),

@@ -1,6 +1,6 @@
 """``--checkpoints``: evaluate every checkpoint that a run keeps, in one table."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,21 @@ def evaluate_checkpoints(
         )
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []
-    for step, is_model, opened in _open_checkpoints(options, progress):
+    run_dir = Path(options.model)
+    kept = kept_checkpoints(run_dir)
+    if len(kept) == 1:
+        progress.warn(
+            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
+        )
+    for checkpoint in kept:
+        model = load_for_encoding(options.model, options, progress)
+        if not checkpoint.is_model:
+            load_state_weights(model.model, checkpoint.path)
+        progress.info(f"step {checkpoint.step:,} of {run_dir}")
+        opened = replace(open_model(model, options, progress), name=f"{options.model} step {checkpoint.step}")
         results.append(score(opened))
-        scored.append({"step": step, "is_model": is_model, **results[-1].to_json()})
+        facts = {"step": checkpoint.step, "is_model": checkpoint.is_model}
+        scored.append(facts | results[-1].to_json())
     known = [each for each in scored if each[by] is not None]
     best = max(known, key=lambda each: float(each[by]), default=None)
     table = describe(results, options.model)
@@ -56,20 +68,3 @@ def evaluate_checkpoints(
     }
     notes = [*table.notes, "model: the checkpoint that the run kept as its model"]
     return Outcome([Report(table.title, shown, rows, notes)], payload)
-
-
-def _open_checkpoints(options: EncoderOptions, progress: Progress) -> Iterator[tuple[int, bool, EvalEncoder]]:
-    run_dir = Path(options.model)
-    kept = kept_checkpoints(run_dir)
-    if len(kept) == 1:
-        progress.warn(
-            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
-        )
-    for checkpoint in kept:
-        model = load_for_encoding(options.model, options, progress)
-        if not checkpoint.is_model:
-            load_state_weights(model.model, checkpoint.path)
-        progress.info(f"step {checkpoint.step:,} of {run_dir}")
-        opened = open_model(model, options, progress)
-        named = replace(opened, name=f"{options.model} step {checkpoint.step}")
-        yield checkpoint.step, checkpoint.is_model, named

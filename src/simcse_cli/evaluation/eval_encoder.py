@@ -57,7 +57,6 @@ class EvalEncoder:
         return f"{self.digest}/{self.precision}"
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts about the encoder for result files."""
         return {
             "model": self.name,
             "model_digest": self.digest,

@@ -7,25 +7,12 @@ from typing import cast, get_args
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
+from simcse_cli.evaluation import fit_postprocess, sts
 from simcse_cli.evaluation.bootstrap import with_intervals
 from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
-from simcse_cli.evaluation.fit_postprocess import (
-    per_task_name,
-    per_task_postprocess,
-    plan_postprocess,
-    with_postprocess,
-)
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
-from simcse_cli.evaluation.sts import (
-    evaluate_per_task,
-    evaluate_sts,
-    resample_sts_suite,
-    resolve_setting,
-    sts_key,
-)
-from simcse_cli.evaluation.sts_tasks import choose_sts_tasks, write_sts_sentences
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
@@ -54,12 +41,12 @@ def eval_sts(
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             require_writable(path, force=force)
-    setting = resolve_setting(
+    setting = sts.resolve_setting(
         options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
     )
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
-    named, pair_tasks = choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
+    named, pair_tasks = sts.choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
     if pair_tasks and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
         raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
@@ -68,7 +55,7 @@ def eval_sts(
         named = ("STSBenchmark",)
     tasks = (*named, *pair_tasks)
     score = partial(
-        evaluate_sts,
+        sts.evaluate_sts,
         data_dir=data_dir,
         tasks=tasks,
         metric=setting.metric,
@@ -82,7 +69,7 @@ def eval_sts(
 
     # Score each checkpoint of a run, or only write the sentences.
     if options.checkpoints:
-        key = sts_key(data_dir, tasks, split, setting, pair_tasks)
+        key = sts.sts_key(data_dir, tasks, split, setting, pair_tasks)
         folder = cache_folder(options.cache_dir, options.cache, progress)
         message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
         score_once = kept_on_interrupt(lambda: message)(score)
@@ -97,25 +84,25 @@ def eval_sts(
 
         return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
     if (target := options.write_sentences) is not None:
-        write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
+        sts.write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
         return None
 
     # Score one encoder, with its post-processing fitted once or for each task.
-    plan = plan_postprocess(encoder, force=force)
+    plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
-        for_task = per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
-        score_each = partial(evaluate_per_task, tasks=tasks, progress=progress)
+        for_task = fit_postprocess.per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
+        score_each = partial(sts.evaluate_per_task, tasks=tasks, progress=progress)
         result = score_each(lambda task: score(for_task(task), tasks=(task,)))
-        opened = per_task_name(opened, plan)
+        opened = fit_postprocess.per_task_name(opened, plan)
     else:
-        opened = with_postprocess(opened, plan, data_dir, progress, force=force)
+        opened = fit_postprocess.with_postprocess(opened, plan, data_dir, progress, force=force)
         result = score(opened.encode)
     result = result.with_settings(**opened.facts(), **recorded)
 
     # Add intervals, save the result, and make its tables.
     if options.ci:
-        result = with_intervals(result, resample_sts_suite(result))
+        result = with_intervals(result, sts.resample_sts_suite(result))
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
@@ -145,7 +132,6 @@ def sts_report(result: SuiteResult) -> Report:
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row per checkpoint: the tasks and their average."""
     first, own = results[0], results[0].settings
     notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
     notes.append("best: highest average")

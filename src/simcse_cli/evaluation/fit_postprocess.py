@@ -54,11 +54,6 @@ _NLI_FILES = {
 def target_examples(
     data_dir: Path | str | None, task: str, pair_tasks: Mapping[str, StsTask] | None = None
 ) -> list[Example]:
-    """Return all pairs of an STS task, of all its splits.
-
-    Raises:
-        DataError: a file of the task is missing or malformed.
-    """
     own = pair_tasks or {}
     if data_dir is None or task in own:
         chosen = own[task]
@@ -73,9 +68,6 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     Looked for are ``SNLI/s1.train`` with ``s2.train`` and so on in the SentEval folder, and the JSON Lines
     files of the two corpora (``snli_1.0_train.jsonl``, ``multinli_1.0_train.jsonl``) in ``data_dir``, its
     ``nli`` folder or the SentEval folder.
-
-    Raises:
-        DataError: no NLI file at all, or a malformed one.
     """
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
@@ -94,11 +86,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
 
 
 def file_examples(path: Path | str) -> list[Example]:
-    """Return the pairs of a table with columns ``anchor`` and ``positive`` (or aliases), else its sentences.
-
-    Raises:
-        DataError: unreadable or empty file.
-    """
+    """Return the pairs of a table with columns ``anchor`` and ``positive`` (or aliases), else its sentences."""
     examples: list[Example] = []
     for record in Table(path).texts():
         left, right = find_column(record, "anchor"), find_column(record, "positive")
@@ -156,18 +144,11 @@ class PostprocessPlan:
 
     @property
     def is_per_task(self) -> bool:
-        """Whether each task has a post-processor of its own."""
         return self.source == TARGET
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return the plan of post-processing, or None; everything is checked before anything slow starts.
-
-    Raises:
-        UsageError: an unknown name, or a missing or superfluous option.
-        DataError: the file to fit on does not exist.
-        OutputError: the file to save exists already (without ``force``).
-    """
+    """Return the plan of post-processing, or None; everything is checked before anything slow starts."""
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
@@ -210,11 +191,6 @@ def with_postprocess(
     """Return the encoder followed by one post-processor for all tasks.
 
     ``target`` are the evaluated pairs, if there is a single set of them.
-
-    Raises:
-        UsageError: the plan has one for each task.
-        DataError: the sentences to fit on cannot be read.
-        CheckpointError: the saved one belongs to another encoder.
     """
     if plan is None:
         return encoder
@@ -255,9 +231,6 @@ def per_task_postprocess(
     """Return a function from an STS task to an encode function fitted on its pairs.
 
     Every sentence is encoded once, however many tasks and fits use it.
-
-    Raises:
-        UsageError: a file to save is named, but there is one post-processor for each task.
     """
     if plan.save_to is not None:
         raise UsageError(
@@ -282,11 +255,7 @@ def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
 def fit_postprocessor(
     encoder: EvalEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
-    """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors.
-
-    Raises:
-        ConfigError: the vectors do not suffice, or their dimension does not suit the processor.
-    """
+    """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors."""
     processor = create(plan.name, **plan.settings)
     examples = sample_examples(examples, plan.sample, plan.seed)
     vectors = encoder.encode([sentence for example in examples for sentence in example])

@@ -44,9 +44,6 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
 
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
     class by class in order of first appearance, the fold numbers are shuffled over the examples of the class.
-
-    Raises:
-        ValueError: a class has fewer examples than folds.
     """
     _, first_row, codes, counts = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True

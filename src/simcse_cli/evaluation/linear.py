@@ -39,11 +39,7 @@ def difference_and_product(left: NDArray[np.floating], right: NDArray[np.floatin
 
 
 def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
-    """Return ``features`` if every entry is finite.
-
-    Raises:
-        DataError: some are not; the message counts the rows.
-    """
+    """Return ``features`` if every entry is finite."""
     n_bad = int((~np.isfinite(features).all(axis=1)).sum())
     if n_bad:
         raise DataError(
@@ -155,17 +151,8 @@ def fit_linear(
 ) -> Fits:
     """Train a softmax regression for every split and penalty; keep the best of each on the dev rows.
 
-    Args:
-        design: ``(N, D)`` features, the constant last.
-        labels: ``(N,)`` classes.
-        splits: the ``F`` splits.
-        penalties: ``(F, R)``; L2 weight decay added to the gradient of the mean cross-entropy.
-        settings: how each model is trained.
-        n_classes: ``K``.
-        task: advanced by one for every model that stops.
-
-    Raises:
-        TrainingError: weights are no longer finite.
+    ``design`` holds features ``(N, D)``, the constant last; ``penalties`` ``(F, R)`` are the L2 weight decay that is
+    added to the gradient of the mean cross-entropy. ``task`` advances by one for every model that stops.
     """
     n_splits, n_penalties = penalties.shape
     weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
@@ -227,7 +214,6 @@ class _Cohort:
         task.advance(int(self._running().sum()))
 
     def _step(self, rows: Tensor) -> None:
-        """Make one update; ``rows`` is ``(F, B)``."""
         n_splits, n_rows = rows.shape
         inputs = self._design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)

@@ -18,16 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.mteb_files import (
-    FORMAT_ERRORS,
-    LOAD_ERRORS,
-    cache_of,
-    dataset_digest,
-    find_dataset_folder,
-    folder_digest,
-    hub_session,
-    senteval_dataset,
-)
+from simcse_cli.data import mteb_files
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
@@ -109,7 +100,7 @@ def run_mteb(
     runner = _Runner(opened, results_dir, rerun=rerun)
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
-    with _quiet(), hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
+    with _quiet(), mteb_files.hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
         for task in tasks:
             name = task.metadata.name
             bar.update(task=name)
@@ -149,8 +140,6 @@ def category_means(categories: Mapping[str, str], scores: Mapping[str, float | N
 
 
 class _Runner:
-    """Runs single tasks for one model against one results folder."""
-
     def __init__(self, opened: EvalEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(opened)
@@ -194,7 +183,7 @@ class _Runner:
         name, repository = task.metadata.name, task.metadata.dataset["path"]
         revision = str(task.metadata.revision)
         is_local = revision.startswith(LOCAL_REVISION)
-        with cache_of(revision) if is_local else nullcontext():
+        with mteb_files.cache_of(revision) if is_local else nullcontext():
             try:
                 _load(task)
                 self._mteb.evaluate(
@@ -206,7 +195,7 @@ class _Runner:
                     co2_tracker=False,
                     show_progress_bar=False,
                 )
-            except FORMAT_ERRORS as error:
+            except mteb_files.FORMAT_ERRORS as error:
                 if not is_local:
                     raise
                 raise DataError(
@@ -290,10 +279,10 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
         revisions = [part.metadata.revision for part in changes["tasks"]]
         if any(revision.startswith(LOCAL_REVISION) for revision in revisions):
             dataset["revision"] = LOCAL_REVISION + sha256("".join(revisions).encode()).hexdigest()
-    elif folder := find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
-        dataset |= {"path": str(folder), "revision": LOCAL_REVISION + folder_digest(folder)}
-    elif splits := senteval_dataset(data_dir, task.metadata.name):
-        dataset["revision"] = LOCAL_REVISION + dataset_digest(splits)
+    elif folder := mteb_files.find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
+        dataset |= {"path": str(folder), "revision": LOCAL_REVISION + mteb_files.folder_digest(folder)}
+    elif splits := mteb_files.senteval_dataset(data_dir, task.metadata.name):
+        dataset["revision"] = LOCAL_REVISION + mteb_files.dataset_digest(splits)
         local.dataset, local.data_loaded = splits, True
     local.metadata = task.metadata.model_copy(update={**changes, "dataset": dataset})
     return local
@@ -303,7 +292,7 @@ def _load(task: Any) -> None:
     repository = task.metadata.dataset["path"]
     try:
         task.load_data()
-    except LOAD_ERRORS as error:
+    except mteb_files.LOAD_ERRORS as error:
         name = repository.rpartition("/")[2]
         raise DataError(
             f"{repository} is not on this machine and cannot be fetched from the Hub ({type(error).__name__})",

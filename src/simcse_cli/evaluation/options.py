@@ -104,8 +104,6 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class StsOptions(SuiteOptions):
-    """How STS is scored."""
-
     data_dir: Path | None = setting(
         None, f"{_DATA_HELP}; default: the generated demo corpus.", env=DATA_VARIABLE
     )
@@ -146,8 +144,6 @@ class StsOptions(SuiteOptions):
 
 @dataclass(frozen=True)
 class TransferOptions(SuiteOptions):
-    """How transfer tasks are scored."""
-
     data_dir: Path | None = setting(
         None, f"{_DATA_HELP}; needed unless only --task-file is scored.", env=DATA_VARIABLE
     )

@@ -66,19 +66,8 @@ def run_probe(
 ) -> ProbeResult:
     """Choose the weight decay and score the test rows of every outer split.
 
-    Args:
-        features: ``(N, D)``.
-        labels: ``(N,)``, classes from 0.
-        outer: training and test rows of each outer split.
-        settings: the configuration.
-        dev_rows: with a single outer split, rows that replace the inner folds; the chosen model is then
-            final, since a last fit on the same rows from the same seed would repeat it.
-        progress: shows the number of trained models.
-        description: what the progress shows.
-
-    Raises:
-        TrainingError: the probe diverged.
-        ValueError: a class has fewer examples than folds.
+    ``features`` are ``(N, D)``, ``labels`` ``(N,)`` classes from 0. With a single outer split, ``dev_rows`` replace the
+    inner folds; the chosen model is then final, since a last fit on the same rows from the same seed would repeat it.
     """
     # Split the training rows of each outer split again.
     design, targets = with_constant(features), torch.from_numpy(labels)

@@ -14,17 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.data.senteval import Split, read_sts_task
+from simcse_cli.evaluation import linear
 from simcse_cli.evaluation.correlation import Floats, pearson
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
-from simcse_cli.evaluation.linear import (
-    Adam,
-    difference_and_product,
-    initial_weights,
-    require_finite,
-    require_finite_weights,
-    with_constant,
-)
 from simcse_cli.progress import SILENT, Progress
 
 REGRESSED_TASKS = ("STSBenchmark", "SICKRelatedness")
@@ -50,7 +43,9 @@ class PairVectors:
 
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return with_constant(require_finite(difference_and_product(self.left, self.right), name))
+        return linear.with_constant(
+            linear.require_finite(linear.difference_and_product(self.left, self.right), name)
+        )
 
 
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:
@@ -82,15 +77,11 @@ def fit_regressor(
     weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
     taken; training ends when it has failed to rise four times (never reset) or after more than 1,000
     passes. The best model makes the predictions, in 1 .. 5.
-
-    Raises:
-        DataError: vectors are not finite.
-        TrainingError: the weights are no longer finite.
     """
     design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
-    weights = initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
-    optimizer = Adam(weights)
+    weights = linear.initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
+    optimizer = linear.Adam(weights)
     orders = epoch_orders((len(design), 0), seed=REGRESSOR_SEED)
     best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
@@ -99,7 +90,7 @@ def fit_regressor(
                 _pass(weights, optimizer, design, targets, torch.from_numpy(next(orders)))
                 task.advance()
             epoch += EPOCHS_PER_ROUND
-            require_finite_weights(weights, name)
+            linear.require_finite_weights(weights, name)
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
                 best, best_weights = score, weights.clone()
@@ -109,7 +100,7 @@ def fit_regressor(
     return _expected_grade(best_weights, test.design(name))
 
 
-def _pass(weights: Tensor, optimizer: Adam, design: Tensor, targets: Tensor, order: Tensor) -> None:
+def _pass(weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor) -> None:
     for start in range(0, len(order), BATCH_SIZE):
         rows = order[start : start + BATCH_SIZE]
         inputs = design.index_select(0, rows)  # (B, D)

@@ -45,9 +45,6 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
 
     ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for each query
     the rows that count with their relevance above 0, and a query with none is left out.
-
-    Raises:
-        ValueError: no query has a relevant row.
     """
     judged = [(rows.tolist(), wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
     if not judged:

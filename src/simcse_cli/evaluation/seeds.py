@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
 from simcse_cli.progress import Progress
-from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_rows
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_rows, with_seed_means
 from simcse_cli.results.runs import seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
@@ -87,7 +87,10 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
         ]
         return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
     rows = [row for report in reports for row in report.rows]
-    for same in zip(*(report.rows for report in reports), strict=True):
-        if name in same[0][head]:
-            rows += mean_rows(same, first.columns, same[0][head].replace(name, folder))
-    return Report(first.title, first.columns, rows, [*first.notes, "deviation: over the seeds (n - 1)"])
+    groups = {
+        row[head]: row[head].replace(str(run), folder)
+        for report, run in zip(reports, runs, strict=True)
+        for row in report.rows
+        if str(run) in row[head]
+    }
+    return with_seed_means(Report(first.title, first.columns, rows, first.notes), groups)

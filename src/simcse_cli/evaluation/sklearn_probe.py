@@ -35,13 +35,8 @@ def run_sklearn_probe(
 ) -> ProbeResult:
     """Fit and score LogisticRegressionCV on every outer split; arguments as in ``run_probe``.
 
-    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too.
-
-    Returns:
-        Accuracies and, as ``penalties``, the inverse strength C chosen for each outer split.
-
-    Raises:
-        TrainingError: the solver did not converge.
+    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too. ``penalties``
+    are the inverse strengths C chosen for each outer split.
     """
     dev_scores, choices, predictions = [], [], []
     with progress.task(description, total=len(outer)) as task:

@@ -1,4 +1,4 @@
-"""The STS suite: score an encoder, in the settings of the literature.
+"""The STS suite: choose and read the tasks, and score an encoder in the settings of the literature.
 
 Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine similarity,
 Spearman over the concatenated subsets of a year.
@@ -13,15 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.senteval import Split, StsTask, has_split, sts_files
-from simcse_cli.errors import DataError
+from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.senteval import (
+    Split,
+    StsTask,
+    has_split,
+    read_sts_task,
+    resolve_senteval_dir,
+    sts_files,
+)
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.bootstrap import resample_sts
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
-from simcse_cli.evaluation.sts_tasks import read_available_tasks
+from simcse_cli.files.output import output_text
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SILENT, Progress
+from simcse_cli.results.columns import parse_tasks
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
@@ -73,7 +83,6 @@ def resolve_setting(
     aggregation: Aggregation | None = None,
     regressor: bool | None = None,
 ) -> StsSetting:
-    """Return the setting of a protocol, with the choices that are not None overridden."""
     setting = STS_SETTINGS[protocol]
     return replace(
         setting,
@@ -81,6 +90,84 @@ def resolve_setting(
         aggregation=setting.aggregation if aggregation is None else aggregation,
         regressor=setting.regressor if regressor is None else regressor,
     )
+
+
+def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
+    if name in taken:
+        raise UsageError(f"there is a task called {name}; give the file another name", option=option)
+
+
+def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
+    """Return each pair file as a task of one test set, called by the file's stem."""
+    for number, path in enumerate(paths):
+        check_task_name(path.stem, [*STS_TASKS, *(other.stem for other in paths[:number])], "--pair-file")
+    names = parse_columns(columns, SCORED_PAIR)
+    return {path.stem: StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)}) for path in paths}
+
+
+def choose_sts_tasks(
+    text: str | None, paths: Sequence[Path], columns: str | None, split: Split
+) -> tuple[tuple[str, ...], dict[str, StsTask]]:
+    """Return the names of the tasks to read, and the pair files as tasks.
+
+    The names are those in the list ``text``; without one none beside pair files, else all tasks that have the split.
+    """
+    own = read_pair_tasks(paths, columns)
+    if text is None and own:
+        return (), own
+    if text is None and split != "test":
+        return ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness"), own
+    return parse_tasks(text, STS_TASKS), own
+
+
+def read_available_tasks(
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
+) -> tuple[dict[str, StsTask], dict[str, str]]:
+    if data_dir is not None and any(name not in pair_tasks for name in tasks):
+        resolve_senteval_dir(data_dir)
+    found: dict[str, StsTask] = {}
+    missing: dict[str, str] = {}
+    for name in tasks:
+        if name not in pair_tasks and not has_split(name, split):
+            missing[name] = f"{name} has no {split} split"
+            continue
+        try:
+            if data_dir is None or name in pair_tasks:
+                found[name] = pair_tasks[name]
+            else:
+                found[name] = read_sts_task(data_dir, name, split=split)
+        except DataError as error:
+            missing[name] = error.message
+    for name, reason in missing.items():
+        progress.warn(f"{name} is left out of the average: {reason}")
+    if not found:
+        raise DataError(
+            f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}",
+            hint="check the folder with `simcse prepare senteval --data-dir DIR`",
+        )
+    return found, missing
+
+
+def write_sts_sentences(
+    target: Path,
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    split: Split,
+    progress: Progress,
+    pair_tasks: Mapping[str, StsTask],
+    *,
+    force: bool,
+) -> None:
+    """Write every distinct sentence of the tasks, one per line, for models that are run elsewhere."""
+    found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
+    distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
+    with output_text(target, force=force) as stream:
+        stream.writelines(f"{sentence}\n" for sentence in distinct)
+    progress.info(f"wrote {target}: {len(distinct):,} sentences")
 
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
@@ -130,10 +217,6 @@ def evaluate_sts(
     tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
     similarities scores 1. With ``regressor``, the predictions of a trained regressor, in 1 .. 5, replace the
     cosines of STS-B and SICK-R.
-
-    Raises:
-        DataError: no task can be scored, or the regressor lacks a training or dev file.
-        ValueError: a regressor is asked for another split than test.
     """
     if regressor and split != "test":
         raise ValueError(f"the regressor trains on train and dev and predicts test, not {split!r}")
@@ -169,11 +252,7 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     evaluate: Callable[[str], SuiteResult], tasks: Sequence[str], *, progress: Progress
 ) -> SuiteResult:
-    """Score each task on its own, for post-processing that is fitted on the target, and join the results.
-
-    Raises:
-        DataError: no task can be scored.
-    """
+    """Score each task on its own, for post-processing that is fitted on the target, and join the results."""
     results: list[SuiteResult] = []
     missing: dict[str, str] = {}
     for task in tasks:

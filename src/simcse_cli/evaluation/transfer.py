@@ -26,7 +26,7 @@ from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
-from simcse_cli.evaluation.sts_tasks import check_task_name
+from simcse_cli.evaluation.sts import check_task_name
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.examples import TaskPredictions
 from simcse_cli.results.result import SuiteResult, TaskResult
@@ -46,21 +46,11 @@ def evaluate_transfer(
     cache: EvaluationCache | None = None,
     progress: Progress = SILENT,
 ) -> SuiteResult:
-    """Score an encoder on transfer tasks.
+    """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
 
-    Args:
-        encode: called once per task with its distinct sentences.
-        data_dir: SentEval folder; None where all tasks are task files.
-        tasks: in the order of the result.
-        protocol: folds and training of the classifier; with ``sklearn`` only its number of outer folds
-            counts.
-        probe: the original classifier, or scikit-learn's.
-        file_tasks: those of the tasks that are task files, by name.
-        cache: where vectors and finished tasks are kept, so that a second call only does what is missing.
-        progress: gets a line per task and a warning for data that is not the published set.
-
-    Returns:
-        Scores as fractions. Vectors that are the one-hot labels score 1.
+    ``encode`` is called once per task with its distinct sentences. ``data_dir`` may be None where all tasks are task
+    files, which ``file_tasks`` gives by name. With the probe ``sklearn``, only the number of outer folds of the
+    ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
 
     Raises:
         DataError: files are missing (all are named, before anything is computed), or vectors are not finite.
@@ -88,12 +78,7 @@ def evaluate_transfer(
 def read_file_tasks(
     paths: Sequence[Path], columns: str | None, protocol: TransferProtocol
 ) -> dict[str, TransferTask]:
-    """Read task files; each task is named after its file and has enough examples for the folds.
-
-    Raises:
-        UsageError: two files have one name, or ``columns`` is malformed.
-        DataError: a file holds no labelled texts, or a class has too few; names the line.
-    """
+    """Read task files; each task is named after its file and has enough examples for the folds."""
     names = parse_columns(columns, ("text", "label", "left", "right"))
     found: dict[str, TransferTask] = {}
     for path in paths:
@@ -159,11 +144,7 @@ def score_transfer_task(
 
 
 def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task and, for SST2, its dev rows.
-
-    Raises:
-        DataError: a class has too few training examples for the folds.
-    """
+    """Return the outer splits of a task and, for SST2, its dev rows."""
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts

@@ -22,11 +22,12 @@ class PostProcessor(ABC):
     """A map of sentence vectors learned from vectors alone, without labels."""
 
     name: ClassVar[Postprocess]
+    parameters: ClassVar[tuple[str, ...]]  # of the constructor
+    learned: ClassVar[tuple[str, ...]]  # arrays: the mean ``(D,)``, a matrix of D rows, and others
     n_features_in_: int
 
     @property
     def n_features_out(self) -> int:
-        """Dimension of the transformed vectors."""
         return self.n_features_in_
 
     @abstractmethod
@@ -45,22 +46,22 @@ class PostProcessor(ABC):
             ValueError: not fitted, or ``D`` is not the dimension of the fit vectors.
         """
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return the constructor arguments as JSON values."""
+        return {name: getattr(self, name) for name in self.parameters}
 
-    @abstractmethod
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the learned arrays by name."""
+        return {name: getattr(self, f"{name}_") for name in self.learned}
 
-    @abstractmethod
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Restore the fit from arrays returned by ``state``.
-
-        Raises:
-            KeyError: an array is missing.
-            ValueError: the shapes do not belong together.
-        """
+        """Restore the fit from arrays returned by ``state``; KeyError if one is missing."""
+        mean, matrix = (arrays[name] for name in self.learned[:2])
+        if matrix.ndim != 2 or mean.shape != matrix.shape[:1]:
+            raise ValueError(f"mean {mean.shape} and {self.learned[1]} {matrix.shape} do not fit together")
+        for name in self.learned:
+            setattr(self, f"{name}_", arrays[name])
+        self.n_features_in_ = len(mean)
+        return self
 
     def check_input(self, vectors: FloatArray) -> None:
         """Raise ``ValueError`` unless the processor is fitted and ``vectors`` is ``(N, n_features_in_)``."""
@@ -73,11 +74,7 @@ class PostProcessor(ABC):
 
 
 def fit_matrix(vectors: FloatArray) -> FloatArray:
-    """Return the fit vectors as ``(N, D)``: the sides of pairs become rows.
-
-    Raises:
-        ValueError: not two- or three-dimensional, fewer than two rows, or a value that is not finite.
-    """
+    """Return the fit vectors as ``(N, D)``: the sides of pairs become rows."""
     if vectors.ndim not in (2, 3):
         raise ValueError(f"need vectors of shape (N, D) or (N, 2, D), got {vectors.shape}")
     matrix = vectors.reshape(-1, vectors.shape[-1])

@@ -1,24 +1,15 @@
 """Removal of dominant directions: all-but-the-top (centred) and SIF's common component (uncentred)."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simcse_cli.postprocess.base import (
-    Float64Array,
-    FloatArray,
-    PostProcessor,
-    fit_matrix,
-    mean_row,
-    principal_directions,
-    second_moment,
-)
+from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
-class _DirectionRemoval(PostProcessor):
+class _DirectionRemoval(base.PostProcessor):
     """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
 
     Attributes:
@@ -26,6 +17,8 @@ class _DirectionRemoval(PostProcessor):
         directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
     """
 
+    parameters: ClassVar = ("n_directions",)
+    learned: ClassVar = ("mean", "directions")
     is_centred: ClassVar[bool]  # whether the mean is subtracted before the directions are computed
 
     def __init__(self, n_directions: int | None = None) -> None:
@@ -33,38 +26,24 @@ class _DirectionRemoval(PostProcessor):
             raise ValueError(f"n_directions is {n_directions}, need at least 1")
         self.n_directions = n_directions
 
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; also raise ``ValueError`` if no dimension would be left."""
-        matrix = fit_matrix(vectors)
+        matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
         if n_removed >= dim:
             raise ValueError(f"cannot remove {n_removed} directions from vectors of {dim} dimensions")
-        self.mean_ = mean_row(matrix) if self.is_centred else np.zeros(dim)
-        _, directions = principal_directions(second_moment(matrix, self.mean_))
-        self.directions_: Float64Array = directions[:, :n_removed]
+        self.mean_ = base.mean_row(matrix) if self.is_centred else np.zeros(dim)
+        _, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
+        self.directions_: base.Float64Array = directions[:, :n_removed]
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
-        removed: FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
+        removed: base.FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
         return removed.astype(vectors.dtype, copy=False)
-
-    def settings(self) -> dict[str, Any]:
-        return {"n_directions": self.n_directions}
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {"mean": self.mean_, "directions": self.directions_}
-
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        mean, directions = arrays["mean"], arrays["directions"]
-        if directions.ndim != 2 or mean.shape != directions.shape[:1]:
-            raise ValueError(f"mean {mean.shape} and directions {directions.shape} do not fit together")
-        self.mean_, self.directions_ = mean, directions
-        self.n_features_in_ = len(mean)
-        return self
 
 
 class AllButTheTop(_DirectionRemoval):

@@ -42,6 +42,7 @@ class BertFlow(PostProcessor):
     """
 
     name: ClassVar[Postprocess] = Postprocess.FLOW
+    parameters: ClassVar = ("levels", "depth", "width", "learning_rate", "epochs", "batch_size", "seed")
 
     def __init__(
         self,
@@ -97,10 +98,6 @@ class BertFlow(PostProcessor):
                 block = torch.from_numpy(vectors[start : start + _TRANSFORM_ROWS].astype(np.float32))
                 mapped[start : start + len(block)] = self.flow_(block)[0].numpy()
         return mapped
-
-    def settings(self) -> dict[str, Any]:
-        names = ("levels", "depth", "width", "learning_rate", "epochs", "batch_size", "seed")
-        return {name: getattr(self, name) for name in names}
 
     def state(self) -> dict[str, NDArray[Any]]:
         arrays = {f"flow.{name}": tensor.numpy() for name, tensor in self.flow_.state_dict().items()}

@@ -35,8 +35,6 @@ _HOW_TO_SAVE = (
 
 @dataclass(frozen=True)
 class FitRecord:
-    """Origin of a post-processor: the encoder and the sentences of its fit."""
-
     encoder: str
     encoder_digest: str
     source: str
@@ -45,8 +43,6 @@ class FitRecord:
 
 @dataclass(frozen=True)
 class FittedPostProcessor:
-    """A fitted post-processor and the encoder whose vectors it maps."""
-
     processor: PostProcessor
     record: FitRecord
 
@@ -93,12 +89,7 @@ def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) 
 
 
 def load(path: Path | str) -> FittedPostProcessor:
-    """Read what ``save`` wrote; nothing in the file is executed.
-
-    Raises:
-        DataError: no such file.
-        CheckpointError: not a post-processor file, or damaged.
-    """
+    """Read what ``save`` wrote; nothing in the file is executed."""
     path = require_file(path, hint=_HOW_TO_SAVE)
     with foreign_format(path, "a saved post-processor", error=CheckpointError, hint=_HOW_TO_SAVE):
         with safe_open(path, framework="numpy") as stream:

@@ -17,10 +17,6 @@ def unit_rows(
     """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
 
     Without ``check_finite``, a row that is not finite comes out as such.
-
-    Raises:
-        ValueError: the array is not two-dimensional.
-        DataError: a value is not finite, or too large to be squared.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

@@ -1,24 +1,15 @@
 """Whitening: a linear map after which the fit vectors have the identity as covariance."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simcse_cli.postprocess.base import (
-    Float64Array,
-    FloatArray,
-    PostProcessor,
-    fit_matrix,
-    mean_row,
-    principal_directions,
-    second_moment,
-)
+from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
-class Whitening(PostProcessor):
+class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
 
     Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by
@@ -40,6 +31,8 @@ class Whitening(PostProcessor):
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING
+    parameters: ClassVar = ("k", "eigenvalue_floor")
+    learned: ClassVar = ("mean", "projection", "eigenvalues")
 
     def __init__(self, k: int | None = None, *, eigenvalue_floor: float = 1e-10) -> None:
         if k is not None and k < 1:
@@ -54,14 +47,14 @@ class Whitening(PostProcessor):
         """``K``, the number of directions kept."""
         return int(self.projection_.shape[1])
 
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
         """Learn mean and projection; ``ValueError`` also if k exceeds D or the vectors are all the same."""
-        matrix = fit_matrix(vectors)
+        matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
-        self.mean_: Float64Array = mean_row(matrix)
-        self.eigenvalues_, directions = principal_directions(second_moment(matrix, self.mean_))
+        self.mean_: base.Float64Array = base.mean_row(matrix)
+        self.eigenvalues_, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
         n_kept = min(
             self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum())
         )
@@ -72,25 +65,11 @@ class Whitening(PostProcessor):
                 f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
                 "not vary in the others; fit on more sentences"
             )
-        self.projection_: Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
+        self.projection_: base.Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
         self.check_input(vectors)
-        whitened: FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
+        whitened: base.FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)
-
-    def settings(self) -> dict[str, Any]:
-        return {"k": self.k, "eigenvalue_floor": self.eigenvalue_floor}
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {"mean": self.mean_, "projection": self.projection_, "eigenvalues": self.eigenvalues_}
-
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        mean, projection = arrays["mean"], arrays["projection"]
-        if projection.ndim != 2 or mean.shape != projection.shape[:1]:
-            raise ValueError(f"mean {mean.shape} and projection {projection.shape} do not fit together")
-        self.mean_, self.projection_, self.eigenvalues_ = mean, projection, arrays["eigenvalues"]
-        self.n_features_in_ = len(mean)
-        return self

@@ -42,7 +42,6 @@ def filter_rows(rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCo
 
 
 def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows with every text on one line and without control characters."""
     return (tuple(clean_text(text) for text in row) for row in rows)
 
 

@@ -109,7 +109,6 @@ class LeakFilter:
         return reasons
 
     def result(self) -> list[TaskLeak]:
-        """Return the counts of every task, in the given order."""
         near_only = self._nearly - self._exact
         return [
             TaskLeak(
@@ -124,7 +123,6 @@ class LeakFilter:
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
-    """Return the filter for ``--check-leak``, if it is given."""
     if options.check_leak is None:
         if options.drop_leaks or options.leak_near:
             flag = "--drop-leaks" if options.drop_leaks else "--leak-near"

@@ -49,34 +49,27 @@ _TOKEN_BATCH = 1024
 
 
 class Check(StrEnum):
-    """Names of the checks, as in manifests and tables."""
+    meaning: str
 
-    EMPTY = "empty"
-    NUMBER_AS_TEXT = "number_as_text"
-    TRUNCATED = "truncated"
-    CONTROL_CHARACTERS = "control_characters"
-    WRONG_ENCODING = "wrong_encoding"
-    LANGUAGE_MIX = "language_mix"
-    DUPLICATE_PAIR = "duplicate_pair"
-    SHARED_TEXT = "shared_text"
-    SWAPPED_COLUMNS = "swapped_columns"
-    ANCHOR_IS_POSITIVE = "anchor_is_positive"
-    POSITIVE_IS_HARD_NEGATIVE = "positive_is_hard_negative"
+    def __new__(cls, name: str, meaning: str) -> "Check":
+        check = str.__new__(cls, name)
+        check._value_, check.meaning = name, meaning
+        return check
 
-
-_EXPLANATIONS = {
-    Check.EMPTY: "a text is empty",
-    Check.NUMBER_AS_TEXT: "a number where a text is expected: a score, a label or an id",
-    Check.TRUNCATED: "a text has more sub-words than --max-length and is cut in training",
-    Check.CONTROL_CHARACTERS: "control characters other than white space",
-    Check.WRONG_ENCODING: "UTF-8 that was read as Latin-1, or replacement characters",
-    Check.LANGUAGE_MIX: "a text in another language or script than most",
-    Check.DUPLICATE_PAIR: "the row occurs before",
-    Check.SHARED_TEXT: "a text occurs in an earlier row: if they meet in a batch, it is its own negative",
-    Check.SWAPPED_COLUMNS: "the row occurs before with two columns exchanged",
-    Check.ANCHOR_IS_POSITIVE: "anchor and positive are the same",
-    Check.POSITIVE_IS_HARD_NEGATIVE: "positive and hard negative are the same",
-}
+    EMPTY = "empty", "a text is empty"
+    NUMBER_AS_TEXT = "number_as_text", "a number where a text is expected: a score, a label or an id"
+    TRUNCATED = "truncated", "a text has more sub-words than --max-length and is cut in training"
+    CONTROL_CHARACTERS = "control_characters", "control characters other than white space"
+    WRONG_ENCODING = "wrong_encoding", "UTF-8 that was read as Latin-1, or replacement characters"
+    LANGUAGE_MIX = "language_mix", "a text in another language or script than most"
+    DUPLICATE_PAIR = "duplicate_pair", "the row occurs before"
+    SHARED_TEXT = (
+        "shared_text",
+        "a text occurs in an earlier row: if they meet in a batch, it is its own negative",
+    )
+    SWAPPED_COLUMNS = "swapped_columns", "the row occurs before with two columns exchanged"
+    ANCHOR_IS_POSITIVE = "anchor_is_positive", "anchor and positive are the same"
+    POSITIVE_IS_HARD_NEGATIVE = "positive_is_hard_negative", "positive and hard negative are the same"
 
 
 @dataclass(frozen=True)
@@ -114,7 +107,6 @@ class Linter:
         self._files: list[tuple[int, str]] = []
 
     def open_file(self, name: str) -> None:
-        """Note that the next rows are those of a file."""
         self._files.append((self.n_rows, name))
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -223,7 +215,6 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
-    """Check all files as one training set, and return the linter."""
     linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
     with progress.task("rows checked") as task:
         for source in sources:
@@ -263,12 +254,11 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
-    """Return the findings as a table with a row per check, and as JSON."""
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = [
-        {**found.get(check, clean), "check": check.replace("_", " "), "meaning": _EXPLANATIONS[check]}
+        {**found.get(check, clean), "check": check.replace("_", " "), "meaning": check.meaning}
         for check in checks
     ]
     shown = [

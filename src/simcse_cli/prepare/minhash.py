@@ -26,7 +26,6 @@ Sketch = tuple[NDArray[np.uint32], list[int]]
 
 
 def shingles(text: str) -> NDArray[np.uint32]:
-    """Return the sorted distinct 32-bit hashes of the words and word pairs of a text."""
     tokens = words(text) or text.split()
     pieces = {*tokens, *(f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))}
     return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
@@ -91,7 +90,6 @@ class NearIndex:
             self._last[key] = number
 
     def find(self, sketch: Sketch) -> list[int]:
-        """Return the numbers of the near stored texts, in the order they were added."""
         values, keys = sketch
         candidates: set[int] = set()
         for band, key in enumerate(keys):

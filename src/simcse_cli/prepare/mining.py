@@ -259,7 +259,6 @@ def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
 
 
 def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
-    """Return digests of the texts and of their match keys."""
     exact, keys = array("Q"), array("Q")
     for text in texts:
         exact.append(digest_keys([text]))

@@ -43,8 +43,6 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
 
 @dataclass
 class DocumentCounts:
-    """Numbers of sentences and documents read."""
-
     n_documents: int = 0
     n_sentences: int = 0
 

@@ -17,7 +17,6 @@ from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
-    """Write the triplets or pairs of labelled corpora."""
     sources = [*inputs, *(options.anli or [])]
     counts = NliCounts()
     rows = nli_rows(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
+from typing import Any
 
 from simcse_cli.data.columns import POSITIONAL, Record, find_column, parse_columns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
@@ -42,7 +43,6 @@ class PairCounts:
 
 
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
-    """Write the pairs of the inputs."""
     encoding, counts = options.encoding, PairCounts()
     if options.flickr30k:
         rows = caption_rows(inputs, encoding=encoding)
@@ -85,37 +85,28 @@ def pair_rows(
     """
     counts = counts or PairCounts()
     for source in sources:
-        yield from _pairs_of(source, columns, encoding, counts)
-
-
-def _pairs_of(
-    source: InputPath, columns: Mapping[str, str] | None, encoding: str, counts: PairCounts
-) -> Iterator[Row]:
-    table = Table(
-        source,
-        text_as=FileFormat.TSV,
-        encoding=encoding,
-        columns=(columns or {}).values(),
-        names=_wikiauto_columns(source, encoding),
-    )
-    records = table.records()
-    # ParaNMT is a text file with a score in its third column, which is left out.
-    is_text = guess_format(source) is FileFormat.TEXT
-    rows = iter_training_rows(
-        records, columns, left_out=counts.other_labels, allow_numbers=is_text, n_columns=2
-    )
-    seen: set[int] = set()
-    found: tuple[str, ...] = ()
-    for found, row in rows:
-        if len(found) > 2 and not is_text:
-            counts.n_hard_negatives += bool(row[2])
-            digest = digest_keys(row[:2])
-            if digest in seen:
-                continue
-            seen.add(digest)
-        yield row[:2]
-    if not found:
-        raise DataError(f"{table.name} has no rows")
+        table = Table(
+            source,
+            text_as=FileFormat.TSV,
+            encoding=encoding,
+            columns=(columns or {}).values(),
+            names=_wikiauto_columns(source, encoding),
+        )
+        # ParaNMT is a text file with a score in its third column, which is left out.
+        is_text = guess_format(source) is FileFormat.TEXT
+        how: dict[str, Any] = {"left_out": counts.other_labels, "allow_numbers": is_text, "n_columns": 2}
+        seen: set[int] = set()
+        found: tuple[str, ...] = ()
+        for found, row in iter_training_rows(table.records(), columns, **how):
+            if len(found) > 2 and not is_text:
+                counts.n_hard_negatives += bool(row[2])
+                digest = digest_keys(row[:2])
+                if digest in seen:
+                    continue
+                seen.add(digest)
+            yield row[:2]
+        if not found:
+            raise DataError(f"{table.name} has no rows")
 
 
 def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
@@ -165,7 +156,6 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
-    """Yield place, image and caption of each row."""
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
     first = next(iter_lines(source, encoding=encoding), "") if is_text else ""
     if "|" not in first and "\t" not in first:

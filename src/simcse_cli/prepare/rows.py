@@ -9,18 +9,7 @@ from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO
-from simcse_cli.prepare.filters import (
-    RowCounts,
-    RowFilter,
-    clean_rows,
-    drop_by_length,
-    drop_duplicates,
-    drop_empty,
-    drop_near_duplicates,
-    drop_self_negatives,
-    filter_rows,
-    sample_rows,
-)
+from simcse_cli.prepare import filters
 from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
 from simcse_cli.prepare.lint import CountTokens, Finding, Linter, faults, list_findings
 from simcse_cli.prepare.options import RowOptions
@@ -43,7 +32,7 @@ class CorpusCounts(Protocol):
 class RowResult:
     """Counts and findings of the rows; ``overlap`` is over the written pairs."""
 
-    counts: RowCounts = field(default_factory=RowCounts)
+    counts: filters.RowCounts = field(default_factory=filters.RowCounts)
     findings: list[Finding] = field(default_factory=list)
     leaks: list[TaskLeak] | None = None
     overlap: OverlapMean = field(default_factory=OverlapMean)
@@ -86,7 +75,9 @@ class RowWriter:
         linter = Linter(self._count_tokens, options.max_length)
         result = RowResult()
         counts = result.counts
-        kept = filter_rows(clean_rows(linter.watch(rows)), _filters(options, self._leak), counts)
+        kept = filters.filter_rows(
+            filters.clean_rows(linter.watch(rows)), _filters(options, self._leak), counts
+        )
         if options.sample is not None:
             kept = _sampled(kept, options.sample, options, counts)
 
@@ -139,21 +130,21 @@ class RowWriter:
         return result
 
 
-def _filters(options: RowOptions, leak: LeakFilter | None) -> list[RowFilter]:
-    filters: list[RowFilter] = [drop_empty, drop_self_negatives]
+def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
+    chosen: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
     if options.min_words is not None or options.max_words is not None:
-        filters.append(drop_by_length(options.min_words, options.max_words))
+        chosen.append(filters.drop_by_length(options.min_words, options.max_words))
     if leak is not None:
-        filters.append(leak.reasons)
+        chosen.append(leak.reasons)
     if options.dedup is not None:
-        filters.append(drop_duplicates())
+        chosen.append(filters.drop_duplicates())
     if options.dedup is Dedup.NEAR:
-        filters.append(drop_near_duplicates(options.near_threshold))
-    return filters
+        chosen.append(filters.drop_near_duplicates(options.near_threshold))
+    return chosen
 
 
-def _sampled(rows: Iterator[Row], size: int, options: RowOptions, counts: RowCounts) -> Iterator[Row]:
-    sample = sample_rows(rows, size, seed=options.seed, keep_order=options.keep_order)
+def _sampled(rows: Iterator[Row], size: int, options: RowOptions, counts: filters.RowCounts) -> Iterator[Row]:
+    sample = filters.sample_rows(rows, size, seed=options.seed, keep_order=options.keep_order)
     if counts.kept > len(sample):
         counts.dropped["not_sampled"] = counts.kept - len(sample)
         counts.kept = len(sample)

@@ -27,8 +27,6 @@ _MAX_NAMED = 8
 
 
 class FileState(StrEnum):
-    """State of a file: as published, or its fault."""
-
     OK = "ok"
     MISSING = "missing"
     UNREADABLE = "unreadable"
@@ -99,7 +97,7 @@ def check_task_names(tasks: str) -> list[str]:
 
 def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
-    bad = _not_ok(checks)
+    bad = [check for check in checks if check.state is not FileState.OK]
     if bad:
         named = "; ".join(
             f"{check.expected.path}: {check.state}, {check.detail}" for check in bad[:_MAX_NAMED]
@@ -113,7 +111,7 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
     """Return the states of all files as JSON, and a table of the wrong ones, or of the tasks if no file is wrong."""
-    bad = _not_ok(checks)
+    bad = [check for check in checks if check.state is not FileState.OK]
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:
         shown = columns("path", "task", "state", "detail", path="file", detail="found and expected")
@@ -130,10 +128,6 @@ def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
     ]
     shown = [*columns("task"), *columns("files", "lines", kind="count")]
     return Outcome([Report("All files are as published", shown, rows)], payload)
-
-
-def _not_ok(checks: Sequence[FileCheck]) -> list[FileCheck]:
-    return [check for check in checks if check.state is not FileState.OK]
 
 
 def _file_record(check: FileCheck) -> dict[str, Any]:

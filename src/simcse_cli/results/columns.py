@@ -5,8 +5,11 @@ A measure is a task name of ``choices`` (test split), the same with ``-dev`` for
 numbers below. Scores are fractions; plain numbers are in their own unit.
 """
 
+import csv
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from importlib.resources import files
+from typing import cast
 
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.results.report import Column, ColumnKind
@@ -36,80 +39,12 @@ _LABELS = {
     TRANSFER_AVERAGE: "Avg. transfer",
     "sentences_per_second": "sentences/s",
 }
-_COLUMNS: dict[ColumnKind, dict[str, str]] = {
-    "text": {"front": "Pareto", "left": "sentence 1", "mark": "", "right": "sentence 2"},
-    "score": {
-        "best": "dev best",
-        "best_dev_score": "best dev",
-        "deviation": "deviation",
-        "error_after": "after",
-        "error_before": "rank error before",
-        "pearson": "pearson",
-        "score": "score",
-        "spearman": "spearman",
-        "start": "dev before",
-        "sts_average": "Avg. STS",
-    },
-    "difference": {"difference": "difference", "high": "95% high", "low": "95% low"},
-    "number": {
-        "alignment": "alignment",
-        "bound": "its bound",
-        "cosine_after": "after",
-        "cosine_before": "cosine before",
-        "dev_score": "dev_score",
-        "effective_rank": "eff. rank",
-        "first_alignment": "alignment: first",
-        "first_uniformity": "uniformity: first",
-        "gold": "gold",
-        "gram_sum": "sum of W W^T",
-        "hours": "hours",
-        "isotropy": "isotropy",
-        "largest_eigenvalue": "largest eigenvalue",
-        "last_alignment": "last",
-        "last_uniformity": "last",
-        "mean": "mean",
-        "mean_cosine": "mean cosine",
-        "median": "median",
-        "memory_gib": "peak GiB",
-        "negatives_term": "negatives' term",
-        "p_corrected": "p corrected",
-        "p_mcnemar": "McNemar p",
-        "p_mcnemar_corrected": "corrected",
-        "p_value": "p",
-        "q25": "q25",
-        "q75": "q75",
-        "rate": "sentences/s",
-        "relative": "relative",
-        "sentences_per_second": "sentences/s",
-        "singular_value": "singular_value",
-        "smallest_element": "smallest element",
-        "std": "std",
-        "uniformity": "uniformity",
-    },
-    "count": {
-        "best_step": "at step",
-        "dim": "dim",
-        "index": "example",
-        "last_step": "last step",
-        "n_on_front": "on Pareto front",
-        "n_only_baseline": "only baseline",
-        "n_only_candidate": "only system right",
-        "n_pairs": "pairs",
-        "n_points": "points",
-        "n_processes": "processes",
-        "n_queries": "queries",
-        "predicted_after": "after",
-        "predicted_before": "class before",
-        "rank": "rank",
-        "rows": "rows",
-        "step": "step",
-        "steps": "steps",
-        "systems": "comparable",
-    },
-    "seconds": {"train_s": "train s"},
+_table = (files("simcse_cli") / "resources" / "columns.tsv").read_text(encoding="utf-8")
+_COLUMNS: dict[str, tuple[ColumnKind, str]] = {
+    row["key"]: (cast(ColumnKind, row["kind"]), row["heading"])
+    for row in csv.DictReader(_table.splitlines(), delimiter="\t")
 }
-"""The headings of known keys, by the kind of their column."""
-_KINDS = {key: kind for kind, headings in _COLUMNS.items() for key in headings}
+"""The kind and the heading of known keys."""
 _ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
 
 
@@ -138,9 +73,9 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
     """
     found = []
     for key in keys:
-        known = _KINDS.get(key, "text") if kind is None else kind
-        heading = label(key) if kind else _COLUMNS[known].get(key, key)
-        found.append(Column(key, headings.get(key, heading), known))
+        known_kind, known_heading = _COLUMNS.get(key, ("text", key))
+        heading = label(key) if kind else known_heading
+        found.append(Column(key, headings.get(key, heading), kind or known_kind))
     return found
 
 
@@ -154,7 +89,6 @@ def in_order(measures: set[str]) -> list[str]:
 
 
 def listed(text: str | None) -> list[str]:
-    """Return the names of a comma-separated list."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 

@@ -102,8 +102,6 @@ _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[tuple[str, ...], t
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """Names and types in one kind of file."""
-
     groups: tuple[str, ...]  # keys that name the group an example belongs to
     value: str  # key of the model's output
     dtype: type[np.generic]  # of gold and value

@@ -85,7 +85,6 @@ def marker(position: int) -> str:
 
 
 def shades(count: int) -> Any:
-    """Return ``count`` colours from dark to light."""
     import matplotlib
 
     return matplotlib.colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, count))
@@ -102,7 +101,6 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, n_columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``width`` x ``height`` inches with its panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -171,19 +169,9 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
 # Labels of points
 
 _GAP = 8
-# Offset in points and the side of the text that faces the point, in order of preference.
-_PLACES = (
-    ((_GAP, 0), "left", "center"),
-    ((-_GAP, 0), "right", "center"),
-    ((0, _GAP), "center", "bottom"),
-    ((0, -_GAP), "center", "top"),
-    ((_GAP, _GAP), "left", "bottom"),
-    ((_GAP, -_GAP), "left", "top"),
-    ((-_GAP, _GAP), "right", "bottom"),
-    ((-_GAP, -_GAP), "right", "top"),
-    ((_GAP, 2.5 * _GAP), "left", "bottom"),
-    ((_GAP, -2.5 * _GAP), "left", "top"),
-)
+# Offsets in gaps, in order of preference; the text's side towards the point follows from their signs.
+_PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 2.5), (1, -2.5))
+_HORIZONTAL, _VERTICAL = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
 
 
 def place_labels(
@@ -205,8 +193,9 @@ def place_labels(
 
 def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
     """Move a label to its first free place inside the frame and return the box it covers."""
-    for offset, horizontal, vertical in _PLACES:
-        label.set(position=offset, horizontalalignment=horizontal, verticalalignment=vertical)
+    for x, y in _PLACES:
+        sides = {"horizontalalignment": _HORIZONTAL[np.sign(x)], "verticalalignment": _VERTICAL[np.sign(y)]}
+        label.set(position=(x * _GAP, y * _GAP), **sides)
         box = label.get_window_extent()
         inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
         if inside and not any(box.overlaps(other) for other in taken):

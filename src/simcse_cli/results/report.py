@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any, Literal
@@ -17,6 +17,16 @@ NARROWEST_TEXT = 20
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]
+_FORMATS: dict[ColumnKind, str] = {
+    **{
+        "score": ".2f",
+        "difference": "+.2f",
+        "number": ".4g",
+        "signed": "+.4g",
+        "count": ",",
+        "seconds": ".1f",
+    }
+}
 
 
 def printable(text: str) -> str:
@@ -44,21 +54,9 @@ class Column:
     def show(self, value: Any) -> str:
         if value is None:
             return MISSING
-        match self.kind:
-            case "score":
-                return f"{100 * value:.2f}"
-            case "difference":
-                return f"{100 * value:+.2f}"
-            case "number":
-                return f"{value:.4g}"
-            case "signed":
-                return f"{value:+.4g}"
-            case "count":
-                return f"{value:,}"
-            case "seconds":
-                return f"{value:.1f}"
-            case _:
-                return str(value)
+        if self.kind == "text":
+            return str(value)
+        return format(100 * value if self.kind in ("score", "difference") else value, _FORMATS[self.kind])
 
 
 @dataclass
@@ -144,6 +142,23 @@ def mean_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: s
         elif len(values) > 1:
             mean[column.key], deviation[column.key] = mean_and_deviation(values)
     return [mean, deviation]
+
+
+def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
+    """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
+    head, texts = (
+        report.columns[0].key,
+        [column.key for column in report.columns[1:] if column.kind == "text"],
+    )
+    repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in report.rows:
+        if group := groups.get(row[head]):
+            repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
+    if not repeated:
+        return report
+    means = [line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])]
+    notes = [*report.notes, "deviation: over the seeds (n - 1)"]
+    return Report(report.title, report.columns, [*report.rows, *means], notes)
 
 
 @dataclass(frozen=True)

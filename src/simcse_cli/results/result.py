@@ -106,11 +106,7 @@ class SuiteResult:
         return replace(self, settings={**settings, **self.settings})
 
     def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
-        """Return an STS result with the scores for another metric and aggregation; None keeps its own.
-
-        Raises:
-            DataError: the result does not hold these scores.
-        """
+        """Return an STS result with the scores for another metric and aggregation; None keeps its own."""
         if metric is None and aggregation is None:
             return self
         asked = {"metric": metric or self.settings.get("metric")}

@@ -93,7 +93,6 @@ class RunRecord:
 
     @property
     def chosen_by(self) -> str:
-        """The data that the dev score is measured on."""
         suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
         if suite is None:
             return "the dev file"
@@ -126,7 +125,6 @@ class Measured:
 
 
 def is_run(folder: Path | str) -> bool:
-    """Tell whether a folder holds the record of a run."""
     return (Path(folder) / RUN_FILE).is_file()
 
 
@@ -174,7 +172,6 @@ def read_metrics(path: Path) -> list[Measured]:
 
 
 def kept_states(folder: Path) -> list[Path]:
-    """Return the states in a ``checkpoint/`` folder, in step order."""
     found = folder.glob(f"{STATE_PREFIX}*") if folder.is_dir() else ()
     return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
 
