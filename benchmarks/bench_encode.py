@@ -23,8 +23,9 @@ from shapes import model_folder
 from simcse_cli.machine.devices import DTYPES
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
+from simcse_cli.models.graphs import GRAPH_FILES, write_graphs
 from simcse_cli.models.padding import pad, token_batches
-from simcse_cli.settings.choices import Attention, Pooler, Precision
+from simcse_cli.settings.choices import Attention, Backend, Pooler, Precision
 
 BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]
@@ -53,6 +54,8 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
         contenders[name] = openvino_loop(folder, sentences, precision)
     else:
         print("OpenVINO is left out: pip install 'simcse-cli[bench]'")
+    if importlib.util.find_spec("onnxruntime"):
+        contenders["ONNX Runtime int8, dynamic, same batches"] = onnx_int8_loop(folder, sentences)
     return contenders
 
 
@@ -71,18 +74,44 @@ def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contende
     hint = {"bf16": "bf16", "fp32": "f32"}[precision]
     settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
+    return loop_like_peer(
+        sentences, tokenizer, lambda inputs: compiled({name: inputs[name] for name in names})[0]
+    )
+
+
+def onnx_int8_loop(folder: str, sentences: list[str]) -> Contender:
+    """Return ONNX Runtime on the same batches, with weights and activations quantised by its own dynamic tool."""
+    import onnxruntime
+    from onnxruntime.quantization import quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as work:
+        write_graphs(load_encoder(folder, pooler=Pooler.AVG), Path(work), [Backend.ONNX])
+        small = Path(work) / "int8.onnx"
+        quantize_dynamic(Path(work) / GRAPH_FILES[Backend.ONNX], small)
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = torch.get_num_threads()
+        session = onnxruntime.InferenceSession(small, settings, providers=["CPUExecutionProvider"])
+    names = [tensor.name for tensor in session.get_inputs()]
+    return loop_like_peer(
+        sentences,
+        AutoTokenizer.from_pretrained(folder),
+        lambda inputs: session.run(None, {name: inputs[name] for name in names})[0],
+    )
+
+
+def loop_like_peer(sentences: list[str], tokenizer: Any, states_of: Callable[[Any], np.ndarray]) -> Contender:
+    """Return a loop over the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters."""
     order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
 
     def run() -> np.ndarray:
-        vectors = np.empty((len(sentences), model.config.hidden_size), dtype=np.float32)
+        vectors = []
         for start in range(0, len(order), 32):
-            batch = order[start : start + 32]
-            texts = [sentences[i] for i in batch]
+            texts = [sentences[i] for i in order[start : start + 32]]
             inputs = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="np")
-            states = compiled({name: inputs[name] for name in names})[0]
+            states = states_of(inputs)
             weights = inputs["attention_mask"][:, :, None]
-            vectors[batch] = (states * weights).sum(1) / weights.sum(1)
-        return vectors
+            vectors.append((states * weights).sum(1) / weights.sum(1))
+        return np.concatenate(vectors).astype(np.float32)[np.argsort(order)]
 
     return run
 
@@ -148,7 +177,7 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
     if device == "cpu":
         for name, dtype in types(device).items():
             contenders[f"length-sorted padded loop {name}"] = plain_loop(folder, sentences, dtype)
-    for precision in types(device):
+    for precision in [*types(device), *(["int8"] if device == "cpu" else [])]:
         contenders[f"simcse {precision}"] = ours(folder, sentences, precision, device)
     if device == "cuda":
         contenders["simcse tf32"] = ours(folder, sentences, "tf32", device)

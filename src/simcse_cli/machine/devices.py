@@ -18,6 +18,7 @@ DTYPES = {
     Precision.TF32: torch.float32,
     Precision.BF16: torch.bfloat16,
     Precision.FP16: torch.float16,
+    Precision.INT8: torch.int8,
 }
 
 
@@ -66,7 +67,7 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
 
     Raises:
-        ConfigError: fp16 is requested without a GPU, or tf32 without an NVIDIA GPU.
+        ConfigError: fp16 is requested without a GPU, tf32 without an NVIDIA GPU, or int8 without an x86 processor.
     """
     precision = Precision(precision)
     if precision is Precision.AUTO:
@@ -78,6 +79,8 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
             f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
             hint="use --precision fp32",
         )
+    if precision is Precision.INT8 and not (device.type == "cpu" and is_x86()):
+        raise ConfigError("--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32")
     return precision
 
 

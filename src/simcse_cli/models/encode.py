@@ -17,13 +17,14 @@ from simcse_cli.machine.devices import HostCopy
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.models.padding import TokenRows, token_batches
 from simcse_cli.models.tokens import Tokens, in_windows
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import LongTexts, Pooler
 
-DEFAULT_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32_768
+DEFAULT_BATCH_TOKENS, INT8_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 1024, 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
 _Item = TypeVar("_Item")
@@ -101,7 +102,10 @@ class ReadyEncoder:
 
     @property
     def variations(self) -> dict[str, Any]:
-        """How vectors differ from those of the plain model: the prompt, fewer components, windows of long texts."""
+        """How vectors differ from those of the plain model.
+
+        The prompt, fewer components, windows of long texts, and fewer levels of int8 weights on older processors.
+        """
         return self._variations(self.prompt)
 
     def _variations(self, prompt: str) -> dict[str, Any]:
@@ -114,6 +118,8 @@ class ReadyEncoder:
             found["truncate_dim"] = self.dim
         if self.use.long is not LongTexts.CUT:
             found["long"] = self.use.long.value
+        if self.model.matmul_dtype is torch.int8 and weight_levels() < MOST_LEVELS:
+            found["weight_levels"] = weight_levels()
         return found
 
     @property
@@ -234,8 +240,8 @@ def encode(
     model.eval()
     try:
         with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
-            default = GPU_BATCH_TOKENS if model.device.type == "cuda" else DEFAULT_BATCH_TOKENS
-            for batch, made in _batch_vectors(model, rows, batch_tokens or default, n_skipped, shared):
+            size = batch_tokens or _batch_tokens(model)
+            for batch, made in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = made
                 task.advance(len(batch) * len(positions) / len(rows))
     finally:
@@ -257,6 +263,13 @@ def encode(
     if normalize and (dim < model.dim or not model.record.normalize):
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     return vectors[inverse]
+
+
+def _batch_tokens(model: SentenceEncoder) -> int:
+    """Return the number of tokens that is fastest in one forward pass."""
+    if model.device.type == "cuda":
+        return GPU_BATCH_TOKENS
+    return INT8_BATCH_TOKENS if model.matmul_dtype is torch.int8 else DEFAULT_BATCH_TOKENS
 
 
 @dataclass(frozen=True)

@@ -268,8 +268,16 @@ class SentenceEncoder(nn.Module):
 
         The packed form rounds copies of the weights and keeps states between products in float32; without a packed
         form, the weights themselves are converted.
+
+        Raises:
+            ConfigError: int8, for a model without a packed form.
         """
         if self._packed() is None:
+            if dtype is torch.int8:
+                raise ConfigError(
+                    f"--precision int8: {self.name} has an architecture without it",
+                    hint="use --precision bf16 or fp32",
+                )
             self.backbone.to(dtype)
         else:
             self.matmul_dtype = dtype

@@ -120,12 +120,16 @@ class DevSuite(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of the encoder's matrix products; tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs."""
+    """Arithmetic of the encoder's matrix products.
+
+    tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs; int8 is for inference on x86 processors.
+    """
 
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
+    INT8 = "int8"
     AUTO = "auto"
 
 

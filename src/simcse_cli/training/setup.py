@@ -54,6 +54,7 @@ from simcse_cli.settings.choices import (
     LoraSave,
     ObjectiveName,
     Pooler,
+    Precision,
     Similarity,
 )
 from simcse_cli.settings.config import TrainConfig
@@ -210,6 +211,10 @@ def check_settings(config: TrainConfig) -> None:
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    if config.precision is Precision.INT8:
+        raise ConfigError(
+            "--precision int8 is for inference: training has no int8", hint="use --precision bf16 or fp32"
+        )
     if config.objective is ObjectiveName.MLM and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,6 +34,8 @@ KERNELS_COMPILE = "compiling kernels for this processor, once"
 # A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps on all of them are
 # faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
 _MOST_THREADS = 8
+# Random sub-words from which int8 learns how large each channel is. Short rows serve short sentences best.
+_SAMPLED_TOKENS, _SAMPLED_LENGTH = 1024, 12
 
 
 MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
@@ -92,7 +95,7 @@ class PackedBackbone:
     def prepare(self, dtype: torch.dtype | None = None) -> None:
         """Prepare the weights for inference before several threads share them."""
         if not self.nested:
-            prepared(self._backbone, self._parts, dtype or self._default_dtype())
+            prepared(self._backbone, self._parts, dtype or self._default_dtype(), self._run_sample)
 
     def hidden_states(
         self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
@@ -157,7 +160,7 @@ class PackedBackbone:
             layers = read_layers(parts, dtype, merged=not is_live)
             return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
         if not is_live:
-            operators, layers = prepared(self._backbone, parts, dtype)
+            operators, layers = prepared(self._backbone, parts, dtype, self._run_sample)
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self._backbone)
         layers = read_layers(parts, dtype, pool)
@@ -208,6 +211,15 @@ class PackedBackbone:
         if not kernels.can_load():
             return KERNELS_NOT_KEPT
         return None if kernels.is_compiled() else KERNELS_COMPILE
+
+    @torch.no_grad()
+    def _run_sample(self, operators: Operators, layers: list[Layer]) -> None:
+        """Run the layers over random sub-words."""
+        length = min(_SAMPLED_LENGTH, self.max_tokens)
+        size = (_SAMPLED_TOKENS // length, length)
+        rows = np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
+        tokens = self.pack(rows)
+        run_layers(operators, layers, self._embed(tokens, None), tokens, wanted=())
 
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight

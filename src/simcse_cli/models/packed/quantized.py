@@ -1,0 +1,174 @@
+"""Linear layers as products of 8-bit integers, for inference on x86 processors.
+
+Each token has its own scale and offset, each output its own scale: with x ~ low + step * q, q in 0 ... 255, and
+W_o ~ scale_o * w_o, w_o in -127 ... 127,
+
+    (x W^T)_o ~ step * scale_o * (q . w_o) + low * scale_o * sum(w_o),
+
+where q . w_o is an exact sum of integers. Two things keep the error small, both exact in themselves:
+
+- The inputs of ``qkv`` and ``up`` are first shifted and scaled by channel, and the weights the other way (SmoothQuant,
+  Xiao et al. 2023, equation 4, with their alpha of 0.5): a channel of large values then takes fewer levels from others.
+- The inputs of ``down`` are split into four groups of channels of like size, each with its own steps and scales.
+
+How large a channel is, is seen in a pass over random sub-words, and rounded to powers of two, so that the last bits of
+that pass do not matter. Nothing depends on the user's texts.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from simcse_cli.models.packed.layers import Layer, LinearWeights, Residual
+from simcse_cli.models.packed.operators import Operators
+
+MOST_LEVELS, _FEWER_LEVELS = 127, 64
+_ALPHA = 0.5
+_N_GROUPS = 4
+_TINY = 1e-20  # no step is smaller, so that its inverse is finite
+_SMALL = 1e-5  # no channel counts as smaller
+
+
+class IntegerProduct(NamedTuple):
+    """Rows of integer weights in oneDNN's layout, their scales, and the sums of the scaled rows, ``(D_out,)``."""
+
+    weight: Tensor
+    scale: Tensor
+    zero_point: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> "IntegerProduct":
+        """Round a weight ``(D_out, D_in)``, which is finite; a row of zeros stays zero."""
+        scale = (weight.abs().amax(1) / weight_levels()).clamp(min=_TINY)
+        rounded = (weight / scale.unsqueeze(1)).round()
+        packed = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
+        return cls(packed, scale, torch.zeros(len(scale), dtype=torch.int32), rounded.sum(1) * scale)
+
+    def __call__(self, q: Tensor) -> Tensor:
+        """Return ``scale * (q . w)``, ``(T, D_out)`` float32, of bytes ``(T, D_in)``."""
+        product: Tensor = torch.ops.onednn.qlinear_pointwise(
+            q, 1.0, 0, self.weight, self.scale, self.zero_point, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product
+
+
+class QuantizedLinear(NamedTuple):
+    """A linear layer as integer products.
+
+    Attributes:
+        products: one a group of input channels.
+        sums: of their rows, ``(n_groups, D_out)``.
+        bias: that of the layer and of the shift, ``(D_out,)``.
+        factor, shift: applied to the inputs by channel, ``(D_in,)``; None for none.
+    """
+
+    products: tuple[IntegerProduct, ...]
+    sums: Tensor
+    bias: Tensor
+    factor: Tensor | None = None
+    shift: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the outputs ``(T, D_out)`` of states ``(T, D_in)``, float32."""
+        if self.factor is not None and self.shift is not None:
+            x = torch.addcmul(self.shift, x, self.factor)
+        groups = x.tensor_split(len(self.products), 1)
+        lows = torch.cat([group.amin(1, keepdim=True) for group in groups], 1)
+        highs = torch.cat([group.amax(1, keepdim=True) for group in groups], 1)
+        steps = ((highs - lows) / 255).clamp_(min=_TINY)
+        inverse = steps.reciprocal()
+        offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
+        out = torch.addmm(self.bias, lows, self.sums)
+        for i, (group, product) in enumerate(zip(groups, self.products, strict=True)):
+            q = torch.addcmul(offsets[:, i, None], group, inverse[:, i, None]).to(torch.uint8)
+            out.addcmul_(product(q), steps[:, i, None])
+        return out
+
+
+class RecordingOperators(Operators):
+    """The plain operators in float32; ``inputs`` gets that of every linear layer, four a layer of the transformer."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__(torch.float32, activation)
+        self.inputs: list[Tensor] = []
+
+    def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
+        self.inputs.append(x)
+        return super()._linear(x, linear)
+
+
+class QuantizedOperators(Operators):
+    """The operators on integer products; attention, norms and sums stay float32."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__(torch.float32, activation)
+
+    def _linear(self, x: Tensor, linear: Any) -> Tensor:
+        return linear(x)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def weight_levels() -> int:
+    """Return the largest integer weight whose products are exact on this processor: 127, or 64 without VNNI.
+
+    There, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that, 2 x 255 x 64 is less.
+    """
+    product = IntegerProduct(
+        torch.ops.onednn.qlinear_prepack(torch.full((64, 64), MOST_LEVELS, dtype=torch.int8), None),
+        torch.ones(64),
+        torch.zeros(64, dtype=torch.int32),
+        torch.zeros(64),
+    )
+    largest = product(torch.full((64, 64), 255, dtype=torch.uint8))
+    return MOST_LEVELS if bool((largest == 64 * 255 * MOST_LEVELS).all()) else _FEWER_LEVELS
+
+
+@torch.no_grad()
+def quantized(layers: Sequence[Layer], inputs: Sequence[Tensor]) -> list[Any]:
+    """Return layers for ``QuantizedOperators``.
+
+    Args:
+        layers: in float32.
+        inputs: those that ``RecordingOperators`` has seen in a pass over some tokens, ``(T, D_in)`` each.
+    """
+    before_qkv, _, before_up, before_down = (inputs[i::4] for i in range(4))
+    return list(map(_quantized, layers, before_qkv, before_up, before_down))
+
+
+def _quantized(layer: Layer, before_qkv: Tensor, before_up: Tensor, before_down: Tensor) -> Any:
+    by_size = before_down.abs().amax(0).log2().round().argsort(descending=True, stable=True)
+    up = LinearWeights(layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size])
+    down = layer.after_activation.linear
+    return layer._replace(
+        qkv=_smoothed(layer.qkv, before_qkv),
+        after_attention=_with_linear(layer.after_attention, _grouped(layer.after_attention.linear, 1)),
+        up=_smoothed(up, before_up),
+        after_activation=_with_linear(
+            layer.after_activation, _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
+        ),
+    )
+
+
+def _with_linear(end: Residual, linear: Any) -> Residual:
+    return end._replace(linear=linear)
+
+
+def _smoothed(linear: LinearWeights, x: Tensor) -> Any:
+    """Return a layer that takes ``(x - middle) / spread``, with the middle an eighth and the spread a power of two."""
+    middle = (8 * x.mean(0)).round() / 8
+    reach = (x - middle).abs().amax(0).clamp(min=_SMALL)
+    largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
+    spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
+    made = _grouped(linear._replace(weight=linear.weight * spread), 1)
+    bias = made.bias + linear.weight @ middle
+    return made._replace(bias=bias, factor=1 / spread, shift=-middle / spread)
+
+
+def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:
+    products = tuple(map(IntegerProduct.of, linear.weight.tensor_split(n_groups, 1)))
+    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+    return QuantizedLinear(products, torch.stack([product.sums for product in products]), bias)
