@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from simcse_cli.machine import devices
+from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
@@ -34,7 +35,7 @@ def no_onednn(monkeypatch):
 
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
 SWITCHES = {
-    no_bf16: (PrepackedOperators, Operators),
+    no_bf16: (PrepackedOperators if is_x86() else Operators, Operators),
     arm: (Operators, Operators),
     no_onednn: (Operators, Operators),
 }

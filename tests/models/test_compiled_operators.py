@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from simcse_cli.machine.buffers import BufferPool, pool_of
+from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.packed import backbone, kernels
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.compiled_operators import CompiledOperators
@@ -28,6 +29,8 @@ from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.tokens import pack
 from simcse_cli.models.poolers import pool
 from simcse_cli.settings.choices import Pooler
+
+only_where_kernels_pay = pytest.mark.skipif(not is_x86(), reason="kernels are chosen on x86 processors alone")
 
 SIZES = {
     "vocab_size": 50,
@@ -275,6 +278,7 @@ def test_what_the_kernels_do_not_compute_is_left_to_pytorch(settings, dtype):
     assert not packed_backbone(bert(**settings), use_kernels=True).compiles(dtype)
 
 
+@only_where_kernels_pay
 @pytest.mark.parametrize(("n_threads", "expected"), [(1, True), (8, True), (9, False)])
 def test_many_threads_are_left_to_pytorch(n_threads, expected):
     before = torch.get_num_threads()
@@ -295,6 +299,7 @@ def test_a_pass_gives_back_its_memory():
     assert 0 < taken[3] < 1.1 * taken[1]
 
 
+@only_where_kernels_pay
 def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monkeypatch):
     large, few = len(pack(ROWS).ids), 1000
     monkeypatch.setattr(kernels, "is_compiled", lambda: False)
@@ -307,6 +312,7 @@ def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monk
     assert "simcse-cli[cpu-kernels]" in packed_backbone(bert()).training_note(large)
 
 
+@only_where_kernels_pay
 def test_without_a_folder_for_compiled_kernels_pytorch_trains(monkeypatch):
     caching = pytest.importorskip("numba.core.caching")
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
