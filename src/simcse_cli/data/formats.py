@@ -88,7 +88,7 @@ def _csv_rows(source: InputPath, layout: Layout) -> NumberedRows:
 
 
 def _tsv_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return _delimited_rows(source, layout, "\t")
+    return _delimited_rows(source, layout, "\t|;")
 
 
 def _delimited_rows(source: InputPath, layout: Layout, separators: str) -> NumberedRows:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
+from simcse_cli.data.delimited import is_table
 from simcse_cli.data.formats import (
     READERS,
     FileFormat,
@@ -35,7 +36,7 @@ class Table:
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
-        text_as: the format in which to read a ``.txt`` file: lines of text, or a table.
+        text_as: the format in which to read a ``.txt`` file: lines of text, or a table, as always with ``columns``.
         columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
         names: the columns of a file that is known to have no header.
         is_whole: whether all lines of a text file are one sentence, as ``sentences`` yields it.
@@ -53,7 +54,10 @@ class Table:
     ) -> None:
         form = guess_format(source)
         self._source, self.name = source, source_name(source)
-        self.form = text_as if form is FileFormat.TEXT else form
+        columns = [column for column in columns if column]
+        if form is FileFormat.TEXT:
+            form = FileFormat.CSV if columns else text_as
+        self.form = form
         self._is_whole = is_whole and self.is_text
         self._layout = Layout(encoding, has_header(columns), tuple(names))
 
@@ -181,8 +185,14 @@ class Table:
 
 def check_column(column: str | None, sources: Sequence[InputPath], option: str = "--column") -> None:
     """Raise UsageError for a column if every input is plain text, which has no columns."""
-    if column is not None and all(guess_format(source) is FileFormat.TEXT for source in sources):
+    if column is not None and all(map(_is_plain, sources)):
         raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
+
+
+def _is_plain(source: InputPath) -> bool:
+    if guess_format(source) is not FileFormat.TEXT:
+        return False
+    return str(source) == STDIO or not is_table(iter_lines(source, encoding="latin-1"))  # any bytes will do
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
