@@ -214,6 +214,23 @@ def test_retrieval_suite_chooses_by_the_figures_of_analyze_retrieval(train, invo
     assert set(record["data"]["dev_files"]) == {str(path) for path in beir[1::2]}
 
 
+def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
+    plan, folder = tmp_path / "lr.yaml", tmp_path / "runs"
+    plan.write_text("grid:\n  temperature: [0.05, 1]\n")
+    many = ("--sweep", plan, "--seeds", "1,2", "--max-steps", 2)
+    outcome = train("--dev-suite", "retrieval", *beir, *many, "-o", folder)
+    assert outcome.exit_code == 0, outcome.stderr
+    found = json.loads((folder / "sweep.json").read_text())
+    assert found["dev_suite"] == "retrieval"
+    for trial in found["trials"]:
+        runs = [folder / trial["name"] / f"seed-{seed}" for seed in (1, 2)]
+        best = [
+            max(line["dev_tasks"]["nDCG@10-dev"] for line in metrics(run) if "dev_tasks" in line)
+            for run in runs
+        ]
+        assert trial["scores"] == best
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -92,7 +92,12 @@ def test_columns_hint_can_be_pasted():
     hint = columns_hint({"id": 7, "my text": "How is it?", "answer": "Fine."}, POSITIONAL[:2])
     assert "--columns 'anchor=my text,positive=answer' " in hint
     assert "anchor=1,positive=2" in hint
-    assert "--columns anchor=NAME,positive=NAME " in columns_hint({"a": "7", "b": ""}, POSITIONAL[:2])
+    hint = columns_hint({"no": "7", "text": "How is it?"}, POSITIONAL[:2])
+    assert hint.startswith(
+        "no column looks like positive; to take one anyway: --columns anchor=text,positive=no "
+    )
+    hint = columns_hint({"a": "7", "b": ""}, POSITIONAL)
+    assert hint == "give a table with 3 columns: anchor, positive, hard_negative"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +112,8 @@ def test_columns_hint_can_be_pasted():
          "anchor=body,positive=reply"),
         ("a.csv", "answer,frage\nIt is new.,Is it new?\n", POSITIONAL[:2], "anchor=frage,positive=answer"),
         ("a.csv", "no,first,second,points\n1,A dog.,A cat.,2.5\n2,A car.,A van.,3\n", SCORED_PAIR,
+         "left=first,right=second,score=points"),
+        ("a.csv", "first;second;points;\nA dog.;A cat.;2,5;\nA car.;A van.;3;\n", SCORED_PAIR,
          "left=first,right=second,score=points"),
         ("a.csv", "ref,comment,queue\nX1,Not paid,it\nX2,Not sent,hr\nX3,Broken lid,it\n", ["text", "label"],
          "text=comment,label=queue"),

@@ -77,7 +77,10 @@ def test_a_header_is_told_from_data(text, header, names):
         ("anchor;positive\na;b;c\n", "line 2: 3 columns, need 2"),
         ('a,b\n"c"d,e\n', "line 2: not valid CSV"),
         ('a,b\n"c,d\n', "line 2: not valid CSV"),
-        ("1,2,3,3\n", "line 1: need a header with a different name"),
+        (
+            "1,2,3,3\n",
+            "line 1: 3 stands there twice; need a header with a different name for each of the 4 columns",
+        ),
     ],
 )
 def test_a_ragged_or_broken_row_is_named(content, message):

@@ -67,7 +67,7 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
     [
         ("A;B;C\nOne text.;Another text here.;1\nA third one.;A fourth one here.;2\n",
          "columns are A, B, C; missing: left, right, score", "--columns left=A,right=B,score=C"),
-        ("sentence1,sentence2\na,b\n", "missing: score", "score=NAME"),
+        ("sentence1,sentence2\na,b\n", "missing: score", "give a table with 3 columns: left, right, score"),
         ("One text.,5,1\nA third one.,6,2\n", "columns are anchor, positive, hard_negative; missing", "score=hard"),
         ("sentence1,sentence2,score\na,b,nan\n", "line 2: score 'nan' is not a finite number", "--columns"),
         ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),

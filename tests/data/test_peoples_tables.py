@@ -3,13 +3,17 @@
 import json
 import re
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
+from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.training_file import read_training_rows
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.prepare.pairs import pair_rows
 
 Q = ["Where is my refund?", "The lid does not close.", "Can I pay by card?"]
 A = ["It takes five days.", "A new one is on the way.", "Any card works."]
@@ -35,6 +39,13 @@ TABLES = {
                    "anchor=instruction,positive=output"),
     "nested.jsonl": (table(lambda n: json.dumps({"id": n, "data": {"body": Q[n]}})), "anchor=data.body"),
     "chat.jsonl": (table(chat), "anchor=turns.0.text,positive=turns.1.text"),
+    "twice.csv": (table(lambda n: f"{Q[n]},{n},{A[n]}", "text,id,text\n"), "anchor=text.1,positive=text.2"),
+    "markdown.csv": (table(lambda n: f"| {n} | {Q[n]} | {A[n]} |", "\n| no | asked | answered |\n|--:|:---|---|\n"),
+                     "anchor=asked,positive=answered"),
+    "bare-markdown.tsv": (table(lambda n: f"{Q[n]} | {A[n]}", "asked | answered\n--- | ---\n"),
+                          "anchor=asked,positive=answered"),
+    "quoted.tsv": (table(lambda n: f'{n}\t"{Q[n]}"\t"{A[n]}"', '"no"\t"asked"\t"answered"\n'),
+                   "anchor=asked,positive=answered"),
     "squad.jsonl": (table(lambda n: json.dumps({"question": Q[n], "reply": {"text": [A[n]], "start": [0]}})),
                     "anchor=question,positive=reply.text"),
 }  # fmt: skip
@@ -68,3 +79,44 @@ def test_scores_may_be_percentages_and_have_decimal_commas(spell, scores, tmp_pa
         tmp_path / "a.tsv", dict(zip(SCORED_PAIR, ("one", "two", "match"), strict=True))
     )
     assert found.gold.tolist() == scores
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "table"])
+@pytest.mark.parametrize(
+    ("row", "head"),
+    [
+        ("{}\t{}", "anchor\tpositive\n"), ("{}|{}", "anchor|positive\n"), ("{};{}", ""), ("{}|{}", ""),
+        ("| {} | {} |", "# Pairs\n\n| anchor | positive |\n|---|---|\n"),
+    ],
+)  # fmt: skip
+def test_a_text_is_a_table_only_where_columns_are_wanted(row, head, name, tmp_path):
+    path, rows = tmp_path / name, list(zip(Q, A, strict=True))
+    path.write_text(table(lambda n: row.format(Q[n], A[n]), head))
+    assert list(pair_rows([path])) == list(read_training_rows(path, n_columns=2).rows) == rows
+    if head:
+        assert list(Table(path, columns=["positive"]).sentences("positive")) == A
+    check_column("anchor", [path])
+    assert list(Table(path).sentences()) == path.read_text().splitlines()
+
+
+def test_cells_of_markdown_may_hold_bars(tmp_path):
+    (tmp_path / "a.md").write_text(f"|anchor|positive|\n|-|-|\n|a \\| b||\n|{Q[0]}|{A[0]}|\n\nThe end.\n")
+    assert list(Table(tmp_path / "a.md", columns=["anchor"]).texts()) == [
+        {"anchor": "a | b", "positive": ""},
+        {"anchor": Q[0], "positive": A[0]},
+    ]
+
+
+def test_lines_that_end_with_cr_alone_are_mended_by_the_hint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a b.csv").write_bytes(table(lambda n: f"{Q[n]},{A[n]}").replace("\n", "\r").encode())
+    with pytest.raises(DataError, match=r"a b\.csv, line 1: not valid CSV") as caught:
+        read_training_rows("a b.csv")
+    subprocess.run(caught.value.hint.split(": ")[1], shell=True, check=True)
+    assert list(read_training_rows("a b-lines.csv").rows) == list(zip(Q, A, strict=True))
+
+
+def test_plain_text_has_no_column(tmp_path):
+    (tmp_path / "a.txt").write_text(table(lambda n: f"{Q[n]}, {A[n]}" + "," * n))
+    with pytest.raises(UsageError, match="needs a table"):
+        check_column("anchor", [tmp_path / "a.txt"])

@@ -81,9 +81,9 @@ def test_bad_text_names_file_line_and_fix(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("name", "encoding", "command"),
     [
-        ("a b.csv", "latin1", "iconv -f latin1 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
-        ("a.csv", "latin1", "iconv -f latin1 -t utf-8 a.csv > a-utf8.csv"),
-        ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f latin1 -t utf-8 > a-utf8.csv"),
+        ("a b.csv", "cp1252", "iconv -f cp1252 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
+        ("a.csv", "cp1252", "iconv -f cp1252 -t utf-8 a.csv > a-utf8.csv"),
+        ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f cp1252 -t utf-8 > a-utf8.csv"),
     ],
 )
 def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, encoding, command):

@@ -55,5 +55,6 @@ def encode_command(
         and Path(source).is_file()
     ):
         model = pinned(options.model, options.revision)
-        searched = ("--model", model, "--embeddings", output, "--interactive")
+        column = () if options.column is None else ("--column", options.column)
+        searched = (*column, "--model", model, "--embeddings", output, "--interactive")
         console.next_step("simcse", "analyze", "search", source, *searched)

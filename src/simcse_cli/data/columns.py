@@ -153,9 +153,14 @@ def columns_hint(
     chosen = suggest_columns(record, columns)
     if columns == POSITIONAL[:2] and chosen["positive"] == "NAME" != chosen["anchor"] and is_optional:
         chosen, columns = {"anchor": chosen["anchor"]}, columns[:1]
+    if len(record) < len(columns):
+        return f"give a table with {len(columns)} columns: {', '.join(columns)}"
+    unlike = [column for column, name in chosen.items() if name == "NAME"]
+    chosen |= zip(unlike, [name for name in record if name not in chosen.values()], strict=False)
+    say = f"no column looks like {', '.join(unlike)}; to take one anyway" if unlike else "say which is which"
     text = ",".join(f"{column}={name}" for column, name in chosen.items())
     numbers = ",".join(f"{column}={number}" for number, column in enumerate(columns, start=1))
-    return f"say which is which: {option} {shlex.quote(text)} (in a table without a header: {numbers})"
+    return f"{say}: {option} {shlex.quote(text)} (in a table without a header: {numbers})"
 
 
 def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
@@ -181,7 +186,9 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
     wanted = [column for column, name in chosen.items() if not name and column not in ("score", "label")]
     longest = sorted(length, key=lambda name: length[name], reverse=True)[: len(wanted)]
     chosen.update(zip(wanted, sorted(longest, key=free.index), strict=False))
-    others = [name for name in reversed(free) if name not in length and not _ID_NAME.search(name)]
+    others = [
+        name for name in reversed(free) if values[name] and name not in length and not _ID_NAME.search(name)
+    ]
     numbers = [name for name in others if all(map(is_number, values[name]))]
     for column, fitting, repeats in (("score", numbers, 0), ("label", others, 1)):
         if chosen.get(column) == "":

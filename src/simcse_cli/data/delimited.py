@@ -1,14 +1,18 @@
 """Read CSV and TSV as rows with named columns: find the separator and the header, and undo quoting.
 
 Files of one to three columns may lack a header, like those for the original SimCSE code; their columns are then
-``POSITIONAL``. The separator of a CSV file is whichever of ``,``, ``;``, tab and ``|`` fits its first rows.
+``POSITIONAL``. The separator of a CSV file is whichever of ``,``, ``;``, tab and ``|`` fits its first rows. A Markdown
+table is told by the dashes under its header.
 """
 
 import csv
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from pathlib import Path
 
 from simcse_cli.data.columns import COLUMN_ALIASES, POSITIONAL
 from simcse_cli.errors import DataError
@@ -30,6 +34,10 @@ _SNIFFED_ROWS = 20
 _NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
 _UNNAMED = re.compile(r"column\d+")
 _DIGIT = re.compile(r"\d")
+# A row of a TSV file that a program wrote with quotes around all texts, which corpora do not have.
+_QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
+_MARKDOWN_RULE = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?")
+_MARKDOWN_BAR = re.compile(r"(?<!\\)\|")
 _IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
 
 
@@ -50,8 +58,12 @@ def table_rows(
     if head and (told := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
         head, separators = head[1:], told[1]
         next(lines)
-    separator = _find_separator(head, separators)
-    cells = _tsv_cells(lines) if separator == "\t" else _csv_cells(lines, separator, source)
+    if any(map(_MARKDOWN_RULE.fullmatch, head)):
+        yield from named_cells(_markdown_cells(lines), source, names, True if header is None else header)
+        return
+    separator = max(separators, key=lambda each: _fit(head, each))
+    is_bare = separator == "\t" and not all(map(_QUOTED_ROW.fullmatch, head))
+    cells = _tsv_cells(lines) if is_bare else _csv_cells(lines, separator, source)
     yield from named_cells(cells, source, names, header)
 
 
@@ -77,24 +89,27 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[tuple
         yield number, dict(zip(STSB_COLUMNS, cells, strict=False))
 
 
-def _find_separator(head: Sequence[str], separators: str) -> str:
-    """Return the separator that gives usual names in the header, else rows of equal width, else the first one.
+def is_table(lines: Iterable[str]) -> bool:
+    """Tell whether the first lines of a text look like rows of cells."""
+    head = list(islice(lines, _SNIFFED_ROWS))
+    return any(map(_MARKDOWN_RULE.fullmatch, head)) or any(any(_fit(head, each)) for each in SEPARATORS)
+
+
+def _fit(head: Sequence[str], separator: str) -> tuple[bool, int]:
+    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs.
 
     A single row counts as a table if it has a tab, which plain text does not have.
     """
-
-    def fit(separator: str) -> tuple[bool, bool]:
-        rows: list[list[str]] = []
-        with suppress(
-            csv.Error
-        ):  # a row that ends after the sample, or a broken one, which is reported on reading
-            rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
-        rows = [row for row in rows if row]
-        widths = {len(row) for row in rows}
-        is_table = len(widths) == 1 and widths != {1} and (len(rows) > 1 or separator == "\t")
-        return bool(rows) and len(rows[0]) > 1 and _has_known_name(rows[0]), is_table
-
-    return max(separators, key=fit)
+    rows: list[list[str]] = []
+    with suppress(
+        csv.Error
+    ):  # a row that ends after the sample, or a broken one, which is reported on reading
+        rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
+    rows = [row for row in rows if row]
+    widths = {len(row) for row in rows}
+    has_tab = separator == "\t"
+    fits = len(widths) == 1 and widths != {1} and (len(rows) > 1 or has_tab)
+    return bool(rows) and len(rows[0]) > 1 and _has_known_name(rows[0]), fits * (1 + has_tab)
 
 
 def _has_known_name(cells: Iterable[str]) -> bool:
@@ -107,15 +122,26 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[tu
         for cells in reader:
             yield reader.line_num, cells
     except csv.Error as error:
+        fixed = f"{Path(source).stem}-lines.csv"
         raise DataError(
             f"{source}, line {reader.line_num}: not valid CSV ({error})",
-            hint='put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL',
+            hint=f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {shlex.quote(fixed)}"
+            if "new-line" in str(error)
+            else 'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL',
         ) from error
 
 
 def _tsv_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(lines, start=1):
         yield number, [_unquote(cell) for cell in line.split("\t")] if line.strip() else []
+
+
+def _markdown_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of a Markdown table, without the text around it and the dashes under its header."""
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if "|" in line and not _MARKDOWN_RULE.fullmatch(line):
+            cells = _MARKDOWN_BAR.split(line.removeprefix("|").removesuffix("|"))
+            yield number, [cell.strip().replace("\\|", "|") for cell in cells]
 
 
 def _unquote(cell: str) -> str:
@@ -192,11 +218,17 @@ def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
-    """Return the names in a header; an unnamed column, such as a pandas index, is called by its number."""
-    names = tuple(cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1))
-    if len(set(names)) < len(names):
+    """Return the names in a header; columns without a name, such as a pandas index, or with one name get numbers."""
+    names = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
+    count, seen = Counter(names), Counter[str]()
+    for at, name in enumerate(names):
+        if count[name] > 1 and _NAME.fullmatch(name):
+            seen[name] += 1
+            names[at] = f"{name}.{seen[name]}"
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
         raise DataError(
-            f"{place}: need a header with a different name for each of the {len(names)} columns",
+            f"{place}: {', '.join(twice)} stands there twice; "
+            f"need a header with a different name for each of the {len(names)} columns",
             hint=f"add a first line with the names, for example {','.join(POSITIONAL)}",
         )
-    return names
+    return tuple(names)

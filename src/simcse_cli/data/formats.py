@@ -163,7 +163,7 @@ READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
     FileFormat.TEXT: _text_rows,
     FileFormat.JSONL: _jsonl_rows,
     FileFormat.CSV: partial(_delimited_rows, separators=SEPARATORS),
-    FileFormat.TSV: partial(_delimited_rows, separators="\t"),
+    FileFormat.TSV: partial(_delimited_rows, separators="\t|;"),
     FileFormat.PARQUET: lambda source, _: enumerate(parquet_rows(source), start=1),
     FileFormat.EXCEL: _excel_rows,
     FileFormat.HUB: lambda source, _: enumerate(_hub_rows(str(source)), start=1),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.data.columns import Record, find_column
+from simcse_cli.data.columns import Record, columns_hint, find_column
 from simcse_cli.data.formats import FileFormat, InputPath
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
@@ -69,8 +69,9 @@ def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, s
         raise DataError(
             f"{record.columns_place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
             "(or premise, hypothesis and label)",
-            hint="give an SNLI, MNLI or ANLI file, or for other names in training --columns "
-            "anchor=NAME,positive=NAME,label=NAME; for pairs without labels use `simcse prepare pairs`",
+            hint="give an SNLI, MNLI or ANLI file, or, for other names in training, "
+            f"{columns_hint(record, ('anchor', 'positive', 'label'))}; "
+            "for pairs without labels use `simcse prepare pairs`",
         )
     premise, hypothesis, label = map(str, found)
     return premise, hypothesis, label

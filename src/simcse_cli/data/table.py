@@ -10,6 +10,7 @@ from typing import Any
 
 from simcse_cli.data import formats
 from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
+from simcse_cli.data.delimited import is_table
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.streams import STDIO, iter_lines
 
@@ -25,7 +26,7 @@ class Table:
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
-        text_as: the format in which to read a ``.txt`` file: lines of text, or a table.
+        text_as: the format in which to read a ``.txt`` file: lines of text, or a table, as always with ``columns``.
         columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
         names: the columns of a file that is known to have no header.
         is_whole: whether all lines of a text file are one sentence, as ``sentences`` yields it.
@@ -43,7 +44,10 @@ class Table:
     ) -> None:
         form = formats.guess_format(source)
         self._source, self.name = source, formats.source_name(source)
-        self.form = text_as if form is formats.FileFormat.TEXT else form
+        columns = [column for column in columns if column]
+        if form is formats.FileFormat.TEXT:
+            form = formats.FileFormat.CSV if columns else text_as
+        self.form = form
         self._is_whole = is_whole and self.is_text
         self._layout = formats.Layout(encoding, has_header(columns), tuple(names))
 
@@ -171,10 +175,14 @@ class Table:
 
 def check_column(column: str | None, sources: Sequence[formats.InputPath], option: str = "--column") -> None:
     """Raise UsageError for a column if every input is plain text, which has no columns."""
-    if column is not None and all(
-        formats.guess_format(source) is formats.FileFormat.TEXT for source in sources
-    ):
+    if column is not None and all(map(_is_plain, sources)):
         raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
+
+
+def _is_plain(source: formats.InputPath) -> bool:
+    if formats.guess_format(source) is not formats.FileFormat.TEXT:
+        return False
+    return str(source) == STDIO or not is_table(iter_lines(source, encoding="latin-1"))  # any bytes will do
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from simcse_cli.data.columns import (
     is_number,
     resolve_columns,
 )
-from simcse_cli.data.formats import source_name
+from simcse_cli.data.formats import FileFormat, guess_format, source_name
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.table import Table
@@ -248,7 +248,7 @@ def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
         raise DataError(
             f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
             hint="make triplets of an NLI corpus with `simcse prepare nli`; to take every row, name the columns with "
-            "--columns anchor=NAME,positive=NAME",
+            "--columns anchor=anchor,positive=positive",
         )
     return layout.labels[text]
 
@@ -273,12 +273,16 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Text files give single sentences; for tables see ``iter_training_rows``. At most ``limit`` rows are read.
+    Text files give single sentences, or rows where a row needs more; for tables see ``iter_training_rows``.
+    At most ``limit`` rows are read.
     """
-    table, left_out, n_dropped = Table(source, columns=(columns or {}).values()), Counter[str](), 0
+    is_text = guess_format(source) is FileFormat.TEXT
+    text_as = FileFormat.TSV if n_columns > 1 else FileFormat.TEXT
+    table = Table(source, text_as=text_as, columns=(columns or {}).values())
+    left_out, n_dropped = Counter[str](), 0
     name, records = table.name, table.records()
     found_columns: tuple[str, ...] = ()
-    least = 1 if table.is_text else n_columns
+    least = 1 if is_text else n_columns
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
@@ -348,7 +352,7 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
         if part.columns != first.columns:
             raise DataError(
                 f"{part.name} has {', '.join(part.columns)}, but {first.name} has {', '.join(first.columns)}",
-                hint="train on files with the same columns; --columns anchor=NAME,positive=NAME leaves others out",
+                hint="give files with the same columns, or leave others out: --columns anchor=anchor,positive=positive",
             )
     return TrainingRows(
         ", ".join(part.name for part, _ in parts),

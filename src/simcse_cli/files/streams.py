@@ -235,7 +235,7 @@ def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text",
-                hint=_conversion(name, "latin1"),
+                hint=_conversion(name, "cp1252"),
             ) from error
         if number == 1:
             line = line.removeprefix("\ufeff")
