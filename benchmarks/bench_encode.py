@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument(
         "--peer-batches", type=int, nargs="*", default=[], help="batch sizes of the peer, besides its default"
     )
+    parser.add_argument("--plot", type=Path, help="write a picture of error against rate to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sentences = wikipedia(options.sentences)
@@ -215,6 +216,28 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
         **machine(device),
     }
     report("Encoding", rows, facts, options.json)
+    if options.plot is not None:
+        plot(rows, options.plot)
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw the error of each contender, 1 minus its least cosine, against its rate."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for row in rows:
+        rate, error = row["sentences/s"], max(1 - row["least cosine"], 1e-6)
+        is_ours = row["setting"].startswith("simcse")
+        axes.plot(rate, error, "o" if is_ours else "s", color="tab:red" if is_ours else "tab:gray")
+        name = (
+            row["setting"].split(",")[0].replace("sentence-transformers", "ST").removeprefix("length-sorted ")
+        )
+        axes.annotate(name, (rate, error), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+    axes.set(xlabel="sentences/s", ylabel="1 - least cosine to fp32", yscale="log")
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def test_rows_of_zeros_and_constant_tokens_stay_what_they_are() -> None:
     found = layer(x)
     assert found[0, 3] == 3
     assert torch.equal(found[1], bias)
-    torch.testing.assert_close(found[0], weight.sum(1) * 5 + bias, atol=0.2, rtol=0)
+    half_levels = 16 * 5 * float(weight.abs().max()) / weight_levels() / 2
+    torch.testing.assert_close(found[0], weight.sum(1) * 5 + bias, atol=half_levels, rtol=0)
     x[0, 2] = torch.nan
     assert found.isfinite().all()
     assert layer(x)[0].isnan().all()
@@ -86,7 +87,7 @@ def test_vectors_are_near_those_of_float32(model_type: str, tmp_path) -> None:
     model = load_encoder(folder, pooler="avg", precision="int8")
     found = encode(model, SENTENCES)
     cosines = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
-    assert cosines.min() > 0.999
+    assert cosines.min() > (0.999 if weight_levels() == MOST_LEVELS else 0.99)
     assert not np.array_equal(exact, found)
     assert np.array_equal(found, encode(load_encoder(folder, pooler="avg", precision="int8"), SENTENCES))
 
