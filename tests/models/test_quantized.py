@@ -60,7 +60,7 @@ def test_smoothing_changes_no_value_but_by_rounding() -> None:
     def error(layer: quantized.QuantizedLinear) -> float:
         return float((layer(x) - exact).norm() / exact.norm())
 
-    assert error(quantized._smoothed(linear, x)) < 0.01
+    assert error(quantized._smoothed(linear, quantized.Channels.of(x))) < 0.01
     assert error(quantized._grouped(linear, 1)) > 0.1  # one channel in a hundred keeps its levels
 
 

@@ -35,7 +35,7 @@ def prepared(
         layers = read_layers(parts, torch.float32, merged=True)
         recording = RecordingOperators(parts.activation)
         run_sample(recording, layers)
-        made[dtype] = QuantizedOperators(parts.activation), quantized(layers, recording.inputs)
+        made[dtype] = QuantizedOperators(parts.activation), quantized(layers, recording.seen)
     elif dtype not in made:
         made[dtype] = inference_operators(parts, dtype)
     return made[dtype]

@@ -89,15 +89,34 @@ class QuantizedLinear(NamedTuple):
         return out
 
 
+class Channels(NamedTuple):
+    """What is known of the inputs of a linear layer, by channel, ``(D_in,)`` each.
+
+    Attributes:
+        middle: the mean, to an eighth.
+        reach: the largest distance from it.
+        largest: the largest absolute value.
+    """
+
+    middle: Tensor
+    reach: Tensor
+    largest: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Channels":
+        middle = (8 * x.mean(0)).round() / 8
+        return cls(middle, (x - middle).abs().amax(0), x.abs().amax(0))
+
+
 class RecordingOperators(Operators):
-    """The plain operators in float32; ``inputs`` gets that of every linear layer, four a layer of the transformer."""
+    """The plain operators in float32; ``seen`` gets the inputs of every linear layer, four a transformer layer."""
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
-        self.inputs: list[Tensor] = []
+        self.seen: list[Channels] = []
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
-        self.inputs.append(x)
+        self.seen.append(Channels.of(x))
         return super()._linear(x, linear)
 
 
@@ -128,44 +147,42 @@ def weight_levels() -> int:
 
 
 @torch.no_grad()
-def quantized(layers: Sequence[Layer], inputs: Sequence[Tensor]) -> list[Any]:
+def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
     """Return layers for ``QuantizedOperators``.
 
     Args:
         layers: in float32.
-        inputs: those that ``RecordingOperators`` has seen in a pass over some tokens, ``(T, D_in)`` each.
+        seen: by ``RecordingOperators`` in a pass over some tokens.
     """
-    before_qkv, _, before_up, before_down = (inputs[i::4] for i in range(4))
+    before_qkv, _, before_up, before_down = (seen[i::4] for i in range(4))
     return list(map(_quantized, layers, before_qkv, before_up, before_down))
 
 
-def _quantized(layer: Layer, before_qkv: Tensor, before_up: Tensor, before_down: Tensor) -> Any:
-    by_size = before_down.abs().amax(0).log2().round().argsort(descending=True, stable=True)
+def _quantized(layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels) -> Any:
+    by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     up = LinearWeights(layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size])
     down = layer.after_activation.linear
+
+    def with_linear(end: Residual, linear: Any) -> Residual:
+        return end._replace(linear=linear)
+
     return layer._replace(
         qkv=_smoothed(layer.qkv, before_qkv),
-        after_attention=_with_linear(layer.after_attention, _grouped(layer.after_attention.linear, 1)),
+        after_attention=with_linear(layer.after_attention, _grouped(layer.after_attention.linear, 1)),
         up=_smoothed(up, before_up),
-        after_activation=_with_linear(
+        after_activation=with_linear(
             layer.after_activation, _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
         ),
     )
 
 
-def _with_linear(end: Residual, linear: Any) -> Residual:
-    return end._replace(linear=linear)
-
-
-def _smoothed(linear: LinearWeights, x: Tensor) -> Any:
-    """Return a layer that takes ``(x - middle) / spread``, with the middle an eighth and the spread a power of two."""
-    middle = (8 * x.mean(0)).round() / 8
-    reach = (x - middle).abs().amax(0).clamp(min=_SMALL)
-    largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
+def _smoothed(linear: LinearWeights, x: Channels) -> Any:
+    """Return a layer that takes ``(x - middle) / spread``, with the spread a power of two."""
+    reach, largest = x.reach.clamp(min=_SMALL), linear.weight.abs().amax(0).clamp(min=_SMALL)
     spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
     made = _grouped(linear._replace(weight=linear.weight * spread), 1)
-    bias = made.bias + linear.weight @ middle
-    return made._replace(bias=bias, factor=1 / spread, shift=-middle / spread)
+    bias = made.bias + linear.weight @ x.middle
+    return made._replace(bias=bias, factor=1 / spread, shift=-x.middle / spread)
 
 
 def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:
