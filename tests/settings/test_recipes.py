@@ -129,7 +129,7 @@ def test_any_text_is_a_yaml_value_or_an_error_that_names_the_file(text):
     [
         ("nope.yaml", "shipped recipes: "),
         ("simcse-mlm.yaml", "did you mean simcse-mlm?"),
-        ("mlm", "did you mean"),
+        ("mlms", "did you mean mlm?"),
     ],
 )
 def test_a_missing_file_is_not_mistaken_for_a_recipe(name, start):
