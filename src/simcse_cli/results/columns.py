@@ -122,7 +122,7 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, or all; UsageError names the nearest of an unknown one."""
+    """Return the tasks of a comma-separated list, or all; for an unknown name, UsageError gives the nearest."""
     if text is None:
         return known
     try:
