@@ -138,3 +138,8 @@ def test_columns_are_named_where_they_are(name, place, tmp_path):
         with pytest.raises(DataError) as error:
             read(tmp_path / name)
         assert error.value.message.startswith(f"{tmp_path / place}: ")
+
+
+def test_a_line_end_in_column_names_is_no_list_of_columns():
+    with pytest.raises(UsageError, match="no list of columns"):
+        parse_columns("anchor\rpositive", POSITIONAL)

@@ -102,7 +102,10 @@ def parse_columns(text: str | None, roles: Sequence[str], option: str = "--colum
 
     Names without a role are assigned to the roles in order, so ``Question,Answer`` means the same for a pair.
     """
-    parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
+    try:
+        parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
+    except csv.Error:  # a line end without quotes
+        raise UsageError(f"{text!r} is no list of columns", option=option) from None
     if text is not None and not any("=" in part for part in parts) and 0 < len(parts) <= len(roles):
         parts = [f"{role}={part}" for role, part in zip(roles, parts, strict=False)]
     found: dict[str, str] = {}
