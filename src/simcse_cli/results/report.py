@@ -18,14 +18,12 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]
 _FORMATS: dict[ColumnKind, str] = {
-    **{
-        "score": ".2f",
-        "difference": "+.2f",
-        "number": ".4g",
-        "signed": "+.4g",
-        "count": ",",
-        "seconds": ".1f",
-    }
+    "score": ".2f",
+    "difference": "+.2f",
+    "number": ".4g",
+    "signed": "+.4g",
+    "count": ",",
+    "seconds": ".1f",
 }
 
 
@@ -146,10 +144,8 @@ def mean_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: s
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
     """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
-    head, texts = (
-        report.columns[0].key,
-        [column.key for column in report.columns[1:] if column.kind == "text"],
-    )
+    head = report.columns[0].key
+    texts = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
         if group := groups.get(row[head]):
