@@ -377,9 +377,10 @@ def test_resume_drops_damaged_lines_of_the_metrics(settings, stopped):
     assert [line["step"] for line in lines] == [1, 2]
 
 
-def test_weights_that_are_not_finite_are_never_kept(settings, tmp_path):
-    with pytest.raises(TrainingError, match="weights are not finite after step 1"):
-        resume(dataclasses.replace(settings, lr=1e38, max_steps=1), tmp_path / "run")
+@pytest.mark.parametrize(("lr", "found"), [(1e38, "weights are"), (1e22, "vectors are")])
+def test_a_model_that_has_diverged_is_never_kept(settings, tmp_path, lr, found):
+    with pytest.raises(TrainingError, match=f"{found} not finite after step 1"):
+        resume(dataclasses.replace(settings, lr=lr, max_steps=1), tmp_path / "run")
     for state in kept_states(tmp_path / "run" / "checkpoint"):
         assert all(tensor.isfinite().all() for tensor in load_file(state / WEIGHTS_FILE).values())
     assert not (tmp_path / "run" / "model").exists()

@@ -393,6 +393,11 @@ def is_here(base: str | None) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str)
 
 
+def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> NDArray[np.float32]:
+    """Return the vectors ``(4, D)`` of sentences that differ much."""
+    return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
+
+
 def verify_export(folder: Path, called: Path | None = None) -> dict[str, float | None]:
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
@@ -404,7 +409,7 @@ def verify_export(folder: Path, called: Path | None = None) -> dict[str, float |
     """
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
-    ours = encode(encoder, PROBE_SENTENCES, Use(prompt=""))
+    ours = probe_vectors(encoder, check_finite=True)
     plain = _plain_vectors(files, encoder)
     # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1

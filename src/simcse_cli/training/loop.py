@@ -28,7 +28,8 @@ from simcse_cli.machine.devices import (
 )
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
-from simcse_cli.models.export import save_encoder
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.progress import Progress
@@ -402,22 +403,29 @@ class Trainer:
         if score is not None and self.position.note_score(score.score):
             self.save_model()
 
-    def require_finite(self) -> None:
-        """Raise TrainingError if a weight is NaN or infinite; such a model is not saved."""
-        for name, parameter in self.objective.named_parameters():
-            if not parameter.isfinite().all():
-                raise TrainingError(
-                    f"the weights are not finite after step {self.position.step} (first: {name})",
-                    hint="lower --lr; the last state is kept for --resume"
-                    if self.position.step
-                    else "the model is damaged: copy or download it again",
-                )
+    def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
+        """Raise TrainingError if a weight, or a vector that the encoder gives, is NaN or infinite."""
+        bad = next((n for n, each in self.objective.named_parameters() if not each.isfinite().all()), None)
+        if bad is not None:
+            found = f"the weights are not finite after step {self.position.step} (first: {bad})"
+        elif encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
+            found = f"the vectors are not finite after step {self.position.step}: the weights are too large"
+        else:
+            return
+        is_start = self.position.step == 0
+        raise TrainingError(
+            found,
+            hint="the model is damaged: copy or download it again"
+            if is_start
+            else "lower --lr; the last state is kept for --resume",
+        )
 
     def save_model(self) -> None:
-        self.require_finite()
+        encoder = self.objective.eval_encoder()
+        self.require_finite(encoder)
         facts: dict[str, Any] = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(
-            self.objective.eval_encoder(),
+            encoder,
             self.run_dir / "model",
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
