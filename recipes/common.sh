@@ -6,13 +6,16 @@
 #   OUT          folder for runs and results (default: runs); complete runs in it are kept, others resume
 #   SEEDS        seeds of every run, such as 1,2,3 (default: 42); several give mean and deviation
 #   MODEL, STEPS, DEV_FILE  encoder, steps of a small run (default: 100), dev pairs
+#   RAW          1: small runs start from the raw language model of raw-encoder.sh (its file has to have the digest that was
+#                recorded), whose head also gives the substitutions by MLM; with the same OUT
 #   PRECISION    arithmetic of a small run (default: auto, bfloat16 where the processor has it)
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
 : "${SIMCSE_DATA:?set it to the folder with senteval/, wiki/ and nli/}"
 SCALE=${SCALE:-full}
-OUT=${OUT:-runs}/$(basename "$0" .sh)-$SCALE
+RUNS=${OUT:-runs}
+OUT=$RUNS/$(basename "$0" .sh)-$SCALE
 SEEDS=${SEEDS:-42}
 SEED_OPTION=--seed
 [[ $SEEDS != *,* ]] || SEED_OPTION=--seeds
@@ -30,6 +33,10 @@ case $SCALE in
     LENGTH=()
     ;;
   small)
+    if [ -n "${RAW:-}" ]; then
+      MODEL=$RUNS/raw-encoder-small/raw MLM_MODEL=${MLM_MODEL:-$MODEL}
+      (cd "$RUNS/raw-encoder-small" && sha256sum --quiet -c raw.sha256) >&2
+    fi
     MODEL=${MODEL:-minilm}
     WIKI=$SIMCSE_DATA/wiki/wiki1m_head.txt
     NLI=("$SIMCSE_DATA/nli/snli_dev.jsonl" "$SIMCSE_DATA/nli/snli_test.jsonl")

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SimCSE Tables B.1 (settings), B.2, B.3 and C.1: flow and whitening, fitted on NLI or on the test sentences, under two
-# aggregations. full scores BERT-base and the SBERT checkpoint trained on NLI; small the packaged encoder alone.
+# aggregations. full scores BERT-base and the SBERT checkpoint trained on NLI; small the packaged encoder alone, with RAW=1
+# the raw one, and the packaged one in the place of SBERT.
 source "$(dirname "$0")/common.sh"
 SBERT=sentence-transformers/bert-base-nli-mean-tokens
+[ "$SCALE" = full ] || SBERT=${RAW:+minilm}
 TASKS=(--tasks "${TASKS:-STS12,STS13,STS14,STS15,STS16,STSBenchmark,SICKRelatedness}")
 FIT=()
 [ "$SCALE" = full ] || FIT=(--fit-sample 5000)
@@ -12,7 +14,9 @@ sts() { # NAME MODEL OPTION...
     -o "$OUT/$1.json" "${@:3}"
 }
 
-system() { # LABEL MODEL: flow and whitening, both fits, next to both tables
+system() { # LABEL MODEL: as it is, and with flow and whitening, both fits, next to both tables
+  sts "$1" "$2" --pooler avg_first_last --force-pooler
+  compare "$OUT/$1.json" --against simcse.B.3 --row "$1-base (first-last avg.)" --aggregation wmean
   for map in flow whitening; do
     for fit in nli target; do
       sts "$1-$map-$fit" "$2" --pooler avg_first_last --force-pooler --postprocess "$map" --fit "$fit" "${FIT[@]}"
@@ -25,11 +29,11 @@ system() { # LABEL MODEL: flow and whitening, both fits, next to both tables
 }
 
 system BERT "$MODEL"
-if [ "$SCALE" = full ]; then
+if [ -n "$SBERT" ]; then
   system SBERT "$SBERT"
-  sts SBERT "$SBERT" --pooler avg
-  compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (all)"
-  compare "$OUT/SBERT.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
+  sts SBERT-avg "$SBERT" --pooler avg
+  compare "$OUT/SBERT-avg.json" --against simcse.B.2 --row "SBERT (all)"
+  compare "$OUT/SBERT-avg.json" --against simcse.B.2 --row "SBERT (wmean)" --aggregation wmean
 fi
 compare "$OUT"/*.json --against simcse.C.1
 simcse compare --show simcse.B.1

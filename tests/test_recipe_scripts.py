@@ -1,5 +1,6 @@
 """The shell recipes: each runs through with a stand-in for `simcse`, restarts after every call, and all are valid."""
 
+import hashlib
 import os
 import subprocess
 from functools import cache
@@ -12,7 +13,9 @@ pytestmark = pytest.mark.upkeep
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SCRIPTS = sorted(
-    path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh")
+    path.name
+    for path in RECIPES.glob("*.sh")
+    if path.name not in ("common.sh", "demo.sh", "figure2.sh", "findings.sh")
 )
 SCRIPTS += ["figure2.sh"]
 # Stands in for `simcse`, and runs the script again and again until no call fails, all in one process. As the real one
@@ -75,6 +78,12 @@ def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
     data = folder / "data"
     (data / "flickr30k").mkdir(parents=True)
     (data / "flickr30k" / "captions.tsv").write_text("image_id\tcaption\n1\tA dog.\n")
+    (data / "nli").mkdir()
+    for name in ("dev", "test"):
+        (data / "nli" / f"snli_{name}.jsonl").write_text('{"sentence1": "A dog."}\n')
+    weights = folder / "runs" / "raw-encoder-small" / "raw" / "model" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
     (data / "sts-dev.csv").write_text("\n".join(map(str, range(16))))
     environment = {
         "PATH": os.environ["PATH"],
@@ -179,6 +188,29 @@ def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path
     assert "holds results of\n  MODEL=minilm" in done[2].stderr
     assert "MODEL=bert-base" in done[2].stderr
     assert "name another folder by OUT" in done[2].stderr
+
+
+@pytest.mark.parametrize(("content", "status"), [("weights", 0), ("other weights", 1)])
+def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(
+    content: str, status: int, tmp_path: Path
+) -> None:
+    weights = tmp_path / "raw-encoder-small" / "raw" / "model" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_text(content)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    (tmp_path / "raw-encoder-small" / "raw.sha256").write_text(f"{digest}  raw/model/model.safetensors\n")
+    environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "SCALE": "small", "RAW": "1"}
+    script = f'source {RECIPES}/common.sh; echo "$MODEL $MLM_MODEL"'
+    done = subprocess.run(
+        ["bash", "-c", script, "table"],
+        env=environment | {"OUT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status
+    raw = tmp_path / "raw-encoder-small" / "raw"
+    assert done.stdout == ("" if status else f"{raw} {raw}\n")
+    assert ("FAILED" in done.stdout + done.stderr) == bool(status)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ EXTRAS = {
     "mteb": ("mteb", "mteb"),
     "onnx": ("onnx", "onnx"),
     "onnxruntime": ("onnxruntime", "onnx"),
+    "onnxscript": ("onnxscript", "onnx"),
     "openvino": ("openvino", "openvino"),
     "optuna": ("optuna", "search"),
     "peft": ("peft", "peft"),

@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from simcse_cli.augment.wordnet import WordNet
-from simcse_cli.augment.words import FUNCTION_WORDS, split_graphemes
+from simcse_cli.augment.words import EDA_STOP_WORDS, split_graphemes
 
 MAX_SYNONYMS = 10  # nlpaug's default
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
-# EDA removes apostrophes before it looks words up, so "don't" arrives as "dont".
-_EDA_STOP_WORDS = {word.replace("'", "") for word in FUNCTION_WORDS} | {"s", "t"}
 _EDA_APOSTROPHES = re.compile("['’]")
 _EDA_SEPARATORS = re.compile("[^a-z]+")
 _INSERTION_TRIES = 9
@@ -136,7 +134,7 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
 
 def replace_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
     """SR: replace up to ``n_operations`` distinct words, no stop words, each at all its occurrences."""
-    candidates = [word for word in dict.fromkeys(words) if word not in _EDA_STOP_WORDS]
+    candidates = [word for word in dict.fromkeys(words) if word not in EDA_STOP_WORDS]
     rng.shuffle(candidates)
     replaced = list(words)
     n_left = n_operations(len(words), alpha)

@@ -85,6 +85,7 @@ _ENGLISH = parse_yaml(
     (files("simcse_cli") / "resources" / "english.yaml").read_text(encoding="utf-8"), "english"
 )
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
+EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 DETERMINERS, PREPOSITIONS = _CLASSES["determiners"], _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]
 BE_AND_HAVE, MODALS_AND_DO = _CLASSES["be_and_have"], _CLASSES["modals_and_do"]

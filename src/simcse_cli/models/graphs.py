@@ -6,6 +6,7 @@ pooler and head are not part of it.
 
 import contextlib
 import inspect
+import io
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -26,7 +27,7 @@ from simcse_cli.settings.choices import Backend
 GRAPH_FILES = {Backend.ONNX: "onnx/model.onnx", Backend.OPENVINO: "openvino/openvino_model.xml"}
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
-_OPSET = 17  # has every operator of a transformer; ONNX Runtime since 1.12
+_OPSET = 18  # the least of the exporter; ONNX Runtime since 1.14
 _LARGEST = 2_000_000_000  # bytes in one ONNX file
 _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 
@@ -36,7 +37,7 @@ GraphPass = Callable[[Tensor, Tensor], Tensor]
 def require_backend(backend: Backend) -> None:
     """Raise MissingExtraError if the package of a backend or of the export is not installed."""
     require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
-    require_extra("onnx", f"--backend {backend}")
+    require_extra("onnxscript", f"--backend {backend}")
 
 
 class _LastStates(nn.Module):
@@ -73,8 +74,15 @@ def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Ba
         )
     target = folder / GRAPH_FILES[Backend.ONNX]
     target.parent.mkdir()
-    with foreign_format(encoder.name, "a model that can be traced", error=CheckpointError), _quiet():
-        _trace(encoder, target)
+    try:
+        with _quiet():
+            _trace(encoder, target)
+    except torch.onnx.OnnxExporterError as error:
+        raise CheckpointError(
+            f"--backend: the architecture {encoder.config.model_type} of {encoder.name} has no graph: its computation "
+            "depends on the values of its input",
+            hint="leave --backend out",
+        ) from error
     if Backend.OPENVINO in backends:
         import openvino
 
@@ -94,32 +102,32 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
     )
     ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-    axes = {0: "batch_size", 1: "sequence_length"}
-    # The TorchScript exporter needs no package but PyTorch and takes every architecture that can be traced.
+    shape = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("sequence_length")}
     torch.onnx.export(
         _LastStates(encoder.backbone, names).eval(),
         tuple(example[name] for name in names),
         str(target),
         input_names=list(names),
         output_names=[_OUTPUT],
-        dynamic_axes=dict.fromkeys((*names, _OUTPUT), axes),
+        dynamic_shapes=((shape,) * len(names),),
         opset_version=_OPSET,
-        dynamo=False,
+        external_data=False,
+        dynamo=True,
+        verbose=False,
     )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter, which warns that it is deprecated."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence the exporter, which prints the whole graph where it fails."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def open_graphs(folder: Path) -> dict[Backend, GraphPass]:
