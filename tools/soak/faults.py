@@ -127,7 +127,9 @@ def interrupted_start(
     is_ours = ", in start" in error.rpartition("Traceback")[2]  # before that it is Python that starts
     if running.returncode not in (0, 130, -signal.SIGINT, 1) or ("Traceback" in error and is_ours):
         bench.report("tracebacks", f"Ctrl-C after {seconds:.2f} s: exit {running.returncode}: {error[-300:]}")
-    if running.returncode == 0:  # it was faster, and cuts files into larger windows than programs of the bench
+    if (
+        running.returncode == 0
+    ):  # it was faster, and cuts files into larger windows than programs of the bench
         return
     again(bench, job, folder, expected)
 

@@ -112,6 +112,9 @@ def one_of_two_killed(bench: Workbench, victim: str, seconds: float, expected: C
     running = bench.start(*command(bench, *PROCESSES), cwd=folder)
     ranks = wait_for_ranks(running, time.monotonic() + seconds)
     pid = running.pid if victim == "the command" else ranks[int(victim[-1])] if len(ranks) == 2 else None
+    if pid == running.pid and is_alive(pid):
+        os.kill(pid, signal.SIGSTOP)  # it starts no more
+        ranks = ranks_of(running) or ranks
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
     result = running.wait()
@@ -131,14 +134,18 @@ def one_of_two_killed(bench: Workbench, victim: str, seconds: float, expected: C
 def wait_for_ranks(running: Running, until: float) -> list[int]:
     """Return the processes that a command has started when the time has come or it has ended."""
     ranks: list[int] = []
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     while time.monotonic() < until and is_alive(running.pid):
-        try:
-            ranks = [int(pid) for pid in children.read_text().split()] or ranks
-        except OSError:
-            break
+        ranks = ranks_of(running) or ranks
         time.sleep(0.01)
     return ranks
+
+
+def ranks_of(running: Running) -> list[int]:
+    try:
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(pid) for pid in children.split()]
 
 
 def is_alive(pid: int) -> bool:
