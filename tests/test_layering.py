@@ -86,7 +86,13 @@ EXTRAS = {
     "peft",
 }
 EXTRAS |= {"python_calamine", "ray", "sentence_transformers", "sklearn"}
-BY_OTHERS = {"onnx", "onnxscript", "tensorboard", "trackio", "wandb"}  # PyTorch and Accelerate import them for us
+BY_OTHERS = {
+    "onnx",
+    "onnxscript",
+    "tensorboard",
+    "trackio",
+    "wandb",
+}  # PyTorch and Accelerate import them for us
 # Import name -> distribution, where dashes and underscores do not make them the same.
 DISTRIBUTIONS = {
     "faiss": "faiss-cpu",

@@ -9,6 +9,7 @@ import pytest
 from helpers import SENTENCES
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.models.encode import encode
+from simcse_cli.postprocess.unit_rows import unit_rows
 
 
 @pytest.fixture
@@ -212,6 +213,27 @@ def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_model
     assert payload["scores"][0]["recall@23"] == 1.0
     assert payload["scores"][0] == payload["scores"][1] | {"model": "tiny-bert"}
     assert {each["model"] for each in payload["neighbours"]} == {"tiny-bert", "other-bert"}
+
+
+@pytest.mark.parametrize(
+    ("at", "rank", "expected"), [("1,10", 60, 1 / 60), ("1,10", 110, 0), ("1,120", 110, 1 / 110)]
+)
+def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
+    invoke, tiny_model_dir, tiny_encoder, tmp_path, at, rank, expected
+):
+    texts = [f"{SENTENCES[number % 24]} {SENTENCES[number // 24]}" for number in range(130)]
+    query, *vectors = unit_rows(encode(tiny_encoder, ["A man", *texts]), np.float32)
+    relevant = int(np.argsort(-(np.array(vectors) @ query))[rank - 1])
+    for name, rows in (("queries", ["A man"]), ("corpus", texts)):
+        lines = (json.dumps({"_id": str(number), "text": text}) + "\n" for number, text in enumerate(rows))
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    (tmp_path / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n0\t{relevant}\t1\n")
+    files = ("--corpus", "corpus.jsonl", "--queries", "queries.jsonl", "--qrels", "qrels.tsv")
+    paths = [tmp_path / word if "." in word else word for word in files]
+    model = ("--model", tiny_model_dir, "--pooler", "avg")
+    result = invoke("analyze", "retrieval", *model, *paths, "--at", at, "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["scores"][0]["mrr"] == pytest.approx(expected)
 
 
 def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, corpus, tmp_path):
