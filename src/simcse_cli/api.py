@@ -215,11 +215,7 @@ class Embedder:
         """
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
-        if not index.is_made_by(encoder):
-            raise DataError(
-                f"the index was made by another model than {encoder.name} ({index.info.get('model')})",
-                hint="search it with the model that made it, or build it again",
-            )
+        index.require_made_by(encoder)
         vectors = self._encode([queries] if isinstance(queries, str) else queries, encoder.query_prompt)
         found = nearest(index, vectors, k)
         return found[0] if isinstance(queries, str) else found

@@ -236,8 +236,11 @@ def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
     assert json.loads(result.stdout)["scores"][0]["mrr"] == pytest.approx(expected)
 
 
-def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, corpus, tmp_path):
-    index = tmp_path / "corpus.index"
+@pytest.mark.parametrize("ending", ["index", "faiss"])
+def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, corpus, tmp_path, ending):
+    if ending == "faiss":
+        pytest.importorskip("faiss")
+    index = tmp_path / f"corpus.{ending}"
     vectors = tmp_path / "vectors.npy"
     made = invoke(
         "encode", corpus, "-o", vectors, "--model", tiny_model_dir, "--pooler", "avg", "--index", index
@@ -250,9 +253,18 @@ def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, co
     assert "warning" not in result.stderr
     direct = invoke(
         *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus),
-        *("--embeddings", vectors, "--query", "A man", "--label", "corpus.index", "-f", "csv"),
+        *("--embeddings", vectors, "--query", "A man", "--label", index.name, "-f", "csv"),
     )
-    assert direct.stdout == result.stdout
+    (_, *one), (_, *two) = (
+        [line.rsplit(",", 1) for line in each.stdout.splitlines()] for each in (direct, result)
+    )
+    assert [text for text, _ in one] == [text for text, _ in two]
+    assert [float(cosine) for _, cosine in one] == pytest.approx(
+        [float(cosine) for _, cosine in two], abs=1e-6
+    )
+    other = invoke("analyze", "search", "A man", "--index", index, "--pooler", "cls")
+    assert other.exit_code == 1
+    assert "made by another model or pooler" in other.stderr
 
 
 def test_retrieval_answers_interactive_queries(invoke, tiny_model_dir, corpus):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -246,6 +247,25 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
 def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
     assert encode("--index", tmp_path / "v.idx").exit_code == 0
     assert SearchIndex.load(tmp_path / "v.idx").sentences == source.read_text().split("\n")[:-1]
+
+
+def test_an_index_for_faiss_is_complete_or_not_there(encode, tmp_path, monkeypatch):
+    """FAISS has the rows of the vectors; either of its two files is in the way, and --resume misses both."""
+    faiss = pytest.importorskip("faiss")
+    index, texts = tmp_path / "v.faiss", tmp_path / "v.faiss.texts"
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "faiss", None)
+        assert "simcse-cli[faiss]" in encode("--index", index).stderr
+    texts.write_text("mine")
+    assert "v.faiss.texts exists already" in encode("--index", index).stderr
+    texts.unlink()
+    assert names(tmp_path) == []
+    assert encode("--index", index, "--normalize").exit_code == 0
+    assert names(tmp_path) == ["v.faiss", "v.faiss.texts", "v.npy", "v.npy.json"]
+    rows = faiss.read_index(str(index)).reconstruct_n(0, len(SENTENCES))
+    np.testing.assert_allclose(rows, np.load(tmp_path / "v.npy")[: len(SENTENCES)], rtol=1e-6)
+    texts.unlink()
+    assert "v.faiss.texts does not exist" in encode("--index", index, "--normalize", "--resume").stderr
 
 
 def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path, monkeypatch):

@@ -78,6 +78,26 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
         np.testing.assert_array_equal(before, after)
 
 
+def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
+    """FAISS finds in the file what NumPy finds in the vectors, and so do we; the file beside it is part of it."""
+    faiss = pytest.importorskip("faiss")
+    SearchIndex.build(vectors, texts, info={"model": "tiny"}).save(tmp_path / "v.faiss")
+    opened = faiss.read_index(str(tmp_path / "v.faiss"))
+    units = unit_rows(vectors, np.float32)
+    np.testing.assert_array_equal(opened.reconstruct_n(0, len(units)), units)
+    np.testing.assert_array_equal(opened.search(units[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
+    loaded = SearchIndex.load(tmp_path / "v.faiss")
+    assert (loaded.sentences, loaded.info) == (texts, {"model": "tiny"})
+    np.testing.assert_array_equal(loaded.search(vectors[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
+    SearchIndex.build(vectors[::-1], texts).save(tmp_path / "w.faiss")
+    (tmp_path / "w.faiss").replace(tmp_path / "v.faiss")
+    with pytest.raises(DataError, match=r"v.faiss cannot be read .its content has changed"):
+        SearchIndex.load(tmp_path / "v.faiss")
+    (tmp_path / "v.faiss.texts").unlink()
+    with pytest.raises(DataError, match=r"v.faiss.texts"):
+        SearchIndex.load(tmp_path / "v.faiss")
+
+
 @pytest.mark.parametrize("factory", ["Flat", "HNSW32", "IVF4,Flat"])
 def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
     pytest.importorskip("faiss")

@@ -27,10 +27,9 @@ from simcse_cli.data.qrels import (
     sample_texts,
 )
 from simcse_cli.data.table import check_column
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest, rank_rows
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, check_index_output, nearest, rank_rows
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
-from simcse_cli.files.output import require_writable
 from simcse_cli.files.schema import checked, parse_number
 from simcse_cli.files.streams import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -111,7 +110,7 @@ def open_search(
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
-        require_writable(options.save_index, force=force)
+        check_index_output(options.save_index, force=force)
     corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
     indexes = []
     for i, source in enumerate(sources):
@@ -220,8 +219,7 @@ def _load_index(
         options = replace(options, truncate_dim=n_kept)
     long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
     loaded = load_for_encoding(model, replace(options, long=long), progress)
-    if not index.is_made_by(loaded):
-        progress.warn(f"{path} was made by another model or pooler than {model}; cosines mean nothing")
+    index.require_made_by(loaded, path)
     return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 
 

@@ -19,6 +19,7 @@ from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
+from simcse_cli.encoding.search_index import check_index_output
 from simcse_cli.encoding.shards import (
     PARTS_KEPT,
     claim_folder,
@@ -40,7 +41,6 @@ from simcse_cli.encoding.vector_writer import (
     vector_output,
 )
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
-from simcse_cli.files.atomic import check_output
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.streams import STDIO, Inputs, is_remote
@@ -237,7 +237,7 @@ def _check_output(output: str, options: EncodeOptions) -> None:
             reason = "needs --dtype float32 or float16"
         if reason is not None:
             raise UsageError(reason, option="--index")
-        check_output(options.index, force=may_replace(Path(output), options))
+        check_index_output(options.index, force=may_replace(Path(output), options))
     has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
         raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")

@@ -55,7 +55,7 @@ class EncodeOptions(ModelOptions):
     max_length: int | None = setting(None, "Cut sentences after this many sub-words.", min=3)
     index: Path | None = setting(
         None,
-        "Also write a search index, for `simcse analyze retrieval`.",
+        "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too.",
         excludes=("postprocess",),
         because="whose queries would not be post-processed",
     )

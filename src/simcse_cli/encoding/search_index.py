@@ -1,11 +1,13 @@
 """Search a set of sentences by cosine, exactly or through a FAISS index.
 
 An index is one file (safetensors layout, nothing executable): the sentences, the model that made the
-vectors, and either the unit vectors or the serialised FAISS index.
+vectors, and either the unit vectors or the serialised FAISS index. A name that ends in ``.faiss`` gives a file that
+``faiss.read_index`` opens; everything else is in a second file beside it.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, require_extra
+from simcse_cli.files.atomic import check_output
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import digest, require_file
@@ -24,6 +27,7 @@ from simcse_cli.settings.choices import SearchBackend
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
+FAISS_ENDING = ".faiss"
 QUERY_BLOCK = 256
 CORPUS_BLOCK = 16_384
 HNSW_EFFORT = 256
@@ -32,6 +36,21 @@ _Vectors = NDArray[np.floating[Any]]
 _Float = TypeVar("_Float", np.float32, np.float64)
 Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
+
+
+def index_files(path: Path | str) -> list[Path]:
+    """Return the files of an index: its path and, after ``.faiss``, the file of its sentences and model."""
+    path = Path(path)
+    return [path, path.with_name(f"{path.name}.texts")] if path.suffix == FAISS_ENDING else [path]
+
+
+def check_index_output(path: Path, *, force: bool) -> None:
+    """Raise the error that saving an index would raise, before anything is computed."""
+    files = index_files(path)
+    if len(files) > 1:
+        require_extra("faiss", str(path))
+    for file in files:
+        check_output(file, force=force)
 
 
 class ExactSearcher:
@@ -127,9 +146,13 @@ class SearchIndex:
         self.info = dict(info)
         self._searcher = searcher
 
-    def is_made_by(self, encoder: ReadyEncoder) -> bool:
-        """Tell whether this encoder may have made the vectors; an index without a record passes."""
-        return self.info.get("digest") in (None, encoder.digest_with(self.info.get("prompt", "")))
+    def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
+        """Raise DataError if another encoder made the vectors; an index without a record passes."""
+        if self.info.get("digest") not in (None, encoder.digest_with(self.info.get("prompt", ""))):
+            raise DataError(
+                f"{place} was made by another model or pooler ({self.info.get('model')}) than {encoder.name}",
+                hint="search it with the model that made it, or build it again",
+            )
 
     @classmethod
     def build(
@@ -170,18 +193,24 @@ class SearchIndex:
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
-        """Write the index as one file, atomically."""
+        """Write the index atomically; a ``.faiss`` file of exact vectors holds a flat index."""
         from safetensors.numpy import save_file
 
+        files, searcher = index_files(path), self._searcher
+        if len(files) > 1 and isinstance(searcher, ExactSearcher):
+            searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat")
         encoded = [sentence.encode() for sentence in self.sentences]
-        tensors = self._searcher.tensors() | {
+        tensors = searcher.tensors() | {
             "text": np.frombuffer(b"".join(encoded) or b"\n", dtype=np.uint8),
             "text_ends": np.cumsum([len(text) for text in encoded], dtype=np.int64),
         }
         facts = {"sha256": _digest(tensors), "format": FORMAT}
-        with output_path(path, force=force) as temporary:
-            save_file(tensors, temporary, metadata=self.info | facts)
-            _sort_metadata(temporary)
+        with ExitStack() as stack:  # the first file appears last
+            temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
+            if len(files) > 1:
+                tensors.pop("faiss").tofile(temporary[0])
+            save_file(tensors, temporary[-1], metadata=self.info | facts)
+            _sort_metadata(temporary[-1])
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -194,13 +223,15 @@ class SearchIndex:
         from safetensors import safe_open
 
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
-        path = require_file(path, hint=hint)
+        files = [require_file(file, hint=hint) for file in index_files(path)]
         with foreign_format(path, "a search index", hint=hint):
-            with safe_open(path, framework="np") as stream:
+            with safe_open(files[-1], framework="np") as stream:
                 info = stream.metadata() or {}
                 tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
             if info.pop("format", None) != FORMAT:
                 raise ValueError(f"a safetensors file that is not {FORMAT}")
+            if len(files) > 1:
+                tensors["faiss"] = np.fromfile(files[0], np.uint8)
             # FAISS does not check what it reads, so it only gets bytes whose digest is right.
             if info.pop("sha256", None) != _digest(tensors):
                 raise ValueError("its content has changed since it was written")

@@ -10,7 +10,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
-from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.output import Output
@@ -53,7 +53,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         record=side_file(path),
         key="model_digest",
         inputs=inputs,
-        companions=[*unfinished, *([options.index] if options.index else [])],
+        companions=[*unfinished, *(index_files(options.index) if options.index else [])],
         lock=part if rank else None,
         force=options.force,
         resume=may_replace(path, options),
@@ -129,7 +129,8 @@ class VectorWriter:
             found: Any = read_json(side) if side.is_file() else None
             require_same(path, found, self.facts(part))
             if options.index is not None:
-                require_file(options.index, hint="write both again with --force")
+                for file in index_files(options.index):
+                    require_file(file, hint="write all again with --force")
             progress.info(f"{path} is already finished")
             return int(found["n_rows"])
 

@@ -326,10 +326,7 @@ def _negative_rows(
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
         index = SearchIndex.load(options.index)
-        if not index.is_made_by(encoder):
-            made_by = f"another model or pooler ({index.info.get('model')}) than {encoder.name}"
-            hint = "name the model that made it with --model"
-            raise DataError(f"{options.index} was made by {made_by}", hint=hint)
+        index.require_made_by(encoder, options.index)
         pool_keys = _digests(map(clean_text, index.sentences))[1]
     searcher = ExactSearcher(texts.units) if index is None else index
     by_anchor = np.argsort(anchor_rows, kind="stable")
