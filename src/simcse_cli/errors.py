@@ -37,8 +37,15 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
         raise
 
 
+_PLACE = re.compile(
+    r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
+    r"|.+?(?= does not exist| exists already| cannot be read)|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
+)
+_NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs | is not (?=one of )")
+
+
 class SimcseError(Exception):
-    """An error with a message (place, found, needed) and a hint (the command or flag that helps)."""
+    """An error with a message (``PLACE: FOUND, need NEEDED``) and a hint (the command or flag that helps)."""
 
     exit_code = 1
 
@@ -46,6 +53,13 @@ class SimcseError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """Return message, fix and exit code, and the parts of the message; a part that it does not name is None."""
+        at = _PLACE.match(self.message)
+        found, *needed = _NEEDED.split(self.message[at.end() if at else 0 :], maxsplit=1)
+        parts = {"place": at and at["place"], "found": found or None, "needed": needed[0] if needed else None}
+        return {"error": self.message, **parts, "fix": self.hint, "exit_code": self.exit_code}
 
 
 class ConfigError(SimcseError):

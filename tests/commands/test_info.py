@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from simcse_cli.errors import SimcseError
 from simcse_cli.version import __version__
 
 
@@ -37,7 +38,8 @@ def test_wrong_usage_looks_like_other_errors(invoke, command, error, fix):
     outcome = invoke(*command.split())
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     if "json" in command:
-        assert json.loads(outcome.stderr) == {"error": error, "fix": fix, "exit_code": 2}
+        parts = {"place": "--format", "found": "has no use without --info", "needed": None}
+        assert json.loads(outcome.stderr) == {"error": error, **parts, "fix": fix, "exit_code": 2}
         return
     first, second = outcome.stderr.splitlines()
     assert first.startswith(f"error: {error}")
@@ -49,3 +51,29 @@ def test_errors_are_json_where_results_are(invoke, tmp_path):
     said = json.loads(outcome.stderr)
     assert (outcome.exit_code, said["exit_code"]) == (1, 1)
     assert said["error"] == f"{tmp_path / 'none'} does not exist"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("x.csv, line 3", ": ", "2 columns", ", need ", "3 (a, b)"),
+        ("my file.txt, line 1,203, byte 7", ": ", "not UTF-8 text", "", None),
+        ("/a/none", " ", "does not exist", "", None),
+        ("a b", " ", "does not exist", "", None),
+        ("c.index", " ", "cannot be read (cut off)", ", need ", "a search index"),
+        ("INPUT", ": ", None, "need ", "an input: a file, or - for stdin"),
+        ("--index", ": ", None, "needs ", "-o FILE.npy"),
+        (None, "", "a.csv, b.csv: no text", "", None),
+        (None, "", "a.npy and b.npy hold the same scores", "", None),
+    ],
+    ids=str,
+)
+def test_json_names_the_parts_of_a_message(parts):
+    said = SimcseError("".join(part or "" for part in parts), hint="h").to_json()
+    assert (said["place"], said["found"], said["needed"], said["fix"]) == (*parts[::2], "h")
+
+
+@pytest.mark.parametrize("name", ["'--metric'", "'--metric' / '-m'"])
+def test_json_names_the_parts_of_a_message_of_typer(name):
+    said = SimcseError(f"Invalid value for {name}: 'x' is not one of 'a', 'b'").to_json()
+    assert (said["place"], said["found"], said["needed"]) == ("--metric", "'x'", "one of 'a', 'b'")

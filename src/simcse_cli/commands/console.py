@@ -197,8 +197,7 @@ class Console:
     def error(self, error: SimcseError, *, as_json: bool = False) -> None:
         """Show an error and its fix, as a JSON object in one line for programs that asked for JSON."""
         if as_json:
-            found = {"error": error.message, "fix": error.hint, "exit_code": error.exit_code}
-            self._stderr().print(json.dumps(found), markup=False, soft_wrap=True)
+            self._stderr().print(json.dumps(error.to_json()), markup=False, soft_wrap=True)
             return
         self._say(error.message, style="bold red", prefix="error: ")
         if error.hint:
