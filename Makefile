@@ -83,7 +83,7 @@ binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 5 min
 	$(BIN)/python tools/binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
 	$(BIN)/python tools/binary/try.py dist/simcse
 
-docs: $(STAMP)   ## write docs/cli.md from --help
+docs: $(STAMP)   ## write docs/cli.md and docs/simcse.1 from --help
 	$(BIN)/python docs/make_cli_reference.py
 
 site: $(STAMP)   ## the documentation as a site in site/, which reads and searches without a network

@@ -1,18 +1,22 @@
-"""Write ``docs/cli.md`` from the commands themselves; the tests fail when it is stale."""
+"""Write ``docs/cli.md`` and the manual page from the commands themselves; the tests fail when they are stale."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from simcse_cli.commands.app import COMMANDS, build
-from simcse_cli.commands.help import default_of, examples_of
+from simcse_cli.commands.help import default_of, examples_of, help_page
 from simcse_cli.settings.declare import Declared, rules_of
+from simcse_cli.version import __version__
 
 TARGET = Path(__file__).parent / "cli.md"
+MANUAL = TARGET.with_name("simcse.1")
 INTRO = """# Command reference
 
 Written by `make docs` from the commands themselves. Every command also takes `-q/--quiet` (errors only),
 `-v/--verbose`, `--config FILE.yaml` (its keys are the long option names; flags and environment win over it) and
-`-h/--help`. `simcse --install-completion` lets the shell complete options, recipes, models, tasks, published tables
+`-h/--help` (`--help-all`, where that shows the main options only). `simcse --install-completion` lets the shell complete options, recipes, models, tasks, published tables
 and run folders. Data and results go to stdout, everything else to stderr; `-` is stdin or stdout wherever a file is
 expected.
 
@@ -65,5 +69,44 @@ def reference() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def roff(text: str) -> str:
+    """Return a text as ``man`` reads it: no line starts a request, and hyphens can be searched and copied."""
+    plain = text.replace("`", "").replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"^(?=[.'])", r"\\&", plain, flags=re.MULTILINE)
+
+
+def manual_section(context: Any) -> Iterator[str]:
+    """Yield the help page of a command, with all its options, as a section of the manual, and those below it."""
+    page = help_page(context, everything=True)
+    if context.parent is not None:
+        yield f".SH {context.command_path}"
+    yield f".B {roff(page.usage.removeprefix('Usage: '))}"
+    if context.parent is None:
+        yield ".SH DESCRIPTION"
+    for paragraph in page.paragraphs:
+        yield from (".PP", roff(paragraph))
+    if page.examples:
+        yield from (".SS Examples", ".nf", *map(roff, page.examples), ".fi")
+    for section in page.sections:
+        if section.title != "Everywhere" or context.parent is None:
+            yield f".SS {section.title}"
+            for names, text in section.rows:
+                yield from (".TP", f".B {roff(names)}", roff(text))
+    for name, child in getattr(context.command, "commands", {}).items():
+        if not child.hidden:
+            yield from manual_section(child.make_context(name, [], parent=context, resilient_parsing=True))
+
+
+def manual() -> str:
+    """Return the manual page."""
+    context = build(COMMANDS).make_context("simcse", [], resilient_parsing=True)
+    (title, *_), (_, common, exits, _) = examples_of(context.command.help)[0], INTRO.split("\n\n")
+    lines = [f'.TH SIMCSE 1 "" "simcse {__version__}"', ".SH NAME", roff(f"simcse - {title.rstrip('.').lower()}")]
+    lines += [".SH SYNOPSIS", *manual_section(context)]
+    lines += [".SH OPTIONS OF EVERY COMMAND", roff(common.partition(". ")[2]), ".SH EXIT STATUS", roff(exits)]
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
+    MANUAL.write_text(manual(), encoding="utf-8")
     TARGET.write_text(reference(), encoding="utf-8")

@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,23 @@ def load_reference_maker():
 def test_command_reference_is_fresh():
     maker = load_reference_maker()
     assert maker.TARGET.read_text(encoding="utf-8") == maker.reference(), "run `make docs`"
+    assert maker.MANUAL.read_text(encoding="utf-8") == maker.manual(), "run `make docs`"
+
+
+def test_manual_page_has_every_option_and_no_error(tmp_path):
+    if shutil.which("groff") is None:
+        pytest.skip("needs groff")
+    page = REPOSITORY / "docs" / "simcse.1"
+    shown = subprocess.run(
+        ["groff", "-man", "-ww", "-Tascii", "-P-c", page], capture_output=True, text=True, check=True
+    )
+    assert shown.stderr == ""
+    text = re.sub(".\b", "", shown.stdout)
+    flags = re.findall(
+        r"^\| `(--[\w-]+)`", (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(flags) > 300
+    assert [flag for flag in flags if flag not in text] == []
 
 
 def shell_commands(page):

@@ -70,6 +70,9 @@ def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_other
 def test_defaults_choices_and_variables_are_shown(invoke):
     text = " ".join(invoke("eval", "sts", "--help").stdout.split())
     assert "[fp32, tf32, bf16, fp16, int8, auto] [default: fp32] [env: SIMCSE_PRECISION]" in text
+    assert "[fp32, tf32, bf16, fp16, auto] [default: fp32]" in " ".join(
+        invoke("train", "--help-all").stdout.split()
+    )
     assert "[default: test]" in text
     assert "--cache / --no-cache" in text
 

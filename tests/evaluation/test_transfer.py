@@ -140,15 +140,23 @@ def test_another_protocol_or_probe_or_changed_file_is_computed_anew(senteval, tm
     assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].n == 111
 
 
-def test_missing_files_are_all_named_before_anything_is_encoded(senteval):
-    transfer_files(senteval, "TREC")["test"].unlink()
-    transfer_files(senteval, "SST2")["dev"].unlink()
+def test_a_task_that_lacks_files_is_left_out_as_in_sts(senteval):
+    """The scores of the others are those without it, and without any task nothing is encoded."""
+    whole = evaluate(HashingEncoder(), senteval, tasks=("CR",))
+    lacking = [transfer_files(senteval, "SST2")["dev"], transfer_files(senteval, "TREC")["test"]]
+    for path in lacking:
+        path.unlink()
+    progress = SilentProgress()
+    found = evaluate(HashingEncoder(), senteval, tasks=("CR", "SST2", "TREC"), progress=progress)
+    assert found.scores == {**whole.scores, "SST2": None, "TREC": None}
+    assert (found.average, found.figures["average_dev"]) == (whole.average, whole.figures["average_dev"])
+    assert found.missing == {name: f"no {path}" for name, path in zip(("SST2", "TREC"), lacking, strict=True)}
+    assert [warning.split(":")[0] for warning in progress.warnings][:2] == [
+        f"{name} is left out of the average" for name in ("SST2", "TREC")
+    ]
     encode = HashingEncoder()
-    with pytest.raises(DataError, match="missing files of SST2, TREC") as caught:
-        evaluate(encode, senteval, tasks=("CR", "SST2", "TREC"))
-    assert "sentiment-dev" in caught.value.message
-    assert "TREC_10.label" in caught.value.message
-    assert caught.value.hint == "evaluate the others with --tasks CR"
+    with pytest.raises(DataError, match=r"none of TREC can be scored below .*TREC_10\.label"):
+        evaluate(encode, senteval, tasks=("TREC",))
     assert encode.n_sentences == 0
 
 

@@ -91,6 +91,7 @@ def test_json_of_a_transfer_result_is_complete():
             "MR": {"accuracy": 0.75, "n_test": 4, "dev_accuracy": 0.5, "classes": ["no", "yes"]},
             "MRPC": {"accuracy": 0.25, "n_test": 4, "dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]},
         },
+        "missing": {},
         "data_sha256": {"MR": "y", "MRPC": "x"},
         "average": 0.5,
         "average_dev": 0.75,

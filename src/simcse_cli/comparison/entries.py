@@ -154,7 +154,9 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
         return read_results(content, label=label or "standard input", source=path, view=view)
     folder = Path(path)
     if not folder.is_dir():
-        return read_results(read_json(path), label=label or folder.stem, source=path, view=view)
+        return read_results(
+            read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
+        )
     name = folder.resolve().name
     if is_run(folder):
         return _read_run(folder, label or name, view)

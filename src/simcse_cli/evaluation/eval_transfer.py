@@ -11,8 +11,8 @@ from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
 from simcse_cli.evaluation.transfer import (
     evaluate_transfer,
+    missing_tasks,
     read_file_tasks,
-    require_transfer_files,
 )
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
@@ -37,8 +37,7 @@ def eval_transfer(
     data_dir, tasks = options.data_dir if named else None, (*named, *file_tasks)
     if data_dir is None and named:
         raise UsageError("need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir")
-    if data_dir is not None:
-        require_transfer_files(data_dir, named)
+    missing_tasks(data_dir, tasks, file_tasks)
     folder = cache_folder(options.cache_dir, options.cache, progress)
 
     @kept_on_interrupt(
@@ -101,5 +100,8 @@ def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
             {**result.scores, AVERAGE: result.average, "average_dev": result.figures["average_dev"]}
             for result in results
         ],
-        ["best: highest mean dev accuracy"],
+        [
+            *(f"{task} missing: {reason}" for task, reason in first.missing.items()),
+            "best: highest mean dev accuracy",
+        ],
     )

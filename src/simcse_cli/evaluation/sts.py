@@ -142,14 +142,21 @@ def read_available_tasks(
                 found[name] = read_sts_task(data_dir, name, split=split)
         except DataError as error:
             missing[name] = error.message
+    leave_out(missing, tasks, data_dir, progress)
+    return found, missing
+
+
+def leave_out(
+    missing: Mapping[str, str], tasks: Sequence[str], data_dir: Path | str | None, progress: Progress
+) -> None:
+    """Warn of tasks that have no data, by their reasons; raise DataError if no task has any."""
     for name, reason in missing.items():
         progress.warn(f"{name} is left out of the average: {reason}")
-    if not found:
+    if len(missing) == len(tasks):
         raise DataError(
             f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}",
             hint="check the folder with `simcse prepare senteval --data-dir DIR`",
         )
-    return found, missing
 
 
 def write_sts_sentences(

@@ -26,7 +26,7 @@ from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
-from simcse_cli.evaluation.sts import check_task_name
+from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.examples import TaskPredictions
 from simcse_cli.results.result import SuiteResult, TaskResult
@@ -53,24 +53,25 @@ def evaluate_transfer(
     ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
 
     Raises:
-        DataError: files are missing (all are named, before anything is computed), or vectors are not finite.
+        DataError: no task has all its files, or vectors are not finite.
         TrainingError: a probe diverged or did not converge; tasks finished before it are kept in the cache.
     """
     cache = cache or EvaluationCache(None, "")
     own = file_tasks or {}
-    if data_dir is not None:
-        require_transfer_files(data_dir, [name for name in tasks if name not in own])
+    missing = missing_tasks(data_dir, tasks, own, progress)
     started = time.perf_counter()
-    results: dict[str, TaskResult | None] = {}
+    results: dict[str, TaskResult | None] = dict.fromkeys(tasks)
     predictions: dict[str, TaskPredictions] = {}
     for name in tasks:
+        if name in missing:
+            continue
         task = own[name] if name in own or data_dir is None else read_transfer_task(data_dir, name)
         for remark in task.size_remarks():
             progress.warn(remark)
         results[name], predictions[name] = score_transfer_task(
             task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
         )
-    result = SuiteResult("transfer", {"protocol": protocol.value, "probe": probe.value}, results)
+    result = SuiteResult("transfer", {"protocol": protocol.value, "probe": probe.value}, results, missing)
     figures = {"average_dev": result.mean_of("dev_accuracy"), "seconds": time.perf_counter() - started}
     return replace(result, figures=figures, examples=predictions)
 
@@ -88,16 +89,18 @@ def read_file_tasks(
     return found
 
 
-def require_transfer_files(data_dir: Path | str, tasks: Sequence[str]) -> None:
-    """Raise DataError if files are missing; the message names all of them, the hint the tasks that can be scored."""
-    missing = missing_transfer_files(data_dir, tuple(tasks))
-    if not missing:
-        return
-    complete = [task for task in tasks if task not in missing]
-    paths = [str(path) for group in missing.values() for path in group]
-    others = f"evaluate the others with --tasks {','.join(complete)}"
-    hint = others if complete else "check the folder: --data-dir"
-    raise DataError(f"missing files of {', '.join(missing)}: {', '.join(paths)}", hint=hint)
+def missing_tasks(
+    data_dir: Path | str | None,
+    tasks: Sequence[str],
+    own: Mapping[str, TransferTask],
+    progress: Progress = SILENT,
+) -> dict[str, str]:
+    """Return the reason for each task that lacks files, with a warning; raise DataError if all do."""
+    named = [] if data_dir is None else [name for name in tasks if name not in own]
+    files = missing_transfer_files(data_dir or "", tuple(named))
+    missing = {name: f"no {', '.join(map(str, paths))}" for name, paths in files.items()}
+    leave_out(missing, tasks, data_dir, progress)
+    return missing
 
 
 def score_transfer_task(

@@ -135,7 +135,7 @@ class SuiteResult:
             "suite": self.suite,
             **self.settings,
             "tasks": tasks,
-            **({"missing": dict(self.missing)} if keys.has_missing else {}),
+            "missing": dict(self.missing),
             **({"data_sha256": digests} if keys.n else {}),
             "average": self.average,
             **self.figures,
@@ -175,12 +175,11 @@ class _Keys:
     score: str
     n: str | None = None
     parts: str | None = None
-    has_missing: bool = True
 
 
 _KEYS = {
     "sts": _Keys("score", "n_pairs", "subsets"),
-    "transfer": _Keys("accuracy", "n_test", has_missing=False),
+    "transfer": _Keys("accuracy", "n_test"),
     "mteb": _Keys("score"),
 }
 _FIGURES: dict[str, Any] = {

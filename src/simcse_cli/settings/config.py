@@ -241,7 +241,12 @@ class TrainConfig:
     )
     seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True, **SEED_RANGE)
     device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
-    precision: Precision = setting(Precision.FP32, "Arithmetic of the encoder.", group=_RUN)
+    precision: Precision = setting(
+        Precision.FP32,
+        "Arithmetic of the encoder.",
+        group=_RUN,
+        metavar="|".join(each for each in Precision if each is not Precision.INT8),  # which is for inference
+    )
     gradient_checkpointing: bool = setting(
         False,
         "Keep only layer inputs and recompute the rest: less memory, slower.",

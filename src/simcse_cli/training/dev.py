@@ -22,7 +22,12 @@ from simcse_cli.data.senteval import (
     resolve_senteval_dir,
     sts_files,
 )
-from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
+from simcse_cli.data.transfer_files import (
+    TransferTask,
+    missing_transfer_files,
+    read_transfer_task,
+    transfer_files,
+)
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
@@ -31,7 +36,7 @@ from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encod
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
 from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
-from simcse_cli.evaluation.transfer import outer_splits, require_transfer_files, score_transfer_task
+from simcse_cli.evaluation.transfer import outer_splits, score_transfer_task
 from simcse_cli.files.streams import require_file, sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.objectives.base import Batch
@@ -369,11 +374,15 @@ def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, Facts]:
     names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
-    try:
-        require_transfer_files(data_dir, names)
-    except DataError as error:
-        hint = None if error.hint is None else error.hint.replace("--tasks", "--dev-tasks")
-        raise DataError(f"--dev-suite transfer: {error.message}", hint=hint) from error
+    if missing := missing_transfer_files(data_dir, tuple(names)):
+        lacking = ", ".join(str(path) for group in missing.values() for path in group)
+        complete = ",".join(name for name in names if name not in missing)
+        raise DataError(
+            f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
+            hint=f"evaluate the others with --dev-tasks {complete}"
+            if complete
+            else "check the folder: --data-dir",
+        )
     tasks = [read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
         outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # raises an error for too few examples
