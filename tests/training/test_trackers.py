@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
@@ -251,20 +252,94 @@ def test_runs_of_one_folder_are_a_group(record, tmp_path, folder, name, expected
     assert (run.group, run.name) == expected
 
 
-def test_seeds_are_logged_as_a_group(invoke, settings, stand_in, tmp_path):
+@pytest.mark.parametrize(
+    ("flag", "names"), [("--seeds", ["seed-1", "seed-2"]), ("--sweep", ["lr=0.0001", "lr=0.001"])]
+)
+def test_seeds_and_trials_are_logged_as_a_group(invoke, settings, stand_in, tmp_path, flag, names):
     calls = stand_in("wandb")
+    grid = tmp_path / "lr.yaml"
+    grid.write_text("settings: {objective: simcse-unsup}\ngrid: {lr: [1.0e-4, 1.0e-3]}\n")
     outcome = invoke(
         "train", "-m", settings["model"], "--train-file", settings["train_file"][0], "--max-steps", "1",
-        "--seeds", "1,2", "--track", "wandb", "-o", tmp_path / "many",
+        "--dev-file", settings["dev_file"], flag, "1,2" if flag == "--seeds" else grid,
+        "--track", "wandb", "-o", tmp_path / "many",
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.stderr
     started = [call[1] for call in calls if call[0] == "init"]
-    assert [(each["group"], each["name"]) for each in started] == [
-        ("many", "many/seed-1"),
-        ("many", "many/seed-2"),
-    ]
+    assert [(each["group"], each["name"]) for each in started] == [("many", f"many/{name}") for name in names]
     assert started[0]["id"] != started[1]["id"]
     assert "* started" not in outcome.stdout
+
+
+def log_twice(record, tracker, run):
+    """Log steps 0 to 2, then resume after step 1 as a killed run does, and log steps 2 and 3."""
+    run.parent.mkdir(parents=True)
+    with lock_run(run.parent), lock_run(run):
+        for last_step, steps in ((0, range(3)), (1, range(2, 4))):
+            started = record(tracker, step=last_step)
+            with open_log(run, started, SilentProgress(), resumed=last_step > 0) as log:
+                for step in steps:
+                    log.append({"step": step, "loss": 1.0 / (1 + step), "losses": {"contrastive": 0.5}})
+    return flat(started.config)
+
+
+def wandb_records(path):
+    """Yield the records of a file of Weights & Biases: 7 bytes, then a log in LevelDB's format, in blocks of 32 KiB."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, record = path.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        rest = 32768 - place % 32768
+        if rest < 7:
+            place += rest
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, place)
+        record += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(record)
+            record = b""
+
+
+@pytest.mark.filterwarnings("default")
+def test_wandb_keeps_a_resumed_run_of_a_group_as_one_run(record, tmp_path, monkeypatch):
+    """Both sessions have one id, which `wandb sync` joins in the order of their start."""
+    pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    run = tmp_path / "top" / "many" / "seed-1"
+    settings = log_twice(record, "wandb", run)
+    steps = []
+    for file in sorted((run / TRACKING / "wandb").glob("offline-run-*/run-*.wandb")):
+        found = list(wandb_records(file))
+        (started,) = (each.run for each in found if each.HasField("run"))
+        assert (started.project, started.run_group, started.display_name) == ("simcse", "many", "many/seed-1")
+        assert file.stem == f"run-{started.run_id}"
+        stored = {item.key: json.loads(item.value_json) for each in found for item in each.config.update}
+        assert {name: stored[name] for name in settings} == settings
+        for each in (each.history for each in found if each.HasField("history")):
+            values = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in each.item
+            }
+            assert values["loss"] == pytest.approx(1 / (1 + each.step.num))
+            assert values["losses/contrastive"] == 0.5
+            steps.append((started.run_id, each.step.num))
+    assert steps == [(steps[0][0], step) for step in (0, 1, 2, 2, 3)]
+
+
+@pytest.mark.filterwarnings("default")
+def test_mlflow_keeps_a_resumed_run_of_a_group_as_one_run(record, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    settings = log_twice(record, "mlflow", tmp_path / "top" / "many" / "seed-1")
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("simcse")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.group = 'many'")
+    assert (run.info.run_name, run.info.status) == ("many/seed-1", "FINISHED")
+    assert run.data.params == {name: str(value) for name, value in settings.items()}
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert [each.step for each in history] == [0, 1, 2, 2, 3]
+    assert [each.value for each in history] == [1 / (1 + each.step) for each in history]
 
 
 def test_a_tracker_that_fails_does_not_end_the_run(record, stand_in, tmp_path, monkeypatch):

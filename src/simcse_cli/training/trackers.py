@@ -124,6 +124,7 @@ def _start_trackio(run: TrackedRun) -> GeneralTracker:
 
 def _start_mlflow(run: TrackedRun) -> GeneralTracker:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
     tracker = MLflowTracker(
         run.project, run_name=run.name, run_id=None if run.is_new else _mlflow_id(run), tags=tags
@@ -161,7 +162,16 @@ def _where(tracker: Tracker, run: TrackedRun) -> str:
         return f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
     if tracker is Tracker.WANDB:
         return f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
-    return f"trackio show --project {run.project}" if tracker is Tracker.TRACKIO else "mlflow ui"
+    if tracker is Tracker.TRACKIO:
+        return f"trackio show --project {run.project}"
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return (
+        store
+        if store.startswith("http")
+        else f"mlflow ui --backend-store-uri {store}"
+        if store
+        else "mlflow ui"
+    )
 
 
 @contextmanager
