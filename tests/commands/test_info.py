@@ -1,6 +1,8 @@
 """`simcse --info`, and how wrong usage looks."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,15 @@ def test_info_tells_what_a_report_of_a_bug_needs(invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path))
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "kept").write_bytes(bytes(1000))
+    (tmp_path / "below" / "removed meanwhile").touch()
+    real = os.lstat
+
+    def lstat(path, **how):
+        if Path(path).name == "removed meanwhile":
+            raise FileNotFoundError(path)
+        return real(path, **how)
+
+    monkeypatch.setattr(os, "lstat", lstat)
     facts = json.loads(invoke("--info", "--format", "json").stdout)
     assert facts["versions"]["simcse-cli"] == __version__
     assert facts["versions"]["torch"] == torch.__version__

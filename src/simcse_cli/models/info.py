@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,12 @@ def _caches() -> dict[str, dict[str, Any]]:
 
 def _size(folder: Path) -> int:
     """Return the bytes of the files below a folder, each counted once; links are not followed."""
-    return sum(os.lstat(Path(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # removed meanwhile by the program that keeps it
+                size += os.lstat(Path(parent, name)).st_size
+    return size
 
 
 def as_text(facts: dict[str, Any]) -> str:
