@@ -1,7 +1,7 @@
 """Score a model during training on a dev set: pairs of a file, STS tasks, transfer tasks, retrieval, or a loss."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -362,7 +362,10 @@ def _build_sts(
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
     except DataError as error:
-        raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(data_dir, splits)) from error
+        there = [
+            n for n, split in splits.items() if all(p.is_file() for p in sts_files(data_dir, n, split=split))
+        ]
+        raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)) from error
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
     chosen = pairs or geometry_pairs(tasks)
     facts = Facts(dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths))
@@ -376,12 +379,9 @@ def _build_transfer(
     names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
     if missing := missing_transfer_files(data_dir, tuple(names)):
         lacking = ", ".join(str(path) for group in missing.values() for path in group)
-        complete = ",".join(name for name in names if name not in missing)
         raise DataError(
             f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
-            hint=f"evaluate the others with --dev-tasks {complete}"
-            if complete
-            else "check the folder: --data-dir",
+            hint=_other_tasks([name for name in names if name not in missing], names),
         )
     tasks = [read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
@@ -406,14 +406,9 @@ def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
         raise ConfigError(f"--dev-tasks: {error}") from None
 
 
-def _other_tasks(data_dir: str, splits: dict[str, Split]) -> str:
-    there = [
-        name
-        for name, split in splits.items()
-        if all(path.is_file() for path in sts_files(data_dir, name, split=split))
-    ]
+def _other_tasks(there: Collection[str], tasks: Collection[str]) -> str:
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
-    return f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(splits) else check
+    return f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(tasks) else check
 
 
 def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:
