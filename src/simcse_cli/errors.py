@@ -41,7 +41,7 @@ _PLACE = re.compile(
     r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
     r"|.+?(?= does not exist| exists already| cannot be read)|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
 )
-_NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs | is not (?=one of )")
+_NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
 
 
 class SimcseError(Exception):

@@ -70,6 +70,7 @@ def test_errors_are_json_where_results_are(invoke, tmp_path):
         ("x.csv, line 3", ": ", "2 columns", ", need ", "3 (a, b)"),
         ("my file.txt, line 1,203, byte 7", ": ", "not UTF-8 text", "", None),
         ("/a/none", " ", "does not exist", "", None),
+        ("x.csv", ": ", "the columns are a, b", "; missing: ", "left, right"),
         ("a b", " ", "does not exist", "", None),
         ("c.index", " ", "cannot be read (cut off)", ", need ", "a search index"),
         ("INPUT", ": ", None, "need ", "an input: a file, or - for stdin"),
