@@ -70,6 +70,20 @@ def test_a_lock_of_windows_that_the_next_holder_has_open_is_left_to_it(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_that_cannot_be_removed_is_left_to_the_next_holder(tmp_path, monkeypatch):
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlink)
+        with sole_writer(tmp_path / "out"):
+            pass
+    assert (tmp_path / ".out.lock").exists()
+    with sole_writer(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("platform", ["linux", "win32"])
 def test_links_are_not_followed(tmp_path, platform, request):
     if platform == "win32":

@@ -51,14 +51,16 @@ def try_lock(descriptor: int) -> bool:
 
 
 def remove_locked(path: Path, descriptor: int) -> None:
-    """Close and remove a locked file; Windows removes no file that is open."""
+    """Close and remove a locked file; where it cannot be removed, it stays, and the next holder takes it over.
+
+    Windows removes no file that is open, here or by the next holder.
+    """
     if sys.platform == "win32":
         os.close(descriptor)
-        with suppress(PermissionError):  # the next holder has it open
-            path.unlink(missing_ok=True)
-        return
-    path.unlink(missing_ok=True)
-    os.close(descriptor)
+    with suppress(OSError):
+        path.unlink()
+    if sys.platform != "win32":
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The findings of the papers, asked of a raw language model (raw-encoder.sh) at small scale: the recipes of the tables with
+# RAW=1 and three seeds, and the page docs/findings.md from their results. RECIPES names some of them; a night on two
+# cores does all. A third of the STS-B dev pairs choose and score.
+set -euo pipefail
+here=$(dirname "$0")
+export SCALE=small RAW=1 OUT=${OUT:-runs/findings} SEEDS=${SEEDS:-1,2,3} STEPS=${STEPS:-100}
+: "${SIMCSE_DATA:?set it to the folder with senteval/, wiki/ and nli/}"
+
+[ -s "$OUT/raw-encoder-small/comparison.json" ] || STEPS=${RAW_STEPS:-400} bash "$here/raw-encoder.sh"
+[ -s "$OUT/sts-dev.csv" ] ||
+  awk 'NR % 3 == 1' "$SIMCSE_DATA/senteval/downstream/STS/STSBenchmark/sts-dev.csv" > "$OUT/sts-dev.csv"
+export DEV_FILE=$OUT/sts-dev.csv
+
+geometry() { # LABEL=RUN...: alignment, uniformity and spectrum of [CLS] of the runs that are there
+  local spaces=()
+  for each in "$@"; do [ ! -d "${each#*=}" ] || spaces+=(--model "${each#*=}" --label "${each%%=*}"); done
+  simcse analyze geometry "${spaces[@]}" --pooler cls_before_pooler --force-pooler --pair-file "$DEV_FILE" \
+    -o "$OUT/geometry.json" --force
+}
+
+for recipe in ${RECIPES:-table3-dropout table7-hard-negatives table1-augmentations table6-pooling tableD1-temperature \
+  table2-objectives tableB-postprocessing table4-datasets tableD2-mlm v1-table8-batch-size nc-table1-scan figures3-f1-g1}; do
+  bash "$here/$recipe.sh"
+  geometry "raw=$OUT/raw-encoder-small/raw" "unsup=$OUT/table3-dropout-small/p-0.1" \
+    "sup=$OUT/table7-hard-negatives-small/alpha-1.0"
+  python "$here/../docs/make_findings.py" "$OUT"
+done
