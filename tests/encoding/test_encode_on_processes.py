@@ -1,6 +1,7 @@
 """Two processes that encode one input: the bytes of one process, and what they have to share."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,8 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     assert first.pop("hint") == "look at its messages, then continue with --resume"
     assert first == second
     assert "v.npy: process 1 (on " in first["unshared"]
-    assert first["unlike"] == "process 1 has rows of the input 7, process 0 has 6"
+    here = f"(on {socket.gethostname()})"
+    assert first["unlike"] == f"process 1 {here} has rows of the input 7, process 0 {here} has 6"
     assert first["left"] == "rows.txt"
 
 

@@ -1,6 +1,7 @@
 """Processes that work together: what they exchange, and what they notice before they start."""
 
 import os
+import socket
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -110,7 +111,8 @@ def test_two_processes_share_work_and_notice_what_they_do_not_share(tmp_path, ti
     assert first["unshared"] == second["unshared"]
     assert "v.npy: process 1 (on " in first["unshared"]
     assert first["unlike"] == second["unlike"]
-    assert first["unlike"] == "process 1 has train_sha256 abc1, process 0 has abc0"
+    here = f"(on {socket.gethostname()})"
+    assert first["unlike"] == f"process 1 {here} has train_sha256 abc1, process 0 {here} has abc0"
     assert first["same bits"]
     assert second["same bits"]
     assert 0 < first["n_own"] < 24

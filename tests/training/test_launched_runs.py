@@ -2,24 +2,33 @@
 
 import json
 import os
+import shutil
 import signal
+import socket
 import time
 from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import (
     prepare_deepspeed_cmd_env,
     prepare_multi_gpu_env,
     prepare_simple_launcher_cmd_env,
 )
+from safetensors.torch import load_file, save_file
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from helpers import LIMIT_S, SENTENCES, wait_until
 from processes import FORKS, is_alive, run_command, start_command
 from simcse_cli.errors import OutputError
+from simcse_cli.results import runs
 from simcse_cli.results.runs import lock_run
+from simcse_cli.training.launch import free_port
 from simcse_cli.training.loop import Trainer
 
 
@@ -55,22 +64,43 @@ def accelerate_launch(tmp_path: Path, *flags: str, **configuration: object) -> N
     return args
 
 
-def run_as_torchrun_does(arguments: list[str], environment: dict[str, str]) -> None:
-    """Run the command in two processes that PyTorch's launcher starts."""
+def run_as_torchrun_does(
+    arguments: list[str],
+    environment: dict[str, str],
+    n_machines: int = 1,
+    endpoint: str = "localhost:0",
+    stop_at: Path | None = None,
+    **rendezvous: object,
+) -> None:
+    """Run the command in two processes that PyTorch's launcher starts, here or on each of two machines one."""
     os.environ |= environment
+    patience = dict.fromkeys(("read_timeout", "heartbeat_timeout", "keep_alive_interval"), int(LIMIT_S))
     config = LaunchConfig(
-        *(1, 1, 2),  # machines at least and at most, processes of each
+        *(n_machines, n_machines, 2 // n_machines),  # machines at least and at most, processes of each
         run_id="test",
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        rdzv_configs=dict.fromkeys(
-            ("read_timeout", "heartbeat_timeout", "keep_alive_interval"), int(LIMIT_S)
-        ),
+        rdzv_endpoint=endpoint,
+        rdzv_configs=patience | rendezvous,
         local_addr="127.0.0.1",
-        max_restarts=0,
+        max_restarts=0 if stop_at is None else 1,
+        monitor_interval=0.1,
         start_method="fork",
     )
+    if stop_at is not None:
+        stay_until_released(stop_at)
     elastic_launch(config, run_to_success)(arguments)
+
+
+def stay_until_released(marker: Path) -> None:
+    """Let runs wait after the state of step 4 until there is a file."""
+    save_state = Trainer.save_state
+
+    def save_and_stay(trainer: Trainer) -> None:
+        save_state(trainer)
+        while trainer.position.step == 4 and not marker.exists():
+            time.sleep(0.01)
+
+    Trainer.save_state = save_and_stay
 
 
 def run_to_success(arguments: list[str]) -> None:
@@ -97,6 +127,115 @@ def test_two_processes_of_a_launcher_log_what_one_logs(launcher, invoke, argumen
     assert (record["status"], record["n_processes"]) == ("finished", 2)
     assert invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one").exit_code == 0
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+
+
+def on_two_machines(arguments: list[str], *, is_first: bool, **more: object) -> Any:
+    """Start one of two agents of torchrun; the first one holds their rendezvous."""
+    agent = FORKS.Process(
+        target=run_as_torchrun_does,
+        args=(arguments, {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, 2),
+        kwargs={"is_host": is_first, **more},
+    )
+    agent.start()
+    return agent
+
+
+@pytest.mark.slow
+def test_two_machines_are_one_process_and_survive_the_loss_of_one(invoke, arguments, tmp_path):
+    """The second agent and its process are killed after step 4; another agent takes its place."""
+    arguments += ["--max-steps", "6"]
+    two = [*arguments, "--batch-size", "4", "--save-every", "2", "--resume", "-o"]
+    agents, disturbed = [], tmp_path / "disturbed"
+    for name in ("calm", "disturbed"):
+        where = {"endpoint": f"127.0.0.1:{free_port()}"}
+        if name == "disturbed":  # a dead machine is given up after 15 seconds
+            where |= {"stop_at": tmp_path / "go", "keep_alive_interval": 5}
+        pair = [
+            on_two_machines([*two, str(tmp_path / name)], is_first=first, **where) for first in (True, False)
+        ]
+        if name == "disturbed":
+            wait_until(lambda: (disturbed / "checkpoint" / "step-00000004").is_dir())
+            lost = pair.pop()
+            for pid in (lost.pid, *children_of(lost.pid)):
+                os.kill(pid, signal.SIGKILL)
+            (tmp_path / "go").touch()
+            pair.append(on_two_machines([*two, str(disturbed)], is_first=False, **where))
+        for agent in pair:
+            agent.join(LIMIT_S)
+        agents += pair
+    assert [agent.exitcode for agent in agents] == [0] * 4
+    calm = load_file(tmp_path / "calm" / "model" / "model.safetensors")
+    for name in ("model/model.safetensors", "checkpoint/step-00000006/optimizer.safetensors"):
+        assert (disturbed / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
+    assert invoke(*arguments, "--batch-size", "8", "-o", tmp_path / "one").exit_code == 0
+    for name, weight in load_file(tmp_path / "one" / "model" / "model.safetensors").items():
+        torch.testing.assert_close(calm[name], weight, rtol=0, atol=2e-6)
+
+
+def start_group(command: list[str], *, prepare: Callable[[], None] | None = None) -> list[Any]:
+    """Start a command in two processes, the second one after a call of ``prepare``."""
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    started = []
+    with pytest.MonkeyPatch.context() as patch:
+        for rank, before in enumerate((None, prepare)):
+            for variable, value in (group | {"RANK": str(rank), "LOCAL_RANK": "0"}).items():
+                patch.setenv(variable, value)
+            started.append(start_command(*command, stderr=Path(f"{rank}.stderr"), prepare=before))
+    return started
+
+
+def of_an_older_version() -> None:
+    runs.__version__ = "0.9.0"
+
+
+def with_another_seed() -> None:
+    os.environ["SIMCSE_SEED"] = "7"
+
+
+@pytest.mark.parametrize(
+    ("found", "prepare"),
+    [
+        ("simcse-cli 0.9.0, process 0", of_an_older_version),
+        ("seed 7, process 0", with_another_seed),
+        ("train_sha256 ", partial(os.chdir, "other-rows")),
+        ("model_digest ", partial(os.chdir, "other-model")),
+    ],
+)
+def test_machines_that_are_not_alike_do_not_start(found, prepare, arguments, tmp_path, monkeypatch):
+    """Paths are relative, and the second process may find something else behind them."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("other-rows", "other-model"):
+        Path(name).mkdir()
+        shutil.copy("rows.txt", name)
+        shutil.copytree(arguments[arguments.index("--model") + 1], f"{name}/model")
+    shutil.copytree("other-rows/model", "model")
+    Path("other-rows/rows.txt").write_text("A cat.\nA dog.\n")
+    weights = load_file("model/model.safetensors")
+    weights["embeddings.word_embeddings.weight"] += 1
+    save_file(weights, "other-model/model/model.safetensors")
+    flags = ["--model", "model", "--train-file", "rows.txt", "--resume", "-o", str(tmp_path / "run")]
+    group = start_group([*arguments, *flags], prepare=prepare)
+    for process in group:
+        process.join(LIMIT_S)
+    assert [process.exitcode for process in group] == [1, 1]
+    for rank in range(2):
+        said = " ".join(Path(f"{rank}.stderr").read_text().split())
+        assert f"process 1 (on {socket.gethostname()}) has {found}" in said
+        assert "Traceback" not in said
+    assert not Path("run").exists()
+
+
+def test_a_machine_that_never_comes_ends_the_wait(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIMCSE_START_TIMEOUT", "1")
+    first, second = start_group([*arguments, "-o", "run"], prepare=partial(os._exit, 0))
+    first.join(LIMIT_S)
+    second.join(LIMIT_S)
+    said = " ".join(Path("0.stderr").read_text().split())
+    assert (first.exitcode, second.exitcode) == (1, 0)
+    assert "error: not all of the 2 processes have met at 127.0.0.1:" in said
+    assert "within 1 s" in said
+    assert "SIMCSE_START_TIMEOUT=SECONDS" in said
 
 
 def test_accelerate_launch_on_a_processor_says_that_it_starts_one(invoke, arguments, tmp_path, monkeypatch):

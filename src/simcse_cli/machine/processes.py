@@ -22,8 +22,8 @@ from simcse_cli.files.locks import lock_text
 from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
-LONGEST_START = timedelta(minutes=30)
-"""Limit between the start of the first process and that of the last."""
+START_TIMEOUT = "SIMCSE_START_TIMEOUT"
+"""Environment variable: the most seconds between the start of the first process and that of the last, 1800 if unset."""
 LONGEST_WAIT = timedelta(days=30)
 """Limit of waiting for another process, which may be scoring a model or assembling an output. A dead process is
 noticed at once, through its connections or by its launcher."""
@@ -47,10 +47,10 @@ def process_count() -> int:
     return max(1, _number("WORLD_SIZE", 1))
 
 
-def _number(variable: str, default: int) -> int:
+def _number(variable: str, default: int, hint: str = _HOW_TO_START) -> int:
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
-        raise ConfigError(f"{variable} is {text[:40]!r}, need a whole number", hint=_HOW_TO_START)
+        raise ConfigError(f"{variable} is {text[:40]!r}, need a whole number", hint=hint)
     return int(text)
 
 
@@ -100,6 +100,7 @@ def join_group() -> None:
 
     Raises:
         ConfigError: a variable that tells who belongs to the group is missing or wrong.
+        ContactError: a process has not come in time.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
@@ -114,14 +115,22 @@ def join_group() -> None:
             hint=_HOW_TO_START,
         )
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
-    store, rank, n_processes = next(rendezvous("env://", timeout=LONGEST_START))
-    distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
-        store=store,
-        rank=rank,
-        world_size=n_processes,
-        timeout=LONGEST_WAIT,
-    )
+    limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
+    try:
+        store, rank, n_processes = next(rendezvous("env://", timeout=timedelta(seconds=limit_s)))
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
+            store=store,
+            rank=rank,
+            world_size=n_processes,
+            timeout=LONGEST_WAIT,
+        )
+    except distributed.DistError as error:
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise ContactError(
+            f"not all of the {process_count()} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
+            hint=f"look at the machines that have not come; {START_TIMEOUT}=SECONDS waits longer",
+        ) from error
     atexit.register(_leave_group)
 
 
@@ -158,29 +167,33 @@ def add_up(rows: NDArray[np.float32]) -> None:
 
 def require_shared(output: Path) -> None:
     """Raise OutputError unless all processes see the lock of an output that the first one holds."""
-    host = socket.gethostname()
-    first_host, first = exchange((host, lock_text(output)))[0]
+    first = exchange(lock_text(output))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
     while lock_text(output) != first and time.monotonic() < deadline:
         time.sleep(0.1)
-    for rank, (its_host, sees) in enumerate(exchange((host, lock_text(output) == first))):
+    (its_name, _), *others = exchange((_name(), lock_text(output) == first))
+    for name, sees in others:
         if not sees:
             raise OutputError(
-                f"{output}: process {rank} (on {its_host}) does not see what process 0 (on {first_host}) writes there",
+                f"{output}: {name} does not see what {its_name} writes there",
                 hint="name a folder that all processes share, with -o; a full path means the same to all of them",
             )
 
 
 def require_alike(facts: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless all processes have the same settings and data."""
-    first, *others = exchange(dict(facts))
-    for rank, other in enumerate(others, start=1):
-        for name, value in first.items():
-            if other.get(name) != value:
+    """Raise ConfigError unless all processes have the same versions, settings and data."""
+    (its_name, first), *others = exchange((_name(), dict(facts)))
+    for name, other in others:
+        for fact, value in first.items():
+            if other.get(fact) != value:
                 raise ConfigError(
-                    f"process {rank} has {name} {other.get(name)}, process 0 has {value}",
-                    hint="start all processes by the same command, with the same variables and files",
+                    f"{name} has {fact} {other.get(fact)}, {its_name} has {value}",
+                    hint="start all processes by the same command, with the same versions, variables and files",
                 )
+
+
+def _name() -> str:
+    return f"process {process_rank()} (on {socket.gethostname()})"
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:

@@ -25,6 +25,7 @@ from simcse_cli.machine.processes import (
     require_shared,
     tell_if_alone,
 )
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.progress import Progress, SilentProgress
@@ -39,6 +40,7 @@ from simcse_cli.results.runs import (
     read_run_record,
     require_run,
     step_of,
+    versions,
 )
 from simcse_cli.settings.choices import DevSuite, ObjectiveName, Schedule
 from simcse_cli.settings.config import TrainConfig
@@ -227,7 +229,9 @@ def train_run(
                         hint="start another run with a new -o",
                     )
         parts = build_parts(config, shown)
-        require_alike(config.to_dict() | parts.digests)
+        if process_count() > 1:
+            model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
+            require_alike(versions() | config.to_dict() | model | parts.digests)
         try:
             with stop_on_signal(tell) as stopped:
                 trainer = Trainer(
