@@ -151,7 +151,7 @@ def test_a_wrong_setting_of_training_is_named(tmp_path):
 
 
 def test_public_names_are_listed():
-    assert dir(simcse_cli) == ["Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
+    assert dir(simcse_cli) == ["BatchEncoder", "Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
 
 
 def test_texts_may_be_anything_that_yields_texts(embedder):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from simcse_cli.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from simcse_cli.api import Embedder, evaluate, mine_hard_negatives
+    from simcse_cli.api import BatchEncoder, Embedder, evaluate, mine_hard_negatives
     from simcse_cli.api import train_model as train
 
     load = Embedder.load
 
-__all__ = ["Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
+__all__ = ["BatchEncoder", "Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
 
 
 def __dir__() -> list[str]:

@@ -221,6 +221,47 @@ class Embedder:
         return found[0] if isinstance(queries, str) else found
 
 
+class BatchEncoder:
+    """Add a column of vectors to batches of columns, as ``map_batches`` of Ray Data wants it.
+
+    Each actor loads the model once. A vector's last bits depend on the other texts of its batch.
+
+    Args:
+        model: as in :meth:`Embedder.load`; a folder must be there on every machine.
+        column: the texts.
+        to: the column for the vectors, ``(N, D)`` float32.
+        normalize: scale vectors to length 1.
+        settings: the other arguments of :meth:`Embedder.load`.
+
+    Raises:
+        DataError: a batch has no such column, or something in it is no text.
+
+    Example:
+        >>> texts = ray.data.read_parquet("texts")
+        >>> texts.map_batches(BatchEncoder, fn_constructor_args=("minilm",), concurrency=2).write_parquet("vectors")
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "minilm",
+        *,
+        column: str = "text",
+        to: str = "vector",
+        normalize: bool = False,
+        **settings: Any,
+    ) -> None:
+        self._column, self._to, self._normalize = column, to, normalize
+        self._embedder = Embedder.load(model, **settings)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        if self._column not in batch:
+            raise DataError(
+                f"a batch has the columns {', '.join(batch)}, need {self._column}", hint="give column=NAME"
+            )
+        vectors = self._embedder.encode(batch[self._column], normalize=self._normalize)
+        return {**batch, self._to: vectors}
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """A run folder and its record; ``metrics`` are the dev scores of its steps, fractions."""

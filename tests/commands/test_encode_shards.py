@@ -7,7 +7,8 @@ import pytest
 from pyarrow import dataset, parquet
 
 from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import shards, stream
+from simcse_cli.encoding import shards, stream, vector_writer
+from simcse_cli.machine import devices
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
 LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
@@ -88,6 +89,20 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
     assert "is already finished" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_vectors_of_unlike_processors_are_not_mixed(encode, invoke, tmp_path, monkeypatch):
+    """What ``auto`` stands for depends on the processor; in bfloat16, so does the rounding."""
+    for number, name in enumerate(("avx512, amx", "avx2"), start=1):
+        monkeypatch.setattr(vector_writer, "capability", lambda name=name: name)
+        assert encode("v.npy", "--shard", f"{number}/2", "--precision", "bf16").exit_code == 0
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 1
+    assert "has capability 'avx2', v.shard-1-of-2.npy has 'avx512, amx'" in " ".join(outcome.stderr.split())
+    for number, is_fast in enumerate((True, False), start=1):
+        monkeypatch.setattr(devices, "has_fast_bf16", lambda _, is_fast=is_fast: is_fast)
+        encode("v.npy", "--shard", f"{number}/2", "--precision", "auto", "--force")
+    assert "has precision 'fp32'" in invoke("encode", "--merge", "v.npy").stderr
 
 
 def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp_path):

@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -173,9 +173,27 @@ def _quiet_start() -> Iterator[None]:
 
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each: a GPU if there are any, else a share of the cores."""
-    there = ray.cluster_resources()
-    n_gpus = 0 if options.device == Device.CPU else int(there.get("GPU", 0))
-    workers = options.workers or n_gpus or sum(node["Alive"] for node in ray.nodes())
+    n_gpus = 0 if options.device == Device.CPU else int(ray.cluster_resources().get("GPU", 0))
     if n_gpus:
+        workers = options.workers or n_gpus
         return workers, {"num_gpus": min(1, n_gpus / workers)}
-    return workers, {"num_cpus": max(1, int(there.get("CPU", 1)) // workers)}
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    workers, share = share_cores(cores, options.workers)
+    return workers, {"num_cpus": share}
+
+
+def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
+    """Return the number of workers and the cores of each, the same for all, where machines have so many cores.
+
+    By default a worker has the cores of the smallest machine, and there are as many as fit.
+
+    Example:
+        >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([4, 8], 4), share_cores([2], 3)
+        ((4, 1), (2, 8), (4, 2), (3, 1))
+    """
+    cores = [n_cores for n_cores in cores if n_cores] or [1]
+    if workers is None:
+        share = min(cores)
+        return sum(n_cores // share for n_cores in cores), share
+    fitting = (n for n in range(max(cores), 0, -1) if sum(n_cores // n for n_cores in cores) >= workers)
+    return workers, next(fitting, 1)

@@ -15,11 +15,12 @@ from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessG
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.output import Output
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
+from simcse_cli.machine.devices import capability, resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import SILENT, Progress
-from simcse_cli.settings.choices import TextPer
+from simcse_cli.settings.choices import Precision, TextPer
 from simcse_cli.version import __version__
 
 
@@ -94,14 +95,18 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encoder = load_for_encoding(options.model, options, progress)
         self._encode, self.dim = encode_function(self.encoder, options)
+        device = self.encoder.device
+        precision = resolve_precision(options.precision, device)
         self._record: dict[str, Any] = {
             "model_digest": self.encoder.digest,
             "pooler": self.encoder.pooler.value,
             "normalize": options.normalize,
             "max_length": options.max_length,
-            "precision": options.precision.value,
+            "precision": precision.value,
             **self.encoder.variations,
         }
+        if device.type == "cpu" and precision is not Precision.FP32:
+            self._record["capability"] = capability()  # which other processors round differently
         if options.postprocess is not None:
             self._record["postprocess_sha256"] = sha256_file(options.postprocess)
         if options.text_per is TextPer.FILE:
