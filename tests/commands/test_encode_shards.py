@@ -8,6 +8,8 @@ from pyarrow import dataset, parquet
 
 from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
 from simcse_cli.encoding import shards, stream, vector_writer
+from simcse_cli.encoding.vector_writer import require_same
+from simcse_cli.errors import OutputError
 from simcse_cli.machine import devices
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
@@ -356,3 +358,14 @@ def test_merge_refuses_a_pipe_in_place_of_a_shard(encode, invoke, tmp_path):
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
     assert "is no file" in outcome.stderr
+
+
+def test_a_finished_output_of_1_0_0_is_known_again():
+    """It recorded no capability, and "auto" for the precision that it chose."""
+    facts = {"model_digest": "a", "precision": "bf16", "capability": "AVX512"}
+    require_same("v.npy", facts, facts)
+    require_same("v.npy", {"model_digest": "a", "precision": "auto"}, facts)
+    require_same("v.npy", {"model_digest": "a", "precision": "bf16"}, facts)
+    for key in facts:
+        with pytest.raises(OutputError, match=f"another {key}"):
+            require_same("v.npy", facts | {key: "other"}, facts)

@@ -204,6 +204,9 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     hint = "choose another name, or overwrite it with --force"
     if not isinstance(side, dict):
         raise OutputError(f"{output} exists already, without a side file that tells what it holds", hint=hint)
+    # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
+    untold = {"precision"} if side.get("precision") == Precision.AUTO else set()
+    untold |= {"capability"} - side.keys()
     for key, value in facts.items():
-        if side.get(key) != value:
+        if key not in untold and side.get(key) != value:
             raise OutputError(f"{output} exists already and has another {key}", hint=hint)
