@@ -12,9 +12,9 @@ SEED_OPTION=--seed SEEDS=42 train raw --objective mlm --train-file "$WIKI" --tra
   --batch-size 96 --max-length 32 --max-steps "${STEPS:-400}" --eval-every 50 --patience 3 --precision "${PRECISION:-auto}"
 [ -s "$OUT/raw.sha256" ] || (cd "$OUT" && sha256sum raw/model/model.safetensors > raw.sha256)
 
-for pooler in cls avg; do
-  sts "minilm-$pooler" "$MODEL" --pooler "$pooler"
-  sts "raw-$pooler" "$OUT/raw" --pooler "$pooler"
+for pooler in cls_before_pooler avg; do
+  sts "minilm-${pooler%%_*}" "$MODEL" --pooler "$pooler" --force-pooler
+  sts "raw-${pooler%%_*}" "$OUT/raw" --pooler "$pooler" --force-pooler
 done
 compare "MiniLM=$OUT/minilm-avg.json" "MiniLM, [CLS]=$OUT/minilm-cls.json" "raw=$OUT/raw-avg.json" \
   "raw, [CLS]=$OUT/raw-cls.json" -o "$OUT/comparison.json" --force

@@ -76,7 +76,7 @@ def test_a_lock_that_cannot_be_removed_is_left_to_the_next_holder(tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", unlink)
-        with sole_writer(tmp_path / "out"):
+        with pytest.raises(OutputError, match="Read-only file system"), sole_writer(tmp_path / "out"):
             pass
     assert (tmp_path / ".out.lock").exists()
     with sole_writer(tmp_path / "out"):

@@ -37,7 +37,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
         try:
             path = _lock_path(target)
             lock = _lock(path, target)
-            stack.callback(remove_locked, path, lock)
+            stack.callback(_release, path, lock, target)
             if path.parent == target:
                 remove_leftovers(target)
             else:
@@ -106,6 +106,13 @@ def _lock(path: Path, target: Path) -> int:
             os.write(lock, json.dumps(facts).encode())
             on_failure.pop_all()
         return lock
+
+
+def _release(path: Path, lock: int, target: Path) -> None:
+    try:
+        remove_locked(path, lock)
+    except OSError as error:  # the file stays, and the next holder takes it over
+        raise output_error(target, error) from error
 
 
 def _content(lock: int) -> bytes:

@@ -51,15 +51,15 @@ def try_lock(descriptor: int) -> bool:
 
 
 def remove_locked(path: Path, descriptor: int) -> None:
-    """Close and remove a locked file; where it cannot be removed, it stays, and the next holder takes it over.
-
-    Windows removes no file that is open, here or by the next holder.
-    """
+    """Close and remove a locked file; Windows removes no file that is open."""
     if sys.platform == "win32":
         os.close(descriptor)
-    with suppress(OSError):
-        path.unlink()
-    if sys.platform != "win32":
+        with suppress(PermissionError):  # the next holder has it open
+            path.unlink(missing_ok=True)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    finally:
         os.close(descriptor)
 
 
