@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -368,3 +369,21 @@ def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(
     outcome = invoke(*search_command(source, model, output, "--resume", "--margin", "0.2"))
     assert outcome.exit_code == 1
     assert "exists already" in outcome.stderr
+
+
+def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
+    open_file = Path.open
+
+    def read_only(path, mode="r", *rest, **options):
+        if mode == "wb" and path.name == "texts.txt":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return open_file(path, mode, *rest, **options)
+
+    source = write_pairs(tmp_path / "pairs.csv", pairs)
+    monkeypatch.setattr(Path, "open", read_only)
+    result = invoke("prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model)
+    assert result.exit_code == 1
+    assert "texts.txt" in result.stderr
+    assert "Read-only file system" in result.stderr

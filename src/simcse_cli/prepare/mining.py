@@ -24,7 +24,7 @@ from simcse_cli.data.writers import Row, describe_file, manifest_path, output_fo
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output
+from simcse_cli.files.atomic import atomic_path, check_output, writing
 from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -217,7 +217,7 @@ class _Texts:
             yield from (line.removesuffix("\n") for line in lines)
 
     def write(self, texts: Iterable[str]) -> "_Texts":
-        with self.path.open("wb") as stream:
+        with writing(self.path), self.path.open("wb") as stream:
             for text in texts:
                 stream.write(f"{text}\n".encode())
                 self.starts.append(stream.tell())
