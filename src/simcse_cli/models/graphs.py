@@ -79,8 +79,8 @@ def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Ba
             _trace(encoder, target)
     except torch.onnx.OnnxExporterError as error:
         raise CheckpointError(
-            f"--backend: the architecture {encoder.config.model_type} of {encoder.name} has no graph: its computation "
-            "depends on the values of its input",
+            f"--backend: the architecture {encoder.config.model_type} of {encoder.name} has no graph: "
+            "PyTorch's exporter cannot follow its computation",
             hint="leave --backend out",
         ) from error
     if Backend.OPENVINO in backends:

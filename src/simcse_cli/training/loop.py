@@ -412,13 +412,11 @@ class Trainer:
             found = f"the vectors are not finite after step {self.position.step}: the weights are too large"
         else:
             return
-        is_start = self.position.step == 0
-        raise TrainingError(
-            found,
-            hint="the model is damaged: copy or download it again"
-            if is_start
-            else "lower --lr; the last state is kept for --resume",
+        at_start, later = (
+            "copy or download the model again",
+            "lower --lr; the last state is kept for --resume",
         )
+        raise TrainingError(found, hint=later if self.position.step else at_start)
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()

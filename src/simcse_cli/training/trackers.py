@@ -165,13 +165,9 @@ def _where(tracker: Tracker, run: TrackedRun) -> str:
     if tracker is Tracker.TRACKIO:
         return f"trackio show --project {run.project}"
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    return (
-        store
-        if store.startswith("http")
-        else f"mlflow ui --backend-store-uri {store}"
-        if store
-        else "mlflow ui"
-    )
+    if store.startswith("http"):
+        return store
+    return f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
 
 
 @contextmanager
