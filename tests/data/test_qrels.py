@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, rows_of_text
+from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
 
 CORPUS = NumberedTexts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
@@ -50,10 +50,6 @@ def test_relevance_without_any_match_is_refused(tmp_path):
 def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         read_relevance(write(tmp_path, text), QUERIES, CORPUS)
-
-
-def test_rows_of_text_collects_repeats():
-    assert rows_of_text(["a", "b", "a"]) == {"a": frozenset({0, 2}), "b": frozenset({1})}
 
 
 def test_texts_of_beir_hold_their_title(tmp_path):

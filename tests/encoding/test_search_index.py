@@ -72,7 +72,7 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
     index = SearchIndex.build(vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"})
     index.save(tmp_path / "words.index")
     loaded = SearchIndex.load(tmp_path / "words.index")
-    assert loaded.sentences == texts
+    assert list(loaded.sentences) == texts
     assert loaded.info == {"model": "tiny", "pooler": "cls"}
     for before, after in zip(index.search(vectors[:3], 5), loaded.search(vectors[:3], 5), strict=True):
         np.testing.assert_array_equal(before, after)
@@ -87,7 +87,7 @@ def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
     np.testing.assert_array_equal(opened.reconstruct_n(0, len(units)), units)
     np.testing.assert_array_equal(opened.search(units[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
     loaded = SearchIndex.load(tmp_path / "v.faiss")
-    assert (loaded.sentences, loaded.info) == (texts, {"model": "tiny"})
+    assert (list(loaded.sentences), loaded.info) == (texts, {"model": "tiny"})
     np.testing.assert_array_equal(loaded.search(vectors[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
     SearchIndex.build(vectors[::-1], texts).save(tmp_path / "w.faiss")
     (tmp_path / "w.faiss").replace(tmp_path / "v.faiss")
@@ -143,21 +143,38 @@ def test_nearest_orders_by_angle():
     assert found[1].cosine == pytest.approx(np.cos(np.deg2rad(10)), abs=1e-6)
 
 
-def test_nearest_leaves_out_excluded_rows_and_still_fills_k():
-    index = SearchIndex.build(CIRCLE, NAMES)
-    found = nearest(index, CIRCLE[:2], 2, [frozenset({0, 2}), frozenset()])
+def test_sentences_equal_to_the_query_are_left_out_and_k_is_still_filled():
+    names = ["east", "ten", "east", "forty", "north"]
+    found = nearest(SearchIndex.build(CIRCLE, names), CIRCLE[:2], 2, ["east", "new"])
     assert [[neighbour.row for neighbour in query] for query in found] == [[1, 3], [1, 0]]
 
 
 def test_nearest_returns_fewer_when_there_are_fewer():
-    (found,) = nearest(SearchIndex.build(CIRCLE[:2], NAMES[:2]), CIRCLE[:1], 5, [frozenset({0})])
+    (found,) = nearest(SearchIndex.build(CIRCLE[:2], NAMES[:2]), CIRCLE[:1], 5, ["east"])
     assert [neighbour.row for neighbour in found] == [1]
 
 
 def test_rank_rows_fills_up_with_minus_one():
-    rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, [frozenset({3})])
+    rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, ["forty"])
     assert rows.tolist() == [[0, 1, 2, 4, -1, -1, -1]]
     assert scores[0, 4:].tolist() == [-np.inf] * 3
+
+
+def test_a_text_that_fills_the_first_results_is_looked_through():
+    """A query that is in the index 100 times: the search goes on until it finds other sentences."""
+    vectors, texts = np.repeat(CIRCLE, [100, 1, 1, 1, 1], axis=0), ["east"] * 100 + NAMES[1:]
+    rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[:1], 3, ["east"])
+    assert rows.tolist() == [[100, 101, 102]]
+
+
+def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(vectors, texts, tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="SQ8").save(tmp_path / "a.faiss")
+    np.save(tmp_path / "v.npy", vectors)
+    monkeypatch.setattr(search_index, "FAISS_BLOCK", 64)
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    SearchIndex.build(mapped, texts, backend=SearchBackend.FAISS, factory="SQ8").save(tmp_path / "b.faiss")
+    assert (tmp_path / "a.faiss").read_bytes() == (tmp_path / "b.faiss").read_bytes()
 
 
 def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tmp_path):
@@ -218,4 +235,4 @@ def test_metadata_of_the_file_are_sorted(tmp_path):
         "sha256",
     ]
     loaded = SearchIndex.load(tmp_path / "i.idx")
-    assert (loaded.info, loaded.sentences) == (info, ["x", "y", "z"])
+    assert (loaded.info, list(loaded.sentences)) == (info, ["x", "y", "z"])

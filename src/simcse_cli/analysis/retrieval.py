@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,8 @@ from simcse_cli.analysis.presentation import (
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.qrels import (
     NumberedTexts,
-    RowSet,
     read_relevance,
     read_texts,
-    rows_of_text,
     sample_texts,
 )
 from simcse_cli.data.table import check_column
@@ -55,28 +53,28 @@ class CorpusSearch:
     corpus: NumberedTexts
     indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
-    @cached_property
-    def _same(self) -> dict[str, RowSet]:
-        """The rows to leave out of the results of a query: sentences equal to it."""
-        return {} if self.options.keep_identical else rows_of_text(self.corpus.sentences)
-
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
-        if not queries:
-            return {}
-        excluded = [self._same.get(query, frozenset()) for query in queries]
         return {
-            encoder.label: nearest(index, encoder.encode(queries), self.options.top_k, excluded)
+            encoder.label: nearest(
+                index, encoder.encode(queries), self.options.top_k, self._left_out(queries)
+            )
             for encoder, index in self.indexes
+            if queries
         }
+
+    def _left_out(self, queries: Sequence[str]) -> Sequence[str] | None:
+        """Return the texts that no result may have: each query's own."""
+        return None if self.options.keep_identical else queries
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
-        excluded = [self._same.get(query, frozenset()) for query in queries.sentences]
-        judged = read_relevance(qrels, queries, self.corpus)
-        relevant = [
-            {row: gain for row, gain in wanted.items() if row not in unwanted}
-            for wanted, unwanted in zip(judged, excluded, strict=True)
-        ]
+        left_out = self._left_out(queries.sentences)
+        relevant = read_relevance(qrels, queries, self.corpus)
+        if left_out is not None:
+            relevant = [
+                {row: gain for row, gain in wanted.items() if self.corpus.sentences[row] != text}
+                for wanted, text in zip(relevant, left_out, strict=True)
+            ]
         if not any(relevant):
             raise DataError(
                 f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
@@ -84,7 +82,7 @@ class CorpusSearch:
             )
         return {
             encoder.label: score_retrieval(
-                rank_rows(index, encoder.encode(queries.sentences), depth, excluded)[0], relevant
+                rank_rows(index, encoder.encode(queries.sentences), depth, left_out)[0], relevant
             )
             for encoder, index in self.indexes
         }

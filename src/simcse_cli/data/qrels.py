@@ -15,13 +15,15 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines
 
-RowSet = frozenset[int]
 Relevance = dict[int, float]
 """The rows that are relevant to a query, each with its relevance, above 0."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
@@ -29,39 +31,40 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 @dataclass(frozen=True)
 class NumberedTexts:
-    ids: list[str]
-    sentences: list[str]
+    """Sentences with their ids; without given ones these are their numbers, from 1."""
+
+    given_ids: Sequence[str] | None
+    sentences: Sequence[str]
 
     @classmethod
     def numbered(cls, sentences: Sequence[str]) -> "NumberedTexts":
-        return cls([str(number) for number in range(1, len(sentences) + 1)], list(sentences))
+        return cls(None, sentences)
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        if self.given_ids is not None:
+            return self.given_ids
+        return [str(number) for number in range(1, len(self.sentences) + 1)]
 
 
 def read_texts(source: Path | str, column: str | None = None) -> NumberedTexts:
-    """Return the sentences of a file with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
-    table = Table(source, columns=[column])
-    texts = NumberedTexts.numbered(list(table.sentences(column)))
-    if table.is_text:
-        return texts
-    records = list(table.texts())
+    """Return the sentences of an input with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
+    files = FileSet.find(str(source), column)
+    table = Table(files.files[0], columns=[column])
+    if len(files.files) > 1 or table.is_text:
+        return NumberedTexts.numbered(PackedTexts.of(files.sentences()))
+    sentences, records = list(table.sentences(column)), list(table.texts())
     name = next((name for name in ("id", "_id") if records and name in records[0]), None)
-    ids = texts.ids if name is None else [record[name] for record in records]
-    if column is not None or not records or not {"_id", "title", "text"} <= records[0].keys():
-        return NumberedTexts(ids, texts.sentences)
-    return NumberedTexts(ids, [f"{record.get('title', '')} {record['text']}".strip() for record in records])
+    ids = None if name is None else [record[name] for record in records]
+    if column is None and records and {"_id", "title", "text"} <= records[0].keys():
+        sentences = [f"{record.get('title', '')} {record['text']}".strip() for record in records]
+    return NumberedTexts(ids, sentences)
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
     """Return ``count`` of the texts (all if there are fewer), drawn without replacement, in file order."""
     rows = sorted(random.Random(seed).sample(range(len(texts.ids)), min(count, len(texts.ids))))
     return NumberedTexts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
-
-
-def rows_of_text(sentences: Sequence[str]) -> dict[str, RowSet]:
-    rows: defaultdict[str, list[int]] = defaultdict(list)
-    for row, sentence in enumerate(sentences):
-        rows[sentence].append(row)
-    return {sentence: frozenset(numbers) for sentence, numbers in rows.items()}
 
 
 def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
@@ -93,10 +96,11 @@ def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTex
 def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
-    rows_by_text = rows_of_text(corpus.sentences)
     for group, sentence in rows:
         groups_of[sentence].add(group)
-        members[group] |= rows_by_text.get(sentence, frozenset())
+    for row, sentence in enumerate(corpus.sentences):
+        for group in groups_of.get(sentence, ()):
+            members[group].add(row)
     return [
         dict.fromkeys(set().union(*(members[group] for group in groups_of.get(sentence, ()))), 1.0)
         for sentence in queries.sentences

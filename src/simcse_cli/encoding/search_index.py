@@ -2,20 +2,21 @@
 
 An index is one file (safetensors layout, nothing executable): the sentences, the model that made the
 vectors, and either the unit vectors or the serialised FAISS index. A name that ends in ``.faiss`` gives a file that
-``faiss.read_index`` opens; everything else is in a second file beside it.
+``faiss.read_index`` opens; everything else is in a second file beside it. What is read stays on disk and is mapped, so
+an index may be larger than the memory.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.output import output_path
@@ -32,6 +33,9 @@ QUERY_BLOCK = 256
 CORPUS_BLOCK = 16_384
 HNSW_EFFORT = 256
 IVF_PROBES = 32
+SPARE = 16
+FAISS_BLOCK = 1 << 18
+FAISS_TRAINING_BYTES = 1 << 30
 _Vectors = NDArray[np.floating[Any]]
 _Float = TypeVar("_Float", np.float32, np.float64)
 Scores = NDArray[np.float32]
@@ -103,17 +107,27 @@ class FaissSearcher:
             index.nprobe = min(IVF_PROBES, index.nlist)
 
     @classmethod
-    def build(cls, units: Scores, factory: str = DEFAULT_FACTORY) -> Self:
-        """Build an index from a FAISS factory string, and train it if its kind needs that."""
+    def build(cls, vectors: _Vectors, factory: str = DEFAULT_FACTORY, *, are_units: bool = False) -> Self:
+        """Build an index of the vectors, block by block, from a FAISS factory string.
+
+        A kind that has to be trained sees every row, or every n-th if all would be more than ``FAISS_TRAINING_BYTES``.
+        """
         faiss = _import_faiss()
+
+        def units(block: slice) -> Scores:
+            rows = vectors[block]
+            return np.asarray(rows, np.float32) if are_units else unit_rows(rows, np.float32)
+
         try:
-            index = faiss.index_factory(units.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-            index.train(units)
-            index.add(units)
+            index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+            if not index.is_trained:
+                index.train(units(slice(None, None, -(-4 * vectors.size // FAISS_TRAINING_BYTES))))
+            for start in range(0, len(vectors), FAISS_BLOCK):
+                index.add(units(slice(start, start + FAISS_BLOCK)))
         except RuntimeError as error:
             reason = str(error).split("Error: ")[-1].strip()
             raise DataError(
-                f"FAISS cannot build {factory!r} over {len(units)} vectors: {reason}",
+                f"FAISS cannot build {factory!r} over {len(vectors)} vectors: {reason}",
                 hint="use --backend exact, or a factory such as Flat, HNSW32 or IVF64,Flat",
             ) from error
         return cls(index)
@@ -131,6 +145,15 @@ class FaissSearcher:
         """Return the results of FAISS; missing ones have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
+
+    @classmethod
+    def mapped(cls, path: Path) -> Self:
+        """Open the file of an index, whose digest must have been checked before, without reading it into memory."""
+        faiss = _import_faiss()
+        return cls(faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0)))  # 0 before FAISS 1.11
+
+    def write(self, path: Path) -> None:
+        _import_faiss().write_index(self._index, str(path))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         return {"faiss": _import_faiss().serialize_index(self._index)}
@@ -178,9 +201,9 @@ class SearchIndex:
                 f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence",
                 hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
             )
-        units, is_exact = unit_rows(vectors, np.float32), backend is SearchBackend.EXACT
-        searcher = ExactSearcher(units) if is_exact else FaissSearcher.build(units, factory)
-        return cls(sentences, searcher, info or {})
+        if backend is SearchBackend.EXACT:
+            return cls(sentences, ExactSearcher(unit_rows(vectors, np.float32)), info or {})
+        return cls(sentences, FaissSearcher.build(vectors, factory), info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
@@ -198,18 +221,18 @@ class SearchIndex:
 
         files, searcher = index_files(path), self._searcher
         if len(files) > 1 and isinstance(searcher, ExactSearcher):
-            searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat")
-        encoded = [sentence.encode() for sentence in self.sentences]
-        tensors = searcher.tensors() | {
-            "text": np.frombuffer(b"".join(encoded) or b"\n", dtype=np.uint8),
-            "text_ends": np.cumsum([len(text) for text in encoded], dtype=np.int64),
-        }
-        facts = {"sha256": _digest(tensors), "format": FORMAT}
+            searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat", are_units=True)
+        texts = PackedTexts.of(self.sentences)
+        tensors: dict[str, NDArray[Any]] = {"text": texts.content, "text_ends": texts.ends}
         with ExitStack() as stack:  # the first file appears last
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
-            if len(files) > 1:
-                tensors.pop("faiss").tofile(temporary[0])
-            save_file(tensors, temporary[-1], metadata=self.info | facts)
+            if isinstance(searcher, FaissSearcher) and len(files) > 1:
+                searcher.write(temporary[0])
+                facts = {"sha256": _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})}
+            else:
+                tensors |= searcher.tensors()
+                facts = {"sha256": _digest(tensors)}
+            save_file(tensors, temporary[-1], metadata=self.info | facts | {"format": FORMAT})
             _sort_metadata(temporary[-1])
 
     @classmethod
@@ -225,25 +248,30 @@ class SearchIndex:
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
         files = [require_file(file, hint=hint) for file in index_files(path)]
         with foreign_format(path, "a search index", hint=hint):
-            with safe_open(files[-1], framework="np") as stream:
+            with safe_open(files[-1], framework="np") as stream:  # checks the layout
                 info = stream.metadata() or {}
-                tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
             if info.pop("format", None) != FORMAT:
                 raise ValueError(f"a safetensors file that is not {FORMAT}")
+            tensors = _mapped_tensors(files[-1])
             if len(files) > 1:
-                tensors["faiss"] = np.fromfile(files[0], np.uint8)
+                tensors["faiss"] = np.memmap(files[0], np.uint8, "r")
             # FAISS does not check what it reads, so it only gets bytes whose digest is right.
             if info.pop("sha256", None) != _digest(tensors):
                 raise ValueError("its content has changed since it was written")
-            text, ends = tensors["text"].tobytes(), tensors["text_ends"].tolist()
-            if any(not start <= end <= len(text) for start, end in pairwise([0, *ends])):
-                raise ValueError("the positions of its sentences are not increasing")
-            sentences = [text[start:end].decode() for start, end in pairwise([0, *ends])]
-            if "faiss" in tensors:
-                searcher: ExactSearcher | FaissSearcher = FaissSearcher.from_tensors(tensors)
+            sentences = PackedTexts(tensors["text"], tensors["text_ends"])
+            searcher: ExactSearcher | FaissSearcher
+            if len(files) > 1:
+                searcher = FaissSearcher.mapped(files[0])
+            elif "faiss" in tensors:
+                searcher = FaissSearcher.from_tensors(tensors)
             else:
                 units = tensors["vectors"]
-                if units.ndim != 2 or units.dtype != np.float32 or not np.isfinite(units).all():
+                blocks = (units[start : start + CORPUS_BLOCK] for start in range(0, len(units), CORPUS_BLOCK))
+                if (
+                    units.ndim != 2
+                    or units.dtype != np.float32
+                    or not all(np.isfinite(block).all() for block in blocks)
+                ):
                     raise ValueError("its vectors are not finite float32 values")
                 searcher = ExactSearcher(units)
             if searcher.shape[0] != len(sentences) or not sentences:
@@ -261,30 +289,38 @@ class Neighbour:
 
 
 def rank_rows(
-    index: SearchIndex, queries: _Vectors, k: int, excluded: Sequence[Collection[int]] | None = None
+    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
 
-    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; ``excluded`` lists for
-    each query the rows to leave out (the query itself, if it is in the index).
+    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their ``texts``, sentences
+    equal to the query are left out.
     """
-    unwanted = excluded or [frozenset()] * len(queries)
-    found_scores, found_rows = index.search(queries, k + max((len(rows) for rows in unwanted), default=0))
+    depth = k if texts is None else k + SPARE
+    while True:
+        found_scores, found_rows = index.search(queries, depth)
+        kept = found_rows >= 0
+        if texts is not None:
+            for query, text in enumerate(texts):
+                candidates = found_rows[query].tolist()
+                kept[query] &= [row >= 0 and index.sentences[row] != text for row in candidates]
+        if depth >= len(index.sentences) or (kept.sum(axis=1) >= k).all() or (found_rows < 0).any():
+            break
+        depth *= 4
     rows = np.full((len(queries), k), -1, dtype=np.int64)
     scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
-    for query, (candidates, out) in enumerate(zip(found_rows, unwanted, strict=True)):
-        kept = (candidates >= 0) & ~np.isin(candidates, list(out))
-        size = min(k, int(kept.sum()))
-        rows[query, :size] = candidates[kept][:k]
-        scores[query, :size] = found_scores[query][kept][:k]
+    for query, is_kept in enumerate(kept):
+        best = np.flatnonzero(is_kept)[:k]
+        rows[query, : len(best)] = found_rows[query, best]
+        scores[query, : len(best)] = found_scores[query, best]
     return rows, scores
 
 
 def nearest(
-    index: SearchIndex, queries: _Vectors, k: int, excluded: Sequence[Collection[int]] | None = None
+    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
-    rows, scores = rank_rows(index, queries, k, excluded)
+    rows, scores = rank_rows(index, queries, k, texts)
     return [
         [
             Neighbour(row, index.sentences[row], min(1.0, score))
@@ -293,6 +329,21 @@ def nearest(
         ]
         for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
     ]
+
+
+def _mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a safetensors file whose layout was checked, on disk."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    header.pop("__metadata__", None)
+    types = {"U8": np.uint8, "I64": np.int64, "F32": np.float32}
+    return {
+        name: np.memmap(
+            path, types[entry["dtype"]], "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"])
+        )
+        for name, entry in header.items()
+    }
 
 
 def _sort_metadata(path: Path) -> None:
