@@ -1,13 +1,17 @@
-"""Encode and merge shards of a large input with a stand-in for the model: everything is real but the arithmetic.
+"""Encode, merge and search a large input with a stand-in for the model: everything is real but the arithmetic.
 
-    python benchmarks/bench_rehearsal.py [--rows 10000000] [--shards 16] [--files 20] [--folder FOLDER] [--json FILE]
+    python benchmarks/bench_rehearsal.py [--rows 10000000] [--shards 16] [--files 20] [--factory IVF4096,Flat]
+        [--folder FOLDER] [--json FILE]
 
-The sentences are numbered lines in several files, and a vector is a few multiples of the CRC-32 of its text, so that
-every row of the result can be computed again. Each row of the table is a process of its own, ``simcse encode --shard``
-or ``--merge``; its memory is the highest resident size.
+The sentences are numbered lines in several files, and a vector is a few hashes of the CRC-32 of its text, so that
+every row of the result can be computed again. Each row of the table is a process of its own: ``simcse encode --shard``
+or ``--merge``, and ``simcse analyze search``, which builds a FAISS index of the merged vectors and then searches it on
+disk. Memory is the highest resident size, of which pages of mapped files are a part: ``anonymous`` is the rest.
 """
 
 import itertools
+import json
+import operator
 import os
 import shutil
 import subprocess
@@ -26,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from measure import arguments, machine, report
+from simcse_cli.analysis import retrieval
 from simcse_cli.commands.app import main as simcse
 from simcse_cli.encoding import vector_writer
 from simcse_cli.settings.choices import Pooler
@@ -33,21 +38,34 @@ from simcse_cli.settings.choices import Pooler
 DIM = 8
 FACTORS = np.arange(1, 2 * DIM, 2, dtype=np.uint32) * np.uint32(2654435761)
 BLOCK = 1 << 20
+N_QUERIES = 1000
 
 
 def vectors(texts: Sequence[str], **_: Any) -> NDArray[np.float32]:
     """Return the vectors of texts, components from -1 to 1."""
     keys = np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint32, len(texts))
-    return ((keys[:, None] * FACTORS) / 2.0**31 - 1).astype(np.float32)
+    mixed = keys[:, None] * FACTORS
+    for _ in range(2):  # without it, the vectors would lie on a few lines
+        mixed = (mixed ^ (mixed >> 15)) * np.uint32(0x2C1B3C6D)
+    return (mixed / 2.0**31 - 1).astype(np.float32)
 
 
 def run_with_stand_in(words: list[str]) -> None:
     """Run the command with a model that only hashes."""
     facts: dict[str, Any] = {"name": "stand-in", "digest": "0" * 64, "pooler": Pooler.AVG, "variations": {}}
     model = SimpleNamespace(
-        **facts, dim=DIM, device=torch.device("cpu"), encode=vectors, warn_truncated=lambda _: None
+        **facts,
+        dim=DIM,
+        device=torch.device("cpu"),
+        encode=vectors,
+        warn_truncated=lambda _: None,
+        query_prompt="",
+        document_prompt="",
+        facts=lambda _: {"model": "stand-in", "digest": "0" * 64},
+        digest_with=lambda _: "0" * 64,
     )
-    vector_writer.load_for_encoding = lambda *_: model  # type: ignore[assignment, return-value]
+    for module in (vector_writer, retrieval):
+        module.load_for_encoding = lambda *_: model  # type: ignore[assignment, return-value]
     sys.argv[1:] = words
     simcse()
 
@@ -55,8 +73,11 @@ def run_with_stand_in(words: list[str]) -> None:
 def measured(name: str, n_rows: int, *words: object) -> dict[str, Any]:
     """Run the command in a process of its own and return one line of the table."""
     started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, __file__, "--as-simcse", *map(str, words), "-q"])
-    seen, most, peak_kib = Path(f"/proc/{process.pid}"), 0, 0
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--as-simcse", *map(str, words), "-q"], stdout=subprocess.DEVNULL
+    )
+    seen, most = Path(f"/proc/{process.pid}"), 0
+    peak_kib = {"VmHWM": 0, "RssAnon": 0}  # ru_maxrss counts the process before exec
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
@@ -64,15 +85,17 @@ def measured(name: str, n_rows: int, *words: object) -> dict[str, Any]:
             break
         most = max(most, len(list((seen / "fd").iterdir())))
         for line in (seen / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):  # ru_maxrss counts the process before exec
-                peak_kib = int(line.split()[1])
+            key, _, value = line.partition(":")
+            if key in peak_kib:
+                peak_kib[key] = max(peak_kib[key], int(value.split()[0]))
         time.sleep(0.1)
     if process.returncode:
         raise SystemExit(f"{name}: exit code {process.returncode}")
     seconds = time.perf_counter() - started
     cpu = usage.ru_utime + usage.ru_stime
     found = {"run": name, "rows": n_rows, "seconds": seconds, "cpu s/million": 1e6 * cpu / max(1, n_rows)}
-    return found | {"peak MiB": peak_kib / 1024, "descriptors": most}
+    peak = {"peak MiB": peak_kib["VmHWM"] / 1024, "anonymous MiB": peak_kib["RssAnon"] / 1024}
+    return found | peak | {"descriptors": most}
 
 
 def sentence(number: int) -> str:
@@ -114,6 +137,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where to write input and vectors; default: a temporary one"
     )
+    parser.add_argument("--factory", default="IVF4096,Flat", help="the FAISS index to build")
     options = parser.parse_args()
     facts: dict[str, Any] = dict(machine())
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
@@ -131,7 +155,19 @@ def main() -> None:
         facts["input GB"] = sum(path.stat().st_size for path in source.iterdir()) / 1e9
         facts["vectors GB"] = output.stat().st_size / 1e9
         facts["digest of digests"] = digest_of_digests(output, options.rows)
+        index, result = Path(name) / "vectors.faiss", Path(name) / "found.json"
+        built = ("--embeddings", output, "--backend", "faiss", "--faiss-factory", options.factory)
+        search = ("analyze", "search", "--model", "stand-in")
+        lines.append(measured("index", options.rows, *search, source, *built, "--save-index", index))
         shutil.rmtree(source)
+        facts["index GB"] = sum(path.stat().st_size for path in Path(name).glob("vectors.faiss*")) / 1e9
+        asked = [sentence(row) for row in range(0, options.rows, -(-options.rows // N_QUERIES))]
+        (Path(name) / "queries.txt").write_text("".join(f"{text}\n" for text in asked), encoding="utf-8")
+        asking = ("--queries", Path(name) / "queries.txt", "--keep-identical", "-k", "1", "-o", result)
+        lines.append(measured("search", options.rows, *search, "--index", index, *asking))
+        found = [each["sentence"] for each in json.loads(result.read_text(encoding="utf-8"))["neighbours"]]
+        facts["queries"] = len(asked)
+        facts["found themselves"] = sum(map(operator.eq, asked, found)) / len(asked)
     report("Shards and merge", lines, facts, options.json)
 
 

@@ -133,13 +133,21 @@ def state_of(folder: Path) -> dict[str, tuple[int, ...] | str]:
     return found
 
 
-def judge(bench: Workbench, result: Result, folder: Path, before: dict[str, tuple[int, ...] | str]) -> None:
+def judge(
+    bench: Workbench,
+    result: Result,
+    folder: Path,
+    before: dict[str, tuple[int, ...] | str],
+    *,
+    is_data: bool = False,
+) -> None:
     """Report what is wrong with the end of a command, and with what it left."""
     if result.code not in (0, 1, 2, 3):
         bench.report("wrong errors", f"exit {result.code}: {result.error}")
     if result.code and not result.stderr.strip() and not result.stdout.strip():
         bench.report("wrong errors", f"exit {result.code} without a word")
-    if any(sign in result.stderr + result.stdout for sign in ("\x1b", "\x07", "\u202e")):
+    shown = result.stderr + ("" if is_data else result.stdout)  # CSV holds texts as they are
+    if any(sign in shown for sign in ("\x1b", "\x07", "\u202e")):
         bench.report("wrong errors", f"a terminal would obey {result.error!r}")
     after = state_of(folder)
     touched = [path for path, facts in before.items() if after.get(path) != facts]

@@ -45,7 +45,7 @@ def hostile(bench: Workbench, name: str, way: list[str], text: str) -> None:
         words[at : at + 2] = []
     before = state_of(folder)
     result = bench.run(*name.split(), *words, *way, cwd=folder, limit_s=2 * SECONDS)
-    judge(bench, result, folder, before)
+    judge(bench, result, folder, before, is_data=way[-2:] == ["--format", "csv"])
     if result.code:
         return
     made = [folder / path for path in state_of(folder).keys() - before.keys()]

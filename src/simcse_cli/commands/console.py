@@ -386,6 +386,7 @@ class Console:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
         else:
             text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            text = printable(text, is_json=True)
         file = None if output is None or str(output) == STDIO else output
         if file is not None:
             with output_text(file, force=force) as stream:

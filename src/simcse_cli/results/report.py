@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ _FORMATS: dict[ColumnKind, str] = {
 }
 
 
-def printable(text: str) -> str:
-    """Escape control characters as Python does, so that a terminal or browser shows them and does not obey them."""
+def printable(text: str, *, is_json: bool = False) -> str:
+    """Escape control characters as Python or JSON does: a terminal or browser shows them and does not obey them."""
+    if is_json:
+        return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -192,7 +195,7 @@ def to_markdown(report: Report) -> str:
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     lines.insert(1, f"|{rule}|")
     lines += [f"\n{note}" for note in report.notes]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 _LATEX_ESCAPES = str.maketrans(
@@ -203,17 +206,21 @@ _LATEX_ESCAPES = str.maketrans(
 )
 
 
+def _latex(text: str) -> str:
+    return printable(text).translate(_LATEX_ESCAPES)
+
+
 def to_latex(report: Report) -> str:
     """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
-    heading = " & ".join(column.heading.translate(_LATEX_ESCAPES) for column in report.columns)
+    heading = " & ".join(_latex(column.heading) for column in report.columns)
     body = [
         " & ".join(_latex_cell(cell, column) for cell, column in zip(row, report.columns, strict=True))
         + r" \\"
         for row in report.cells()
     ]
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
-    caption = ". ".join([report.title or "Results", *report.notes]).translate(_LATEX_ESCAPES)
+    caption = _latex(". ".join([report.title or "Results", *report.notes]))
     head = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
@@ -232,7 +239,7 @@ def _latex_cell(cell: str, column: Column) -> str:
     """Return a cell, with the sign of a number in math mode so that a minus is set as one."""
     if column.kind != "text" and cell[0] in "+-":
         return f"${cell[0]}${cell[1:]}"
-    return cell.translate(_LATEX_ESCAPES)
+    return _latex(cell)
 
 
 def to_text(report: Report) -> str:
