@@ -45,6 +45,7 @@ ROOMS = {
     "matplotlib": {"results"},
     "mlflow": {"training"},
     "mteb": {"evaluation"},
+    "nncf": {"models"},
     "numba": {"models"},
     "numpy": {
         *("analysis", "api", "comparison", "data", "encoding", "evaluation", "machine", "models"),
@@ -79,6 +80,7 @@ EXTRAS = {
     "matplotlib",
     "mlflow",
     "mteb",
+    "nncf",
     "numba",
     "onnxruntime",
     "openvino",

@@ -136,6 +136,7 @@ EXTRAS = {
     "onnxruntime": ("onnxruntime", "onnx"),
     "onnxscript": ("onnxscript", "onnx"),
     "openvino": ("openvino", "openvino"),
+    "nncf": ("nncf", "openvino"),
     "optuna": ("optuna", "search"),
     "peft": ("peft", "peft"),
     "python_calamine": ("python-calamine", "excel"),

@@ -79,6 +79,29 @@ def test_prepare_model_writes_verifies_and_records_graphs(backend, invoke, tiny_
     assert ReadyEncoder(load_encoder(source, device="cpu")).digest == ReadyEncoder(before).digest
 
 
+@pytest.mark.parametrize("backend", list(Backend))
+def test_graphs_of_integers_are_near_and_replaced_with_the_folder(backend, invoke, tiny_model_dir, tmp_path):
+    """The second graph is smaller and recorded by its least cosine, not as equal."""
+    pytest.importorskip("nncf" if backend is Backend.OPENVINO else PACKAGES[backend])
+    command = ("prepare", "model", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "out", "--force")
+    for _ in range(2):
+        outcome = invoke(*command, "--backend", backend, "--quantize", "int8")
+        assert outcome.exit_code == 0, outcome.stderr
+        assert outcome.stdout == ""
+    record = json.loads((tmp_path / "out" / "simcse.json").read_text())
+    assert list(record["probe_least_cosine"]) == [f"{backend}_int8"]
+    assert 0.97 < record["probe_least_cosine"][f"{backend}_int8"] < 1 - 1e-7
+    assert record["probe_max_abs_difference"][backend] < 1e-5
+    suffix = {Backend.ONNX: "onnx", Backend.OPENVINO: "bin"}[backend]
+    small, large = sorted(path.stat().st_size for path in (tmp_path / "out").rglob(f"*.{suffix}"))
+    assert small < large
+
+
+def test_quantize_needs_a_backend(invoke, tiny_model_dir, tmp_path):
+    outcome = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "out", "--quantize", "int8")
+    assert (outcome.exit_code, "--backend" in outcome.stderr) == (2, True)
+
+
 def test_a_graph_of_other_weights_is_refused(tiny_encoder, tmp_path):
     pytest.importorskip("onnxruntime")
     save_encoder(tiny_encoder, tmp_path / "out", backends=[Backend.ONNX])

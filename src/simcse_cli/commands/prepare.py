@@ -226,6 +226,7 @@ def model_command(
     library opens it once, and all must give the same vectors. Publish it with `hf upload FOLDER NAME`.
 
     simcse prepare model runs/first -o published --backend onnx --backend openvino
+    simcse prepare model runs/first -o fast --backend onnx --quantize int8
     simcse prepare model princeton-nlp/sup-simcse-bert-base-uncased -o sup-simcse
     """
     from simcse_cli.models.export import export_model
@@ -236,6 +237,7 @@ def model_command(
         pooler=options.pooler,
         force_pooler=options.force_pooler,
         backends=options.backend or (),
+        quantize=options.quantize is not None,
         force=options.force,
         progress=get_console(),
     )

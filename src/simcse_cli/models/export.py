@@ -35,6 +35,7 @@ from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
 from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
+from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
@@ -45,6 +46,8 @@ PROBE_SENTENCES = (
     "Grüße aus Köln, 42 times over: naïve café, résumé & co.",
 )
 PROBE_TOLERANCE = 1e-5
+PROBE_COSINE = 0.9
+_QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
 
 
@@ -82,7 +85,7 @@ _MODEL_FILES = re.compile(
     r"(adapter_)?(config|model|modules|simcse|generation_config|sentence_bert_config|config_sentence_transformers)"
     r"[\w.-]*\.(json|safetensors)|(pytorch_model|tf_model|flax_model|adapter_model|rust_model)[\w.-]*"
     r"|(tokenizer|vocab|merges|special_tokens_map|added_tokens|bpe\.codes|sentencepiece|spiece|spm|dict|chat_template)[\w.-]*"
-    r"|README\.md|LICENSE[\w.]*|\.gitattributes|openvino_[\w.-]+|\.lock"
+    r"|model[\w-]*\.onnx|README\.md|LICENSE[\w.]*|\.gitattributes|openvino_[\w.-]+|\.lock"
 )
 _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 
@@ -252,6 +255,7 @@ def save_encoder(
     force: bool = False,
     keep_adapter: bool = False,
     backends: Collection[Backend] = (),
+    quantize: bool = False,
     card: bytes | None = None,
     check: Callable[[Path], object] | None = None,
     mlm_head: MlmHead | None = None,
@@ -270,6 +274,7 @@ def save_encoder(
         force: replace an existing folder.
         keep_adapter: save the LoRA adapter in place of the transformer.
         backends: write graphs for these.
+        quantize: write graphs of 8-bit integers as well.
         card: content of the model card.
         check: called with the complete folder before it appears.
         mlm_head: saved with the transformer, as a masked language model.
@@ -281,7 +286,7 @@ def save_encoder(
     """
     with atomic_folder(folder, force=force) as temporary:
         _write_files(encoder, temporary, facts, keep_adapter=keep_adapter, mlm_head=mlm_head)
-        write_graphs(encoder, temporary, backends)
+        write_graphs(encoder, temporary, backends, quantize=quantize)
         if card is not None:
             (temporary / CARD_FILE).write_bytes(card)
         if check is not None:
@@ -295,6 +300,7 @@ def export_model(
     pooler: Pooler | None,
     force_pooler: bool,
     backends: Collection[Backend],
+    quantize: bool,
     force: bool,
     progress: Progress,
 ) -> None:
@@ -303,7 +309,7 @@ def export_model(
     A card in the target that was changed since it was copied there is kept.
     """
     for backend in backends:
-        require_backend(backend)
+        require_backend(backend, quantize=quantize)
     _require_model_files_only(target)
     files = find_model(name, progress)
     encoder = load_encoder(
@@ -325,11 +331,13 @@ def export_model(
         check=lambda folder: differences.update(verify_export(folder, target)),
         force=force,
         backends=backends,
+        quantize=quantize,
         card=card.read_bytes() if card.is_file() else None,
         **facts,
     )
-    tried = [way for way, difference in differences.items() if difference is not None]
-    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}")
+    tried = [way for way, found in differences.items() if found is not None and way not in _QUANTIZED]
+    near = [f"; cosine {differences[way]:.4f} by {way}" for way in _QUANTIZED if way in differences]
+    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{''.join(near)}")
 
 
 def _facts_of(folder: Path) -> dict[str, Any]:
@@ -355,7 +363,7 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDA
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        passes |= {name.value: (run(ids, mask),) for name, run in open_graphs(files.named).items()}
+        passes |= {name: (run(ids, mask),) for name, run in open_graphs(files.named).items()}
         found: dict[str, NDArray[np.float32]] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
@@ -401,30 +409,45 @@ def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> ND
 def verify_export(folder: Path, called: Path | None = None) -> dict[str, float | None]:
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
-    The result is written to ``simcse.json``; it is None for a loader that is not installed. ``called`` is the name for
-    messages.
+    The result is written to ``simcse.json``; it is None for a loader that is not installed, and for a graph of 8-bit
+    integers the least cosine. ``called`` is the name for messages.
 
     Raises:
-        CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1.
+        CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1, or a cosine
+            below 0.9.
     """
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
     ours = probe_vectors(encoder, check_finite=True)
     plain = _plain_vectors(files, encoder)
+    cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
     # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
     batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
     by_st = _vectors_by_sentence_transformers(files, batch_size=batch_size)
     others = {**plain, "sentence_transformers": by_st}
-    scale = max(1.0, float(np.abs(ours).max()))
+    tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
     differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
-    for loader, difference in differences.items():
-        if difference is not None and not difference <= PROBE_TOLERANCE * scale:
-            raise CheckpointError(
-                f"{called or folder}: {loader} gives other vectors than this toolkit "
-                f"(largest difference {difference:.2g}, need {PROBE_TOLERANCE * scale:.0e})",
-                hint="the export is not usable; please report it with the model's config.json",
-            )
+    far = [
+        (loader, f"largest difference {difference:.2g}, need {tolerance:.0e}")
+        for loader, difference in differences.items()
+        if difference is not None and not difference <= tolerance
+    ]
+    far += [(k, f"cosine {v:.3f}, need {PROBE_COSINE}") for k, v in cosines.items() if not v >= PROBE_COSINE]
+    for loader, found in far:
+        raise CheckpointError(
+            f"{called or folder}: {loader} gives other vectors than this toolkit ({found})",
+            hint="leave --quantize out"
+            if loader in cosines
+            else "the export is not usable; please report it with the model's config.json",
+        )
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
-        write_json(path, read_json(path) | {"probe_max_abs_difference": differences})
-    return differences
+        facts = {"probe_max_abs_difference": differences} | (
+            {"probe_least_cosine": cosines} if cosines else {}
+        )
+        write_json(path, read_json(path) | facts)
+    return {**differences, **cosines}
+
+
+def _least_cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
+    return float((unit_rows(left, np.float64) * unit_rows(right, np.float64)).sum(axis=1).min())

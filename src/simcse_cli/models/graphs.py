@@ -1,7 +1,8 @@
 """The transformer of a model as a graph for ONNX Runtime and OpenVINO (extras ``onnx`` and ``openvino``).
 
 The files are where the backends of sentence-transformers look for them. A graph gives the states of the last layer;
-pooler and head are not part of it.
+pooler and head are not part of it. Graphs of 8-bit integers are made by the tools of the two projects and need no text:
+ONNX Runtime rounds the inputs of a layer with one scale a batch, OpenVINO gets rounded weights and decides itself.
 """
 
 import contextlib
@@ -10,7 +11,9 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +27,12 @@ from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.settings.choices import Backend
 
-GRAPH_FILES = {Backend.ONNX: "onnx/model.onnx", Backend.OPENVINO: "openvino/openvino_model.xml"}
+GRAPH_FILES = {
+    "onnx": "onnx/model.onnx",
+    "openvino": "openvino/openvino_model.xml",
+    "onnx_int8": "onnx/model_qint8.onnx",
+    "openvino_int8": "openvino/openvino_model_qint8.xml",
+}
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
 _OPSET = 18  # the least of the exporter; ONNX Runtime since 1.14
@@ -34,10 +42,12 @@ _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 GraphPass = Callable[[Tensor, Tensor], Tensor]
 
 
-def require_backend(backend: Backend) -> None:
-    """Raise MissingExtraError if the package of a backend or of the export is not installed."""
+def require_backend(backend: Backend, *, quantize: bool = False) -> None:
+    """Raise MissingExtraError if the package of a backend, of the export or of a quantiser is not installed."""
     require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
     require_extra("onnxscript", f"--backend {backend}")
+    if quantize and backend is Backend.OPENVINO:
+        require_extra("nncf", f"--backend {backend} --quantize int8")
 
 
 class _LastStates(nn.Module):
@@ -52,8 +62,10 @@ class _LastStates(nn.Module):
         return states
 
 
-def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Backend]) -> None:
-    """Write the graphs of an encoder into its model folder, for the CPU and in float32.
+def write_graphs(
+    encoder: SentenceEncoder, folder: Path, backends: Collection[Backend], *, quantize: bool = False
+) -> None:
+    """Write the graphs of an encoder into its model folder, for the CPU: in float32, and in 8-bit integers as well.
 
     Raises:
         CheckpointError: the pooler needs other layers than the last, the weights do not fit into one file, or the
@@ -72,7 +84,7 @@ def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Ba
             f"--backend: the weights of {encoder.name} do not go into one file of 2 GB",
             hint="leave --backend out",
         )
-    target = folder / GRAPH_FILES[Backend.ONNX]
+    target = folder / GRAPH_FILES["onnx"]
     target.parent.mkdir()
     try:
         with _quiet():
@@ -83,16 +95,32 @@ def write_graphs(encoder: SentenceEncoder, folder: Path, backends: Collection[Ba
             "PyTorch's exporter cannot follow its computation",
             hint="leave --backend out",
         ) from error
-    if Backend.OPENVINO in backends:
-        import openvino
+    with foreign_format(target, "a graph that its backend takes", error=CheckpointError), _quiet():
+        for backend in backends:
+            if backend is Backend.OPENVINO:
+                _write_openvino(encoder, target, folder, quantize=quantize)
+            elif quantize:
+                from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        graph = folder / GRAPH_FILES[Backend.OPENVINO]
-        graph.parent.mkdir()
-        with foreign_format(target, "a graph that OpenVINO reads", error=CheckpointError):
-            openvino.save_model(openvino.convert_model(str(target)), str(graph), compress_to_fp16=False)
+                int8 = folder / GRAPH_FILES["onnx_int8"]
+                quantize_dynamic(target, int8, per_channel=True, weight_type=QuantType.QInt8)
     if Backend.ONNX not in backends:
         target.unlink()
         target.parent.rmdir()
+
+
+def _write_openvino(encoder: SentenceEncoder, onnx: Path, folder: Path, *, quantize: bool) -> None:
+    import openvino
+
+    graph = folder / GRAPH_FILES["openvino"]
+    graph.parent.mkdir()
+    model = openvino.convert_model(str(onnx))
+    openvino.save_model(model, str(graph), compress_to_fp16=False)
+    if quantize:
+        import nncf
+
+        int8 = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)
+        openvino.save_model(int8, str(folder / GRAPH_FILES["openvino_int8"]), compress_to_fp16=False)
 
 
 def _trace(encoder: SentenceEncoder, target: Path) -> None:
@@ -119,50 +147,52 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter, which prints the whole graph where it fails."""
+    """Silence the exporter, which prints the whole graph where it fails, and the quantisers with their own progress."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+            torch.no_grad(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
 
 
-def open_graphs(folder: Path) -> dict[Backend, GraphPass]:
+def open_graphs(folder: Path) -> dict[str, GraphPass]:
     """Return the graphs of a model folder whose package is installed, as functions from ids and mask to states."""
-    opened: dict[Backend, GraphPass] = {}
-    for backend, name in GRAPH_FILES.items():
-        if (folder / name).is_file():
+    opened: dict[str, GraphPass] = {}
+    for name, file in GRAPH_FILES.items():
+        if (folder / file).is_file():
             with contextlib.suppress(MissingExtraError):
+                backend = Backend(name.removesuffix("_int8"))
                 require_backend(backend)
-                opened[backend] = _open(folder / name, backend)
+                opened[name] = _open(folder / file, backend)
     return opened
 
 
 def _open(path: Path, backend: Backend) -> GraphPass:
+    run: Callable[[dict[str, NDArray[np.int64]]], Any]
     if backend is Backend.ONNX:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_inputs()]
-
-        def run(feed: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-            found: NDArray[np.float32] = session.run([_OUTPUT], feed)[0]
-            return found
+        run = partial(session.run, [_OUTPUT])
     else:
         import openvino
 
         graph = openvino.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         names = [each.get_any_name() for each in graph.inputs]
-
-        def run(feed: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-            found: NDArray[np.float32] = graph(feed)[_OUTPUT]
-            return found
+        run = graph
 
     def states(ids: Tensor, mask: Tensor) -> Tensor:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-        return torch.from_numpy(np.array(run({name: given[name].numpy().astype(np.int64) for name in names})))
+        found = run({name: given[name].numpy().astype(np.int64) for name in names})[0]
+        return torch.from_numpy(np.array(found))
 
     return states

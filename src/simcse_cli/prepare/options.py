@@ -12,6 +12,7 @@ from simcse_cli.settings.choices import (
     NegativePick,
     Pooler,
     PositiveLabel,
+    Quantization,
     TextPer,
 )
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
@@ -230,6 +231,11 @@ class ModelFolderOptions:
 
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
     backend: list[Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
+    quantize: Quantization | None = setting(
+        None,
+        "Also write a graph of 8-bit integers for each backend; its vectors are near, not equal.",
+        needs="backend",
+    )
     pooler: Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler."
     )

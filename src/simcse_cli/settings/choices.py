@@ -36,6 +36,12 @@ class Backend(StrEnum):
     OPENVINO = "openvino"
 
 
+class Quantization(StrEnum):
+    """What a second graph of a model folder computes in."""
+
+    INT8 = "int8"
+
+
 class Gather(StrEnum):
     """Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
 
