@@ -60,7 +60,7 @@ def test_draws_are_those_of_numpy():
 def test_gelu_is_within_3e_7_of_the_error_function():
     x = torch.linspace(-12, 12, 40_000).view(8, -1)
     (own, bias), (wide, _) = leaves(x, torch.zeros(x.shape[1]))
-    found, expected = operators.bias_activation(own, bias, GELU, BufferPool()), functional.gelu(wide)
+    found, expected = operators.BiasActivation.apply(own, bias, GELU, BufferPool()), functional.gelu(wide)
     found.sum().backward()
     expected.sum().backward()
     assert (found - expected).abs().max() < 1e-6  # 3e-7 of the distribution, times x
@@ -74,7 +74,7 @@ def test_bias_activation_equals_its_formula(kind, shape, dtype):
     torch.manual_seed(0)
     x, d_out = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
     (own, bias), expected = leaves(x, torch.randn(shape[1]))
-    found = operators.bias_activation(own, bias, kind, BufferPool())
+    found = operators.BiasActivation.apply(own, bias, kind, BufferPool())
     wide = ACTIVATIONS[kind](expected[0] + bias.detach().double().requires_grad_(requires_grad=False))
     expected[1] = (wide_bias := bias.detach().double().requires_grad_())
     wide = ACTIVATIONS[kind](expected[0] + wide_bias)
@@ -95,9 +95,7 @@ def test_dropout_add_norm_equals_its_formula(shape, p, dtype):
     own, wide = leaves(torch.randn(shape), torch.randn(shape).to(dtype), *vectors)
     total = wide[0] + (wide[1] + wide[2]) * keep(shape, p)
     expected = functional.layer_norm(total, shape[1:], wide[3], wide[4], 1e-12)
-    found, operand = operators.dropout_add_norm(
-        *own, epsilon=1e-12, threshold=threshold(p), stream=stream(), pool=BufferPool()
-    )
+    found, operand = operators.DropoutAddNorm.apply(*own, 1e-12, threshold(p), stream(), BufferPool())
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
     assert torch.equal(operand, found.to(dtype))  # rounded to nearest even
 
@@ -111,9 +109,7 @@ def test_dropout_add_norm_equals_its_formula(shape, p, dtype):
 def test_dropout_add_norm_has_a_gradient_when_one_result_is_read(read):
     torch.manual_seed(0)
     own, wide = leaves(*torch.randn(2, 4, 16), *torch.randn(3, 16))
-    found = operators.dropout_add_norm(
-        *own, epsilon=1e-12, threshold=NO_DROPOUT, stream=stream(), pool=BufferPool()
-    )
+    found = operators.DropoutAddNorm.apply(*own, 1e-12, NO_DROPOUT, stream(), BufferPool())
     expected = functional.layer_norm(wide[0] + wide[1] + wide[2], (16,), wide[3], wide[4], 1e-12)
     found[read].square().sum().backward()
     expected.square().sum().backward()
@@ -131,8 +127,8 @@ def test_bias_attend_equals_its_formula(length, n_heads, head, p):
     weights = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(head), -1)
     weights = weights * keep(weights.shape, p)
     expected = (weights @ value).transpose(1, 2).reshape(n * length, width)
-    settings = {"threshold": threshold(p), "stream": stream(), "pool": BufferPool()}
-    found = operators.bias_attend(*own, np.array([(0, n, length)]), n_heads, **settings)
+    groups, settings = np.array([(0, n, length)]), (threshold(p), stream(), BufferPool())
+    found = operators.BiasAttend.apply(*own, groups, n_heads, *settings)
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
     d_context = torch.randn(n * length, width)
     found.backward(d_context)
@@ -144,9 +140,7 @@ def test_tokens_of_no_sentence_attend_to_nothing():
     torch.manual_seed(0)
     qkv, bias = torch.randn(9, 48, requires_grad=True), torch.randn(48, requires_grad=True)
     groups = np.array([(0, 1, 3), (3, 2, 2)])
-    found = operators.bias_attend(
-        qkv, bias, groups, 1, threshold=NO_DROPOUT, stream=stream(), pool=BufferPool()
-    )
+    found = operators.BiasAttend.apply(qkv, bias, groups, 1, NO_DROPOUT, stream(), BufferPool())
     found.sum().backward()
     assert (found[7:] == 0).all()
     assert (qkv.grad[7:] == 0).all()
@@ -154,14 +148,14 @@ def test_tokens_of_no_sentence_attend_to_nothing():
 
 
 def test_large_scores_overflow_nowhere():
-    found = operators.bias_attend(
+    found = operators.BiasAttend.apply(
         torch.full((4, 48), 200.0),
         torch.zeros(48),
         np.array([(0, 1, 4)]),
         1,
-        threshold=NO_DROPOUT,
-        stream=stream(),
-        pool=BufferPool(),
+        NO_DROPOUT,
+        stream(),
+        BufferPool(),
     )
     torch.testing.assert_close(found, torch.full((4, 16), 200.0))
 
@@ -172,7 +166,7 @@ def test_linear_is_a_product_whose_gradients_are_computed_where_needed(needs):
     x, weight = torch.randn(5, 3), torch.randn(4, 3)
     x.requires_grad_(needs[0])
     weight.requires_grad_(needs[1])
-    found = operators.linear(x, weight, BufferPool())
+    found = operators.Linear.apply(x, weight, BufferPool(), None)
     torch.testing.assert_close(found, x @ weight.t())
     d_out = torch.randn(5, 4)
     found.backward(d_out)

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.architectures import read_parts
 from simcse_cli.models.packed.backbone import can_split, packed_backbone
-from simcse_cli.models.packed.kernels.operators import linear
+from simcse_cli.models.packed.kernels.operators import Linear
 from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.split_batch import run_shares
 from simcse_cli.models.packed.tokens import pack
@@ -150,7 +150,7 @@ def test_gradients_of_weights_whose_factors_were_put_are_summed_over_shares(size
     pool = BufferPool()
 
     def run(share, start, parameters, queue_weight_gradient):
-        return [linear(start, parameters[0], pool, queue_weight_gradient)]
+        return [Linear.apply(start, parameters[0], pool, queue_weight_gradient)]
 
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)

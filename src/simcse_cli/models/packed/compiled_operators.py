@@ -1,7 +1,5 @@
 """The operators of a transformer layer as compiled kernels, for training on a CPU; they need numba."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -44,7 +42,7 @@ class CompiledOperators(Operators):
         activation: name in the configuration.
         pool: memory for results.
         masks: source of dropout masks; None for no dropout.
-        queue_weight_gradient: see ``kernels.operators.linear``.
+        queue_weight_gradient: see ``kernels.operators.Linear``.
     """
 
     def __init__(
@@ -62,57 +60,47 @@ class CompiledOperators(Operators):
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         """See ``Operators``; the scores have no relative bias."""
-        assert layer.relative_bias is None
-        context: Tensor = self._kernels.bias_attend(
-            self._product(x, layer.qkv),
-            _bias(layer.qkv),
-            np.array(tokens.groups, dtype=np.int64),
-            layer.n_heads,
-            **self._drawing(layer.dropout),
-        )
+        groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
+        product, bias = self._product(x, layer.qkv), _bias(layer.qkv)
+        context: Tensor = self._kernels.BiasAttend.apply(product, bias, groups, layer.n_heads, *drawing)
         return context
 
     def mix_states(
         self, states: Tensor, tokens: PackedTokens, queries: Tensor, offsets: Tensor, layer: Layer
     ) -> tuple[Tensor, Tensor]:
         """See ``Operators``; the scores have no relative bias."""
-        assert layer.relative_bias is None
-        groups = np.array(tokens.groups, dtype=np.int64)
-        mixed: tuple[Tensor, Tensor] = self._kernels.mix_packed_states(
-            states, queries, offsets, groups, **self._drawing(layer.dropout)
+        groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
+        mixed: tuple[Tensor, Tensor] = self._kernels.MixStates.apply(
+            states, queries, offsets, groups, *drawing
         )
         return mixed
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """See ``Operators``."""
-        activated: Tensor = self._kernels.bias_activation(
-            self._product(x, up), _bias(up), self._kind, self._pool
-        )
+        product = self._product(x, up)
+        activated: Tensor = self._kernels.BiasActivation.apply(product, _bias(up), self._kind, self._pool)
         return activated
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
         """See ``Operators``."""
-        normed: tuple[Tensor, Tensor] = self._kernels.dropout_add_norm(
-            states,
-            self._product(x, end.linear),
-            _bias(end.linear),
-            end.norm.weight,
-            _bias(end.norm),
-            epsilon=end.epsilon,
-            **self._drawing(end.dropout),
+        update, norm = (self._product(x, end.linear), _bias(end.linear)), (end.norm.weight, _bias(end.norm))
+        normed: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
+            states, *update, *norm, end.epsilon, *self._drawing(end.dropout)
         )
         return normed
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
         x = x.to(self._dtype)
-        product: Tensor = self._kernels.linear(x, linear.weight, self._pool, self._queue_weight_gradient)
+        product: Tensor = self._kernels.Linear.apply(
+            x, linear.weight, self._pool, self._queue_weight_gradient
+        )
         return add_low_rank(product, x, linear)
 
-    def _drawing(self, dropout: float) -> dict[str, Any]:
-        """Return the arguments of a kernel that give its dropout masks and the memory for its results."""
+    def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
+        """Return the last arguments of a kernel: its dropout masks and the memory for its results."""
         drops = self._masks is not None and dropout > 0
         threshold = drop_threshold(dropout) if drops else kernels.NO_DROPOUT
-        return {"threshold": threshold, "stream": self._stream, "pool": self._pool}
+        return threshold, self._stream, self._pool
 
 
 def _bias(module: LinearWeights | NormWeights) -> Tensor:

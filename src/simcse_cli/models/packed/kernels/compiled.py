@@ -204,13 +204,8 @@ def activation_backward(
 ) -> None:
     """Write ``d_x = d_out * f'(x + bias)`` and add its sum over rows to ``d_bias``.
 
-    Args:
-        kind: as in ``activation_forward``.
-        x: as in ``activation_forward``.
-        bias: as in ``activation_forward``.
-        d_out: ``(T, F)``.
-        d_x: ``(T, F)``, output.
-        d_bias: ``(F,)``, float32; added to.
+    The first three arguments are those of ``activation_forward``; ``d_out`` and the output ``d_x`` are ``(T, F)``,
+    ``d_bias`` is ``(F,)``, float32.
     """
     if kind == GELU:
         _activation_rows_backward(GELU, x, bias, d_out, d_x, d_bias)
@@ -312,21 +307,10 @@ def dropout_add_norm_backward(
     d_weight: np.ndarray,
     d_bias: np.ndarray,
 ) -> None:
-    """Write the gradients of the inputs of ``dropout_add_norm_forward``.
+    """Write the gradients of the inputs of ``dropout_add_norm_forward``, which has arguments of the same names.
 
-    Args:
-        d_out: ``(T, H)``, float32.
-        d_operand: ``(T, H)``; the gradient of the result is the sum of both.
-        threshold: as in ``dropout_add_norm_forward``.
-        weight: as in ``dropout_add_norm_forward``.
-        normed: from ``dropout_add_norm_forward``.
-        rstd: from ``dropout_add_norm_forward``.
-        keep: from ``dropout_add_norm_forward``.
-        d_states: ``(T, H)``, float32, output.
-        d_update: ``(T, H)``, output.
-        d_update_bias: ``(H,)``, float32; added to.
-        d_weight: ``(H,)``, float32; added to.
-        d_bias: ``(H,)``, float32; added to.
+    The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. Outputs are ``d_states`` and ``d_update``,
+    ``(T, H)``; the last three, ``(H,)`` and float32, are added to. All are float32 but ``d_operand`` and ``d_update``.
     """
     n_rows, width = normed.shape
     _, scale = _keep_from(threshold)
@@ -496,6 +480,13 @@ def _address(array: Any) -> Any:
 
 
 @_inlined
+def _multiply(a: Any, a_row: Any, a_column: Any, b: Any, c: Any, n_rows: Any, width: Any, depth: Any) -> None:
+    """Write C = A B for whole arrays; A may be transposed, by its strides."""
+    b_row, c_row = b.shape[1], c.shape[1]
+    _product(_address(a), a_row, a_column, _address(b), b_row, _address(c), c_row, n_rows, width, depth)
+
+
+@_inlined
 def _rounded_up(number: Any, multiple: Any) -> Any:
     return (number + multiple - 1) // multiple * multiple
 
@@ -526,52 +517,12 @@ def _draw_head(
     return start, n_words - 1
 
 
-@_inlined
-def _probs_from(start: Any, probs: Any, n_rows: Any, length: Any) -> Any:
-    """Return the attention weights that begin at a place, as rows that are padded for vectors."""
-    padded = _rounded_up(length, LANES)
-    return probs[start : start + n_rows * padded].reshape((n_rows, padded))
-
-
 # Attention. With query q, key k, value v of a head and d its width: probs = softmax(q k^T / sqrt(d)),
 # context = dropout(probs) v.
 
 
 @_compiled
 def attention_forward(
-    qkv: np.ndarray,
-    bias: np.ndarray,
-    groups: np.ndarray,
-    n_heads: int,
-    threshold: int,
-    stream: np.ndarray,
-    probs: np.ndarray,
-    context: np.ndarray,
-) -> None:
-    """Write the context of attention within each sentence.
-
-    Args:
-        qkv: ``(T, 3D)``, the products without their biases.
-        bias: ``(3D,)``, float32.
-        groups: ``(n, 3)``: first token, number of sentences R and their length L, for sentences of one length.
-        n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L, L)``, group by group.
-        stream: as in ``dropout_add_norm_forward``.
-        probs: float32, output: softmax before dropout, ``(R * n_heads * L, L rounded up to LANES)`` of each group,
-            one after the other. The dropout mask is stored in the sign: negative where a weight is dropped.
-        context: ``(T, D)``, of the type of ``qkv``; output, unchanged for tokens of no sentence.
-    """
-    done = 0
-    for g in range(len(groups)):
-        start, n_rows, length = groups[g]
-        end = start + n_rows * length
-        own = _probs_from(done, probs, n_rows * n_heads * length, length)
-        _attend(qkv[start:end], bias, length, n_heads, threshold, stream, own, context[start:end])
-        done += own.size
-
-
-@_compiled
-def _attend(
     qkv: np.ndarray,
     bias: np.ndarray,
     length: int,
@@ -581,7 +532,19 @@ def _attend(
     probs: np.ndarray,
     context: np.ndarray,
 ) -> None:
-    """Do what ``attention_forward`` does for sentences of one length, with ``probs`` in two dimensions."""
+    """Write the context of attention within each of R sentences of one length.
+
+    Args:
+        qkv: ``(R * L, 3D)``, the products without their biases.
+        bias: ``(3D,)``, float32.
+        length: L.
+        n_heads: divides D into heads of a multiple of ``LANES``.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L, L)``.
+        stream: as in ``dropout_add_norm_forward``.
+        probs: ``(R * n_heads * L, L rounded up to LANES)``, float32, output: softmax before dropout. The dropout mask
+            is stored in the sign: negative where a weight is dropped.
+        context: ``(R * L, D)``, of the type of ``qkv``; output.
+    """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
@@ -648,7 +611,7 @@ def _attend(
 def attention_backward(
     qkv: np.ndarray,
     bias: np.ndarray,
-    groups: np.ndarray,
+    length: int,
     n_heads: int,
     threshold: int,
     probs: np.ndarray,
@@ -660,42 +623,9 @@ def attention_backward(
 
     With w = dropout(probs): d_w = d_context v^T, d_probs = dropout(d_w),
     d_scores = probs * (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d), d_q = d_scores k, d_k = d_scores^T q,
-    d_v = w^T d_context.
-
-    Args:
-        qkv: as in ``attention_forward``.
-        bias: as in ``attention_forward``.
-        groups: as in ``attention_forward``.
-        n_heads: as in ``attention_forward``.
-        threshold: as in ``attention_forward``.
-        probs: from ``attention_forward``.
-        d_context: ``(T, D)``.
-        d_qkv: ``(T, 3D)``, output, unchanged for tokens of no sentence.
-        d_bias: ``(3D,)``, float32; added to.
+    d_v = w^T d_context. The first six arguments are those of ``attention_forward``; ``d_context`` is ``(R * L, D)``,
+    the output ``d_qkv`` ``(R * L, 3D)``, and ``d_bias`` ``(3D,)``, float32.
     """
-    done = 0
-    for g in range(len(groups)):
-        start, n_rows, length = groups[g]
-        end = start + n_rows * length
-        own = _probs_from(done, probs, n_rows * n_heads * length, length)
-        d_own, d_qkv_own = d_context[start:end], d_qkv[start:end]
-        _attend_backward(qkv[start:end], bias, length, n_heads, threshold, own, d_own, d_qkv_own, d_bias)
-        done += own.size
-
-
-@_compiled
-def _attend_backward(
-    qkv: np.ndarray,
-    bias: np.ndarray,
-    length: int,
-    n_heads: int,
-    threshold: int,
-    probs: np.ndarray,
-    d_context: np.ndarray,
-    d_qkv: np.ndarray,
-    d_bias: np.ndarray,
-) -> None:
-    """Do what ``attention_backward`` does for sentences of one length."""
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
     factor = _F(1 / np.sqrt(head))
@@ -789,18 +719,7 @@ def mix_states_forward(
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
         _transpose(queries[s], transposed)
-        _product(
-            _address(own),
-            width,
-            1,
-            _address(transposed),
-            padded,
-            _address(scores),
-            padded,
-            length,
-            padded,
-            width,
-        )
+        _multiply(own, width, 1, transposed, scores, length, padded, width)
         # The softmax over tokens of each head, and the weights after dropout.
         for h in range(n_heads):
             highest = _LOWEST
@@ -821,9 +740,7 @@ def mix_states_forward(
                 scores[j, h] = weight
                 kept += weight
             sums[s, h] = kept
-        _product(
-            _address(scores), 1, padded, _address(own), width, _address(mix), width, n_heads, width, length
-        )
+        _multiply(scores, 1, padded, own, mix, n_heads, width, length)
         mixed[s] = mix[:n_heads]
 
 
@@ -840,19 +757,9 @@ def mix_states_backward(
     d_queries: np.ndarray,
     d_offsets: np.ndarray,
 ) -> None:
-    """Write the gradients of states, queries and offsets.
+    """Write the gradients of states, queries and offsets from those of ``mixed`` and ``sums``.
 
-    Args:
-        states: as in ``mix_states_forward``.
-        queries: as in ``mix_states_forward``.
-        length: as in ``mix_states_forward``.
-        threshold: as in ``mix_states_forward``.
-        weights: from ``mix_states_forward``.
-        d_mixed: ``(R, n_heads, H)``.
-        d_sums: ``(R, n_heads)``.
-        d_states: ``(R * L, H)``, output.
-        d_queries: ``(R, n_heads, H)``, output.
-        d_offsets: ``(R, n_heads)``, output.
+    The first five arguments are those of ``mix_states_forward``; a gradient has the shape of its tensor there.
     """
     n_sentences, n_heads, width = queries.shape
     _, scale = _keep_from(threshold)
@@ -868,18 +775,7 @@ def mix_states_backward(
     for s in range(n_sentences):
         own[:length] = states[s * length : (s + 1) * length]
         _transpose(d_mixed[s], transposed)
-        _product(
-            _address(own),
-            width,
-            1,
-            _address(transposed),
-            padded,
-            _address(outer),
-            padded,
-            length,
-            padded,
-            width,
-        )
+        _multiply(own, width, 1, transposed, outer, length, padded, width)
         # Gradients of the scores beside the weights after dropout.
         for h in range(n_heads):
             projected = _F(0)
@@ -898,21 +794,7 @@ def mix_states_backward(
         # Gradients of queries, then of states, which both scores and mixed states depend on.
         stacked[:n_heads] = queries[s]
         stacked[n_heads:] = d_mixed[s]
-        factor_at, stride = _address(factors), 2 * padded
-        _product(
-            factor_at, 1, stride, _address(own), width, _address(d_own_queries), width, n_heads, width, length
-        )
+        _multiply(factors, 1, 2 * padded, own, d_own_queries, n_heads, width, length)
         d_queries[s] = d_own_queries[:n_heads]
-        _product(
-            factor_at,
-            stride,
-            1,
-            _address(stacked),
-            width,
-            _address(d_own),
-            width,
-            length,
-            width,
-            2 * n_heads,
-        )
+        _multiply(factors, 2 * padded, 1, stacked, d_own, length, width, 2 * n_heads)
         d_states[s * length : (s + 1) * length] = d_own[:length]

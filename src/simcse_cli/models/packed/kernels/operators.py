@@ -1,8 +1,8 @@
 """The compiled kernels, and the products between them, as autograd functions with results in pooled memory.
 
-Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and norms float32.
-A mask is drawn from ``stream``, the four numbers of SFC64, which advance; see ``models.packed.dropout``. ``threshold``
-is the probability to drop in units of 2^-16, or ``NO_DROPOUT``.
+Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and norms float32. The
+arguments are those of the kernels of the same names. ``threshold`` may be ``NO_DROPOUT``; results are in the memory of
+``pool``.
 """
 
 from collections.abc import Iterator
@@ -19,108 +19,13 @@ from simcse_cli.models.packed.kernels import LANES, QueueWeightGradient, compile
 Gradients = tuple[Tensor | None, ...]
 
 
-def linear(
-    x: Tensor, weight: Tensor, pool: BufferPool, queue_weight_gradient: QueueWeightGradient | None = None
-) -> Tensor:
-    """Return ``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
+class Linear(torch.autograd.Function):
+    """``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
 
     With ``queue_weight_gradient``, the backward pass hands it the factors of the weight's gradient and returns None
     in its place.
     """
-    product: Tensor = _Linear.apply(x, weight, pool, queue_weight_gradient)  # type: ignore[no-untyped-call]
-    return product
 
-
-def bias_activation(x: Tensor, bias: Tensor, kind: int, pool: BufferPool) -> Tensor:
-    """Return ``f(x + bias)``, f one of ``GELU``, ``GELU_TANH`` and ``RELU``; ``x`` is ``(T, F)``."""
-    activated: Tensor = _BiasActivation.apply(x, bias, kind, pool)  # type: ignore[no-untyped-call]
-    return activated
-
-
-def dropout_add_norm(
-    states: Tensor,
-    update: Tensor,
-    update_bias: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    epsilon: float,
-    threshold: int,
-    stream: np.ndarray,
-    pool: BufferPool,
-) -> tuple[Tensor, Tensor]:
-    """Return the layer norm of ``states + dropout(update + update_bias)``, in float32 and in the type of ``update``.
-
-    Args:
-        states: ``(T, H)``, float32.
-        update: ``(T, H)``, a product without its bias.
-        update_bias: ``(H,)``.
-        weight: ``(H,)``, of the norm.
-        bias: ``(H,)``, of the norm.
-        epsilon: added to the variance.
-        threshold: see the module.
-        stream: see the module.
-        pool: see the module.
-    """
-    out: tuple[Tensor, Tensor] = _DropoutAddNorm.apply(  # type: ignore[no-untyped-call]
-        states, update, update_bias, weight, bias, epsilon, threshold, stream, pool
-    )
-    return out
-
-
-def bias_attend(
-    qkv: Tensor,
-    bias: Tensor,
-    groups: np.ndarray,
-    n_heads: int,
-    *,
-    threshold: int,
-    stream: np.ndarray,
-    pool: BufferPool,
-) -> Tensor:
-    """Return the context of attention within sentences, ``(T, D)``; tokens of no sentence get zeros.
-
-    Args:
-        qkv: ``(T, 3D)``, queries, keys and values side by side, without their biases.
-        bias: ``(3D,)``.
-        groups: see ``compiled.attention_forward``.
-        n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: see the module.
-        stream: see the module.
-        pool: see the module.
-    """
-    context: Tensor = _BiasAttend.apply(qkv, bias, groups, n_heads, threshold, stream, pool)  # type: ignore[no-untyped-call]
-    return context
-
-
-def mix_packed_states(
-    states: Tensor,
-    queries: Tensor,
-    offsets: Tensor,
-    groups: np.ndarray,
-    *,
-    threshold: int,
-    stream: np.ndarray,
-    pool: BufferPool,
-) -> tuple[Tensor, Tensor]:
-    """Return the weighted sums of the states of each sentence, ``(R, n_heads, H)``, and the sums of the weights.
-
-    Args:
-        states: ``(T, H)``, float32.
-        queries: ``(R, n_heads, H)``; weights are the softmax of ``q . x_j + offset`` after dropout.
-        offsets: ``(R, n_heads)``.
-        groups: as in ``bias_attend``.
-        threshold: see the module.
-        stream: see the module.
-        pool: see the module.
-    """
-    mixed: tuple[Tensor, Tensor] = _MixStates.apply(  # type: ignore[no-untyped-call]
-        states, queries, offsets, groups, threshold, stream, pool
-    )
-    return mixed
-
-
-class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -148,7 +53,9 @@ class _Linear(torch.autograd.Function):
         return d_x, d_weight, None, None
 
 
-class _BiasActivation(torch.autograd.Function):
+class BiasActivation(torch.autograd.Function):
+    """``f(x + bias)``; ``x`` is ``(T, F)``."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, kind: int, pool: BufferPool) -> Tensor:
         ctx.save_for_backward(x, bias)
@@ -166,7 +73,9 @@ class _BiasActivation(torch.autograd.Function):
         return d_x, d_bias, None, None
 
 
-class _DropoutAddNorm(torch.autograd.Function):
+class DropoutAddNorm(torch.autograd.Function):
+    """The layer norm of ``states + dropout(update + update_bias)``, in float32 and in the type of ``update``."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -213,7 +122,9 @@ class _DropoutAddNorm(torch.autograd.Function):
         return d_states, d_update, *d_vectors, None, None, None, None
 
 
-class _BiasAttend(torch.autograd.Function):
+class BiasAttend(torch.autograd.Function):
+    """The context of attention within sentences, ``(T, D)``; tokens of no sentence get zeros."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -225,35 +136,48 @@ class _BiasAttend(torch.autograd.Function):
         stream: np.ndarray,
         pool: BufferPool,
     ) -> Tensor:
-        _, n_rows, lengths = groups.T
-        probs = pool.tensor((int((n_rows * n_heads * lengths * -(-lengths // LANES) * LANES).sum()),))
+        padded = [-(-length // LANES) * LANES for length in groups[:, 2].tolist()]
+        n_rows = (groups[:, 1] * groups[:, 2] * n_heads).tolist()
+        probs = [pool.tensor(shape) for shape in zip(n_rows, padded, strict=True)]
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
-        context[int(n_rows @ lengths) :] = 0
-        compiled.attention_forward(
-            *_arrays(qkv, bias), groups, n_heads, threshold, stream, *_arrays(probs, context)
-        )
-        ctx.save_for_backward(qkv, bias, probs)
+        context[_end(groups) :] = 0
+        for _, tokens, length, own in _by_group(groups, probs):
+            compiled.attention_forward(
+                *_arrays(qkv[tokens], bias),
+                length,
+                n_heads,
+                threshold,
+                stream,
+                *_arrays(own, context[tokens]),
+            )
+        ctx.save_for_backward(qkv, bias, *probs)
         ctx.groups, ctx.n_heads, ctx.threshold, ctx.pool = groups, n_heads, threshold, pool
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_context: Tensor) -> Gradients:
-        qkv, bias, probs = ctx.saved_tensors
+        qkv, bias, *probs = ctx.saved_tensors
         d_qkv, d_bias = ctx.pool.tensor(tuple(qkv.shape), qkv.dtype), torch.zeros_like(bias)
-        _, n_rows, lengths = ctx.groups.T
-        d_qkv[int(n_rows @ lengths) :] = 0
-        compiled.attention_backward(
-            *_arrays(qkv, bias),
-            ctx.groups,
-            ctx.n_heads,
-            ctx.threshold,
-            *_arrays(probs, d_context, d_qkv, d_bias),
-        )
+        d_qkv[_end(ctx.groups) :] = 0
+        for _, tokens, length, own in _by_group(ctx.groups, probs):
+            compiled.attention_backward(
+                *_arrays(qkv[tokens], bias),
+                length,
+                ctx.n_heads,
+                ctx.threshold,
+                *_arrays(own, d_context[tokens], d_qkv[tokens], d_bias),
+            )
         return d_qkv, d_bias, None, None, None, None, None
 
 
-class _MixStates(torch.autograd.Function):
+class MixStates(torch.autograd.Function):
+    """The weighted sums of the states of each sentence, ``(R, n_heads, H)``, and the sums of the weights.
+
+    ``states`` are ``(T, H)``; weights are the softmax of ``q . x_j + offset`` after dropout, for the queries
+    ``(R, n_heads, H)`` and offsets ``(R, n_heads)`` of each sentence.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -269,10 +193,10 @@ class _MixStates(torch.autograd.Function):
         mixed, sums = pool.tensor(tuple(queries.shape)), torch.empty_like(offsets)
         padded = -(-queries.shape[1] // LANES) * LANES
         weights = [torch.empty(n_rows, length, padded) for _, n_rows, length in groups.tolist()]
-        for rows, tokens, own in _by_group(groups, weights):
+        for rows, tokens, length, own in _by_group(groups, weights):
             compiled.mix_states_forward(
                 *_arrays(states[tokens], queries[rows], offsets[rows]),
-                own.shape[1],
+                length,
                 threshold,
                 stream,
                 *_arrays(own, mixed[rows], sums[rows]),
@@ -287,12 +211,11 @@ class _MixStates(torch.autograd.Function):
         states, queries, *weights = ctx.saved_tensors
         d_states, d_queries = ctx.pool.tensor(tuple(states.shape)), ctx.pool.tensor(tuple(queries.shape))
         d_offsets = queries.new_empty(queries.shape[:2])
-        _, n_rows, lengths = ctx.groups.T
-        d_states[int(n_rows @ lengths) :] = 0
-        for rows, tokens, own in _by_group(ctx.groups, weights):
+        d_states[_end(ctx.groups) :] = 0
+        for rows, tokens, length, own in _by_group(ctx.groups, weights):
             compiled.mix_states_backward(
                 *_arrays(states[tokens], queries[rows]),
-                own.shape[1],
+                length,
                 ctx.threshold,
                 *_arrays(own, d_mixed[rows], d_sums[rows]),
                 *_arrays(d_states[tokens], d_queries[rows], d_offsets[rows]),
@@ -300,11 +223,16 @@ class _MixStates(torch.autograd.Function):
         return d_states, d_queries, d_offsets, None, None, None, None
 
 
-def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the rows and the tokens of each group of sentences, and their weights."""
+def _end(groups: np.ndarray) -> int:
+    """Return the number of tokens that belong to a sentence; they come first."""
+    return int(groups[:, 1] @ groups[:, 2])
+
+
+def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, int, Tensor]]:
+    """Yield the rows and the tokens of each group of sentences, their length, and their weights."""
     row = 0
     for (start, n_rows, length), own in zip(groups.tolist(), weights, strict=True):
-        yield slice(row, row + n_rows), slice(start, start + n_rows * length), own
+        yield slice(row, row + n_rows), slice(start, start + n_rows * length), length, own
         row += n_rows
 
 
