@@ -11,16 +11,25 @@ from torch.nn import functional
 
 from simcse_cli.models.packed.kernels import GELU, GELU_TANH, RELU
 
-Activation = Callable[[Tensor], Tensor]
+RelativeBias = Callable[[int], Tensor]
 
-KINDS = {"gelu": GELU, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH, "relu": RELU}
-"""Activations by configuration name, as numbers for the compiled kernels."""
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": functional.gelu,
-    "gelu_new": partial(functional.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
-    "relu": functional.relu,
+
+class Activation(NamedTuple):
+    """An activation as a function, as a number for the compiled kernels, and by its name and algorithm in oneDNN."""
+
+    function: Callable[[Tensor], Tensor]
+    kind: int
+    fused: tuple[str, str]
+
+
+_GELU_TANH = Activation(partial(functional.gelu, approximate="tanh"), GELU_TANH, ("gelu", "tanh"))
+ACTIVATIONS = {
+    "gelu": Activation(functional.gelu, GELU, ("gelu", "none")),
+    "gelu_new": _GELU_TANH,
+    "gelu_pytorch_tanh": _GELU_TANH,
+    "relu": Activation(functional.relu, RELU, ("relu", "")),
 }
+"""By their names in configurations."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class BackboneParts:
         projection: linear layer from embedding to hidden width, or None.
         layers: from the first to the last.
         n_heads: attention heads.
-        activation: name in the configuration, see ``activation_function``.
+        activation: name in the configuration, see ``ACTIVATIONS``.
         first_position: position of a sentence's first token.
         pad_id: id that gets no position of its own, or None.
         relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
@@ -98,7 +107,7 @@ class BackboneParts:
     activation: str
     first_position: int
     pad_id: int | None
-    relative_bias: Callable[[int], Tensor] | None
+    relative_bias: RelativeBias | None
 
 
 _BERT = LayerParts(
@@ -159,11 +168,6 @@ def layer_names(model_type: str, index: int) -> LayerParts:
     return LayerParts(*(None if name is None else start + name for name in _NAMES[model_type]))
 
 
-def activation_function(name: str) -> Activation:
-    """Return the function for a configuration's activation name."""
-    return _ACTIVATIONS[name]
-
-
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
     """Return the parts of a model, or None if its packed form would compute something else.
 
@@ -191,7 +195,7 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
 def _config_is_plain(config: Any) -> bool:
     """Tell whether the configuration asks for nothing that the packed pass does not compute."""
     return (
-        _activation_name(config) in _ACTIVATIONS
+        _activation_name(config) in ACTIVATIONS
         and not getattr(config, "is_decoder", False)
         and getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
     )
@@ -263,7 +267,7 @@ def _backbone_parts(backbone: nn.Module, config: Any, layers: tuple[LayerParts, 
     )
 
 
-def _relative_bias(backbone: Any) -> Callable[[int], Tensor]:
+def _relative_bias(backbone: Any) -> RelativeBias:
     def bias(length: int) -> Tensor:
         device = backbone.encoder.relative_attention_bias.weight.device
         values: Tensor = backbone.encoder.compute_position_bias(torch.empty(1, length, device=device))

@@ -1,16 +1,15 @@
 """Attention within sentences of packed tokens, one batch of matrix products a sentence length."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simcse_cli.models.packed.architectures import RelativeBias
 from simcse_cli.models.packed.dropout import Masks
 from simcse_cli.models.packed.tokens import PackedTokens
-
-RelativeBias = Callable[[int], Tensor]
 
 # From this length on, the fused kernel, which never holds all scores, is faster than batched products.
 FUSED_FROM_LENGTH = 192
@@ -29,15 +28,10 @@ def attend(
     masks: Masks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
-    """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``.
+    """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``; tokens of no sentence get zeros.
 
-    Args:
-        qkv: queries, keys and values side by side, each with its heads side by side.
-        tokens: which tokens form a sentence; tokens of no sentence get zeros.
-        n_heads: divides D.
-        dropout: probability on attention weights.
-        masks: source of the masks; None for no dropout.
-        relative_bias: length to ``(n_heads, L, L)``, added to the scaled scores.
+    ``qkv`` holds queries, keys and values side by side, each with its heads side by side. ``relative_bias`` maps a
+    length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     context = []
     for block in tokens.rows(qkv):
@@ -61,14 +55,8 @@ def mix_states(
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
 
-    Args:
-        states: ``(T, H)``.
-        tokens: which tokens form a sentence.
-        queries: ``(R, n_heads, H)``, scaled; weights are the softmax of their products with the states.
-        offsets: ``(R, n_heads)``, added to the products.
-        dropout: probability to drop a weight.
-        masks: source of the masks; None for no dropout.
-        relative_bias: length to ``(n_heads, L, L)``, added to the scores.
+    Weights are the softmax of the products of states ``(T, H)`` and scaled queries ``(R, n_heads, H)``, with offsets
+    ``(R, n_heads)`` and the bias of a length, ``(n_heads, L, L)``, added.
     """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]

@@ -43,13 +43,7 @@ MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
 
 
 class PackedPath(NamedTuple):
-    """How one forward pass is computed.
-
-    Attributes:
-        layers: weights and settings, from the first layer to the last.
-        make_operators: makes the operators of the layers.
-        halves: the two shares of the sentences that are computed side by side; None for one pass over all.
-    """
+    """How one forward pass is computed; ``halves`` are shares of the sentences that are computed side by side."""
 
     layers: list[Layer]
     make_operators: MakeOperators
@@ -57,14 +51,7 @@ class PackedPath(NamedTuple):
 
 
 class PackedBackbone:
-    """A model as a function of packed tokens; it holds no parameters of its own.
-
-    Args:
-        backbone: the Hugging Face model.
-        parts: its modules.
-        use_kernels: see ``packed_backbone``.
-        nested: see ``packed_backbone``.
-    """
+    """A model as a function of packed tokens, made by ``packed_backbone``; it holds no parameters of its own."""
 
     def __init__(
         self,
@@ -257,12 +244,8 @@ def packed_backbone(
     """Return the packed form of a model, or None if its architecture or configuration has none.
 
     This is cheap enough for every forward pass: nothing is copied, and weights prepared for inference are kept between
-    calls.
-
-    Args:
-        backbone: the Hugging Face model.
-        use_kernels: train with compiled kernels; None uses them if they are installed and pay.
-        nested: attend over all sentences in one call, on any device; else in one call a sentence length, on a CPU.
+    calls. It trains with compiled kernels as ``use_kernels`` says, by default if they are installed and pay. ``nested``
+    attends over all sentences in one call, on any device; else there is one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     return None if parts is None else PackedBackbone(backbone, parts, use_kernels, nested=nested)
@@ -282,15 +265,9 @@ def run_layers(
     wanted: Collection[int],
     first: QueryKeyValue | None = None,
 ) -> dict[int, Tensor]:
-    """Return the states after the wanted layers, ``(T, H)`` each.
+    """Return the states after the wanted layers, ``(T, H)`` each, by their numbers; 0 is for the embeddings.
 
-    Args:
-        operators: compute the parts of each layer.
-        layers: from the first to the last.
-        states: embeddings, ``(T, H)``.
-        tokens: which tokens form a sentence.
-        wanted: numbers of layers, 0 for the embeddings.
-        first: if given, the last layer attends from first tokens only, by these linear layers, and gives ``(R, H)``.
+    With ``first``, the last layer attends from first tokens only, by these linear layers, and gives ``(R, H)``.
     """
     kept = {0: states} if 0 in wanted else {}
     x = states

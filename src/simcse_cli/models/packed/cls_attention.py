@@ -25,14 +25,8 @@ def attend_from_first(
     Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
     query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
     sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
-    to rounding, at about D / n_heads times fewer operations.
-
-    Args:
-        states: ``(T, H)``, before the linear layers; their type is that of the products.
-        tokens: which tokens form a sentence.
-        linears: query, key and value of the layer.
-        layer: its heads, dropout and bias on the scores.
-        mix: see ``Operators.mix_states``.
+    to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``, before the linear layers, have the
+    type of the products; ``mix`` is ``Operators.mix_states``.
     """
     n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, linears.query.weight, linears.query.bias)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.architectures import KINDS, BackboneParts, LoraLinear
+from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts, LoraLinear
 from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
 from simcse_cli.models.packed.kernels import QueueWeightGradient
 from simcse_cli.models.packed.layers import Layer, LinearWeights, NormWeights, Residual
@@ -26,7 +26,6 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     return (
         dtype in (torch.float32, torch.bfloat16)
         and parts.relative_bias is None
-        and parts.activation in KINDS
         and width % (parts.n_heads * kernels.LANES) == 0
         and n_inputs == width
         and all(m.weight is not None and m.bias is not None for m in modules if isinstance(m, nn.LayerNorm))
@@ -35,14 +34,10 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 
 
 class CompiledOperators(Operators):
-    """The operators as compiled kernels, forward and backward.
+    """The operators as compiled kernels, forward and backward, with results in the memory of ``pool``.
 
-    Args:
-        dtype: arithmetic of the products, float32 or bfloat16; everything else is computed in float32.
-        activation: name in the configuration.
-        pool: memory for results.
-        masks: source of dropout masks; None for no dropout.
-        queue_weight_gradient: see ``kernels.operators.Linear``.
+    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is for
+    ``kernels.operators.Linear``.
     """
 
     def __init__(
@@ -55,7 +50,8 @@ class CompiledOperators(Operators):
     ) -> None:
         self._kernels = kernels.load_operators()
         super().__init__(dtype, activation, masks)
-        self._kind, self._pool, self._queue_weight_gradient = KINDS[activation], pool, queue_weight_gradient
+        self._kind, self._pool = ACTIVATIONS[activation].kind, pool
+        self._queue_weight_gradient = queue_weight_gradient
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:

@@ -10,8 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
-from simcse_cli.models.packed.architectures import BackboneParts, LoraLinear
-from simcse_cli.models.packed.attention import RelativeBias
+from simcse_cli.models.packed.architectures import BackboneParts, LoraLinear, RelativeBias
 from simcse_cli.models.packed.dropout import active_probability
 
 
@@ -97,11 +96,8 @@ def read_layers(
 ) -> list[Layer]:
     """Return the layers of a model, weights of products in ``dtype``; gradients flow to the parameters.
 
-    Args:
-        parts: the modules.
-        dtype: of the products.
-        pool: memory for copies of weights and for their gradients, on a CPU; None for new memory.
-        merged: merge LoRA into the weights, instead of keeping its factors.
+    On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges LoRA into the
+    weights instead of keeping its factors.
     """
     products = [
         [_parameters(linear, dtype, merged=merged) for linear in linears]

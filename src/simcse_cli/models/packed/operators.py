@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.devices import is_x86
-from simcse_cli.models.packed.architectures import BackboneParts, activation_function
+from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts
 from simcse_cli.models.packed.attention import attend, mix_states
 from simcse_cli.models.packed.dropout import Masks, add_dropped
 from simcse_cli.models.packed.layers import Layer, LinearWeights, Residual, read_layers
@@ -18,24 +18,10 @@ from simcse_cli.models.packed.tokens import PackedTokens
 
 # The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
 _EXPECTED_ROWS = 2048
-# Names of activations in configurations, and in oneDNN.
-_FUSED: dict[str | None, tuple[str, str]] = {
-    None: ("none", ""),
-    "gelu": ("gelu", "none"),
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-    "relu": ("relu", ""),
-}
 
 
 class Operators:
-    """The operators of a layer in PyTorch. Each one starts with its matrix product.
-
-    Args:
-        dtype: arithmetic of the products.
-        activation: name in the configuration.
-        masks: source of dropout masks; None for no dropout.
-    """
+    """The operators of a layer in PyTorch, with products in ``dtype``. Each one starts with its matrix product."""
 
     def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
         self._dtype, self._activation, self._masks = dtype, activation, masks
@@ -59,7 +45,7 @@ class Operators:
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
-        return activation_function(self._activation)(self._linear(x, up))
+        return ACTIVATIONS[self._activation].function(self._linear(x, up))
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
         """Return ``norm(states + dropout(linear(x)))`` twice: for the next residual sum and for the next product."""
@@ -97,10 +83,10 @@ class PrepackedOperators(Operators):
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """See ``Operators``."""
-        return self._linear(x, up, self._activation)
+        return self._linear(x, up, ACTIVATIONS[self._activation].fused)
 
-    def _linear(self, x: Tensor, linear: LinearWeights, activation: str | None = None) -> Tensor:
-        name, algorithm = _FUSED[activation]
+    def _linear(self, x: Tensor, linear: LinearWeights, activation: tuple[str, str] = ("none", "")) -> Tensor:
+        name, algorithm = activation
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
             x.to(self._dtype), linear.weight, linear.bias, name, [], algorithm
         )

@@ -26,12 +26,8 @@ def packed_vectors(
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider; row i belongs to ``rows[i]``.
 
-    Args:
-        packed: the transformer.
-        rows: token ids with special tokens, of any lengths.
-        pooler: how states become a vector.
-        dtype: arithmetic of the transformer; default as in ``PackedBackbone.hidden_states``.
-        n_skipped: leading tokens of each row that do not count, as in ``pool``; fewer than any row has.
+    The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``; ``dtype`` is as in
+    ``PackedBackbone.hidden_states``.
     """
     tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
     spec = POOLERS[pooler]

@@ -24,11 +24,7 @@ def prepared(
 ) -> Prepared:
     """Return operators and layers for inference in this arithmetic, made on the first call.
 
-    Args:
-        backbone: the model.
-        parts: its modules.
-        dtype: of the products; int8 for ``QuantizedOperators``.
-        run_sample: runs layers over a sample of tokens; called for int8 only.
+    For int8, ``run_sample`` is called to run layers over a sample of tokens.
     """
     made = _PREPARED.setdefault(backbone, {})
     if dtype is torch.int8 and dtype not in made:

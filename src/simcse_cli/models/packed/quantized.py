@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simcse_cli.models.packed.layers import Layer, LinearWeights, Residual
+from simcse_cli.models.packed.layers import Layer, LinearWeights
 from simcse_cli.models.packed.operators import Operators
 
 MOST_LEVELS, _FEWER_LEVELS = 127, 64
@@ -148,12 +148,7 @@ def weight_levels() -> int:
 
 @torch.no_grad()
 def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
-    """Return layers for ``QuantizedOperators``.
-
-    Args:
-        layers: in float32.
-        seen: by ``RecordingOperators`` in a pass over some tokens.
-    """
+    """Return layers, given in float32, for ``QuantizedOperators``; ``seen`` is by ``RecordingOperators`` in a pass."""
     before_qkv, _, before_up, before_down = (seen[i::4] for i in range(4))
     return list(map(_quantized, layers, before_qkv, before_up, before_down))
 
@@ -162,17 +157,13 @@ def _quantized(layer: Layer, before_qkv: Channels, before_up: Channels, before_d
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     up = LinearWeights(layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size])
     down = layer.after_activation.linear
-
-    def with_linear(end: Residual, linear: Any) -> Residual:
-        return end._replace(linear=linear)
-
+    out: Any = _grouped(layer.after_attention.linear, 1)
+    grouped: Any = _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
     return layer._replace(
         qkv=_smoothed(layer.qkv, before_qkv),
-        after_attention=with_linear(layer.after_attention, _grouped(layer.after_attention.linear, 1)),
+        after_attention=layer.after_attention._replace(linear=out),
         up=_smoothed(up, before_up),
-        after_activation=with_linear(
-            layer.after_activation, _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
-        ),
+        after_activation=layer.after_activation._replace(linear=grouped),
     )
 
 

@@ -32,12 +32,8 @@ def run_shares(
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
 
-    Args:
-        run: called on several threads at once; must use no other tensor that needs a gradient.
-        inputs: rows of all shares, followed by rows of none.
-        sizes: rows of each share.
-        parameters: what the shares have in common, a tree of tensors as ``map_tensors`` takes it.
-        pool: memory for results and gradients.
+    ``run`` is called on several threads at once and must use no other tensor that needs a gradient. ``inputs`` are the
+    rows of all shares, followed by rows of none; ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
     """
     flat: list[Tensor] = []
     map_tensors(flat.append, parameters)

@@ -497,14 +497,8 @@ def _draw_head(
 ) -> tuple[int, int]:
     """Draw for one head; return where in ``words`` its draws start, and the word that holds its last one.
 
-    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``.
-
-    Args:
-        stream: see ``_draw``.
-        words: output.
-        n_before: heads before this one.
-        n_draws: of a head.
-        last: the word returned for the head before.
+    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is the word returned for
+    the head before this one, of which ``n_before`` have ``n_draws`` draws each.
     """
     first = n_before * n_draws
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
