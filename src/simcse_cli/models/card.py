@@ -6,12 +6,12 @@ that the run does not have are left out.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.repocard_data import EvalResult, eval_results_to_model_index
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 from simcse_cli.errors import ConfigError, DataError, SimcseError
@@ -39,33 +39,13 @@ _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
 _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
 
-@dataclass(frozen=True)
-class CardScore:
-    """One number of the card, a fraction; ``source`` identifies the data, ``how`` describes the setting."""
-
-    suite: str
-    kind: str
-    source: str
-    data: str
-    split: str | None
-    metric: str
-    how: str
-    value: float
-    revision: str | None = None
+class CardScore(EvalResult):
+    """One number of the card, a fraction; ``metric_name`` describes the setting."""
 
     @property
     def key(self) -> tuple[str, ...]:
         """Data, split, metric and setting; a card has one score for each combination."""
-        return (self.data, self.split or "–", self.metric, self.how)
-
-    def to_index(self) -> dict[str, Any]:
-        """Return the score as an entry of ``model-index``."""
-        data = {"name": self.data, "type": self.source, "split": self.split, "revision": self.revision}
-        return {
-            "task": {"type": _HUB_TASKS.get(self.suite, self.kind), "name": self.kind},
-            "dataset": {key: value for key, value in data.items() if value is not None},
-            "metrics": [{"type": self.metric, "value": self.value, "name": self.how}],
-        }
+        return (self.dataset_name, self.dataset_split or "–", self.metric_type, str(self.metric_name))
 
 
 def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
@@ -180,7 +160,8 @@ def _with_index(
         ]
         if metrics or not own:
             kept.append(result | {"metrics": metrics} if own else result)
-    index = [first | {"results": [*_results(scores), *kept]}, *models[1:]]
+    measured = eval_results_to_model_index("", [*scores])[0]["results"]
+    index = [first | {"results": [*measured, *kept]}, *models[1:]]
     start, stop = span_of_key(front, _INDEX)
     text = "" if index == [first | {"results": []}] else dump_yaml({_INDEX: index})
     new = front[:start] + text + front[stop:]
@@ -250,24 +231,20 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
             settings = (own["protocol"], TransferProtocol.DEFAULT), (own["probe"], Probe.SENTEVAL)
             how = ", ".join(["SentEval", *(used for used, usual in settings if used != usual)])
     return [
-        CardScore(suite, kind, source, data, split, metric, how, float(value), revision)
+        CardScore(
+            task_type=_HUB_TASKS.get(suite, kind),
+            task_name=kind,
+            dataset_type=source,
+            dataset_name=data,
+            dataset_split=split,
+            dataset_revision=revision,
+            metric_type=metric,
+            metric_value=float(value),
+            metric_name=how,
+        )
         for metric, value in found.items()
         if value is not None
     ]
-
-
-def _results(scores: list[CardScore]) -> list[dict[str, Any]]:
-    """Return the scores as results of ``model-index``; metrics of the same data are together."""
-    results: list[dict[str, Any]] = []
-    for entry in (score.to_index() for score in scores):
-        same = (
-            each for each in results if (each["task"], each["dataset"]) == (entry["task"], entry["dataset"])
-        )
-        if known := next(same, None):
-            known["metrics"] += entry["metrics"]
-        else:
-            results.append(entry)
-    return results
 
 
 @cache

@@ -266,19 +266,9 @@ def save_encoder(
     The transformer keeps its precision. A train-only head is saved as the architecture's own pooler, and the folder
     records ``cls_before_pooler``, so that nobody evaluates with it by accident. LoRA is merged into the weights.
 
-    The folder appears complete or not at all.
-
-    Args:
-        encoder: the encoder.
-        folder: where to write.
-        force: replace an existing folder.
-        keep_adapter: save the LoRA adapter in place of the transformer.
-        backends: write graphs for these.
-        quantize: write graphs of 8-bit integers as well.
-        card: content of the model card.
-        check: called with the complete folder before it appears.
-        mlm_head: saved with the transformer, as a masked language model.
-        facts: further entries of ``simcse.json``.
+    With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``, both are saved as a
+    masked language model. The folder appears complete or not at all: ``check`` is called with it before. ``facts`` are
+    further entries of ``simcse.json``. ``backends`` get a graph, and with ``quantize`` one of 8-bit integers as well.
 
     Raises:
         OutputError: the folder exists without ``force``, or cannot be written.

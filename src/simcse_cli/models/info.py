@@ -40,7 +40,10 @@ def program_and_machine() -> dict[str, Any]:
         },
         "training_kernels": _kernels(),
         "extras": {module: find_spec(module) is not None for module in EXTRAS},
-        "caches": _caches(),
+        "caches": {
+            name: {"folder": str(folder), "bytes": _size(folder)}
+            for name, folder in (("simcse", default_cache_dir()), ("hub", Path(HF_HUB_CACHE)))
+        },
     }
 
 
@@ -50,11 +53,6 @@ def _kernels() -> str:
     if not kernels.can_load():
         return "not used: there is no folder to keep them in"
     return "compiled" if kernels.is_compiled() else "compiled at the first training"
-
-
-def _caches() -> dict[str, dict[str, Any]]:
-    folders = {"simcse": default_cache_dir(), "hub": Path(HF_HUB_CACHE)}
-    return {name: {"folder": str(folder), "bytes": _size(folder)} for name, folder in folders.items()}
 
 
 def _size(folder: Path) -> int:
