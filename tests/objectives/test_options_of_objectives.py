@@ -176,11 +176,10 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
     assert first.eval_encoder() is first.encoder
 
 
-def test_one_encoder_random_order_and_chunks_unless_the_method_says_otherwise(tiny_model_dir):
+def test_one_encoder_and_random_order_unless_the_method_says_otherwise(tiny_model_dir):
     ordered = {name for name, cls in OBJECTIVES.items() if cls.ordered}
     assert ordered == {name for name, cls in OBJECTIVES.items() if getattr(cls, "always_two", False)}
     assert ordered == {Name.QUICK_THOUGHTS, Name.CT}
-    assert all(cls.chunkable for cls in OBJECTIVES.values())
     objective, _ = build("simcse-unsup", tiny_model_dir)
     assert objective.second is None
     assert objective.eval_encoder() is objective.encoder

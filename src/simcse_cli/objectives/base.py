@@ -98,17 +98,17 @@ class Objective(nn.Module, ABC):
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
-    chunkable: ClassVar[bool] = True  # cached gradients apply
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
 
-    def __init__(self, encoder: SentenceEncoder) -> None:
+    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32) -> None:
         super().__init__()
         self.encoder = encoder
+        self.max_length = max_length
         self.warnings: list[str] = []  # what the user should know before training starts
 
-    @abstractmethod
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
-        """Return the examples of one epoch; their number is the same in every epoch."""
+        """Return the examples of one epoch, by default the distinct texts; their number is that of every epoch."""
+        return list(dict.fromkeys(text for row in data.rows for text in row))
 
     @abstractmethod
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
@@ -137,9 +137,6 @@ class Objective(nn.Module, ABC):
         """Return the masked-LM head that is saved with the encoder; none by default."""
         return None
 
-    def after_step(self, step: int) -> None:
-        """Called after each optimizer step (1-based); does nothing by default."""
-
 
 class TwoEncoders(Objective):
     """An objective whose first view goes through one encoder and whose other views may go through a second.
@@ -154,9 +151,14 @@ class TwoEncoders(Objective):
     always_two: ClassVar[bool] = False
 
     def __init__(
-        self, encoder: SentenceEncoder, *, dual_encoder: bool = False, serve_encoder: str = "first"
+        self,
+        encoder: SentenceEncoder,
+        *,
+        dual_encoder: bool = False,
+        serve_encoder: str = "first",
+        **settings: Any,
     ) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, **settings)
         if serve_encoder not in ("first", "second"):
             raise ConfigError(f"--set serve_encoder={serve_encoder}: need one of first, second")
         self.second: SentenceEncoder | None = None

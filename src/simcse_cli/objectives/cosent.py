@@ -34,8 +34,8 @@ class Cosent(Objective):
     }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, temperature: float = 0.05) -> None:
-        super().__init__(encoder)
-        self.max_length, self.temperature = max_length, temperature
+        super().__init__(encoder, max_length=max_length)
+        self.temperature = temperature
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
         return data.rows  # type: ignore[no-any-return]

@@ -59,10 +59,9 @@ class ContrastiveTension(TwoEncoders):
     def __init__(
         self, encoder: SentenceEncoder, *, max_length: int = 75, n_negatives: int = 7, **settings: Any
     ) -> None:
-        super().__init__(encoder, **settings)
+        super().__init__(encoder, max_length=max_length, **settings)
         if n_negatives < 1:
             raise ConfigError(f"--set n_negatives={n_negatives}: need at least 1")
-        self.max_length = max_length
         self.n_negatives = n_negatives
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:

@@ -39,17 +39,13 @@ class IsBert(Objective):
     }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, n_channels: int = 256) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, max_length=max_length)
         if encoder.pooler is not Pooler.AVG or encoder.head is not None:
             raise ConfigError(
                 f"--pooler {encoder.pooler}: --objective {self.name} averages features of its own",
                 hint="leave --pooler and --head out",
             )
-        self.max_length = max_length
         encoder.add_cnn(TokenCnn(encoder.hidden_size, n_channels))
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
-        return list(dict.fromkeys(text for row in data.rows for text in row))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         rows = self.encoder.tokenize(examples, max_length=self.max_length)

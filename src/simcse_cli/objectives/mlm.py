@@ -152,18 +152,15 @@ class MaskedLm(Objective):
         mlm_probability: float = 0.15,
         whole_words: bool = False,
     ) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, max_length=max_length)
         if encoder.head is not None:
             raise ConfigError(
                 f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.max_length, self.whole_words = max_length, whole_words
+        self.whole_words = whole_words
         self.mlm = MlmTerm(encoder, weight=1.0, probability=mlm_probability, tied=True)
         self.warnings += self.mlm.warnings
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[str]:
-        return list(dict.fromkeys(text for row in data.rows for text in row))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         rows = self.encoder.tokenize(examples, max_length=self.max_length)

@@ -10,7 +10,6 @@ from torch import Tensor
 from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import gather_views, gather_with_grad
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -35,10 +34,6 @@ class QuickThoughts(TwoEncoders):
         "optimizer": "adam",
         "pooler": "avg",
     }
-
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32, **settings: Any) -> None:
-        super().__init__(encoder, **settings)
-        self.max_length = max_length
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
         placed: list[PlacedSentence] = []

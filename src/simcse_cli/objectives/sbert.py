@@ -36,8 +36,7 @@ class Sbert(Objective):
     }
 
     def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:
-        super().__init__(encoder)
-        self.max_length = max_length
+        super().__init__(encoder, max_length=max_length)
         self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:

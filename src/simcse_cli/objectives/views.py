@@ -30,7 +30,6 @@ class TextViews(TwoEncoders):
         self,
         encoder: SentenceEncoder,
         *,
-        max_length: int = 32,
         dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
         augment: TextAugmenter | TokenShuffle | None = None,
         augment_both: bool = False,
@@ -38,7 +37,6 @@ class TextViews(TwoEncoders):
         **settings: Any,
     ) -> None:
         super().__init__(encoder, **settings)
-        self.max_length = max_length
         self.dropout_mode = dropout_mode
         self.augment = augment
         self.augment_both = augment_both

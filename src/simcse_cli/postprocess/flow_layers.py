@@ -27,16 +27,13 @@ class ActNorm(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(n_channels))
         self.register_buffer("initialised", torch.tensor(False))
 
-    @torch.no_grad()
-    def _start_from(self, x: Tensor) -> None:
-        self.bias.copy_(-x.mean(dim=0))
-        spread = (x + self.bias).square().mean(dim=0).sqrt()
-        self.log_scale.copy_(-torch.log(spread + _SCALE_EPSILON) / LOG_SCALE_FACTOR)
-        self.initialised.fill_(True)
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if not self.initialised:
-            self._start_from(x)
+            with torch.no_grad():
+                self.bias.copy_(-x.mean(dim=0))
+                spread = (x + self.bias).square().mean(dim=0).sqrt()
+                self.log_scale.copy_(-torch.log(spread + _SCALE_EPSILON) / LOG_SCALE_FACTOR)
+                self.initialised.fill_(True)
         log_scale = LOG_SCALE_FACTOR * self.log_scale
         return (x + self.bias) * torch.exp(log_scale), log_scale.sum()
 

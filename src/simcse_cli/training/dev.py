@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -146,12 +146,7 @@ class DevTransfer:
                         return NO_SCORE
                     tasks[task.name + DEV_SUFFIX] = found
                     shown.advance()
-        if self.pairs is None:
-            return DevScore(mean_and_deviation(list(tasks.values()))[0], None, None, tasks)
-        measured = evaluate_dev(encode, self.pairs)
-        return DevScore(
-            mean_and_deviation(list(tasks.values()))[0], measured.alignment, measured.uniformity, tasks
-        )
+        return measured(encode, self.pairs, mean_and_deviation(list(tasks.values()))[0], tasks)
 
     def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
         """Encode all tasks together; return the dev accuracy of the task of this process, or an error message."""
@@ -199,8 +194,7 @@ class DevRetrieval:
         )
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
-        pairs = NO_SCORE if self.pairs is None else evaluate_dev(encode, self.pairs)
-        return DevScore(float(found.ndcg[9]), pairs.alignment, pairs.uniformity, tasks)
+        return measured(encode, self.pairs, float(found.ndcg[9]), tasks)
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
@@ -270,6 +264,14 @@ def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEAR
     left, right = vectors[: pairs.n_pairs], vectors[pairs.n_pairs :]
     correlation = correlate(metric, cosine_rows(left, right), pairs.gold)
     return DevScore(correlation, *geometry(left, right, pairs.gold))
+
+
+def measured(
+    encode: Encode, pairs: StsSubset | None, score: float | None, tasks: Mapping[str, float | None]
+) -> DevScore:
+    """Return the scores of a suite, with the geometry of the pairs if there are any."""
+    geometry_of = NO_SCORE if pairs is None else evaluate_dev(encode, pairs)
+    return replace(geometry_of, score=score, tasks=tasks)
 
 
 def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:

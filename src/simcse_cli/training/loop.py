@@ -183,7 +183,8 @@ class Trainer:
                 if not self.wants_numbers():
                     continue
                 result = self.finish_steps()
-                self.position.add_work(result.n_sentences, result.seconds)
+                self.position.n_sentences += result.n_sentences
+                self.position.train_seconds += result.seconds
                 is_last = self.position.step == self.total_steps
                 score = self.evaluate() if is_last or self.is_due(self.config.eval_every) else None
                 self.keep_best(score)
@@ -272,7 +273,6 @@ class Trainer:
             group["lr"] = lr
         terms, metrics = self.backward(batch.to(self.accelerator.device))
         numbers = [*terms.values(), *metrics.values(), self.update()]
-        self.objective.after_step(step + 1)
         self.running.append(
             RunningStep(
                 step,
@@ -442,7 +442,7 @@ class Trainer:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
         position.total_seconds += self.session.lap()
-        self.session.note_memory(peak_memory_bytes(device))
+        self.session.peak_memory_bytes = max(self.session.peak_memory_bytes, peak_memory_bytes(device))
         return RunRecord(
             status=status,
             objective=config.objective.value,

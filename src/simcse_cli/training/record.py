@@ -56,9 +56,6 @@ class Session:
     earlier_seconds: float = 0.0
     _last: float = field(default_factory=time.perf_counter)
 
-    def note_memory(self, n_bytes: int) -> None:
-        self.peak_memory_bytes = max(self.peak_memory_bytes, n_bytes)
-
     def lap(self) -> float:
         """Return the seconds since the last call."""
         last, self._last = self._last, time.perf_counter()

@@ -393,11 +393,6 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     device = resolve_device(config.device)
     _check_random_state(config, device)
     _choose_pass(objective, config, device)
-    if not objective.chunkable and config.micro_batch_size is not None:
-        raise ConfigError(
-            f"--micro-batch-size: --objective {config.objective} cannot be computed in parts",
-            hint="leave it out, or use a smaller --batch-size",
-        )
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(data, examples))
     if n_examples < 2:

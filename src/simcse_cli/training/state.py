@@ -27,7 +27,8 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 class Position:
     """The position of a run after a completed optimizer step.
 
-    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions.
+    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions, ``n_sentences`` all
+    processes.
     """
 
     step: int = 0
@@ -40,11 +41,6 @@ class Position:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     n_sentences: int = 0
-
-    def add_work(self, n_sentences: int, seconds: float) -> None:
-        """Add sentences of all processes and the time of their steps."""
-        self.n_sentences += n_sentences
-        self.train_seconds += seconds
 
     def note_score(self, score: float | None) -> bool:
         """Record a dev score; return whether it is the best so far, counting the one before training."""
@@ -120,7 +116,9 @@ class States:
         try:
             weights, moments = load_file(newest / WEIGHTS_FILE), load_file(newest / OPTIMIZER_FILE)
             facts = read_json(newest / STATE_FILE)
-            _require_finite(weights | moments)
+            for name, tensor in (weights | moments).items():
+                if tensor.is_floating_point() and not tensor.isfinite().all():
+                    raise ValueError(f"{name} is not finite")
             self.objective.load_state_dict({k.removeprefix("module."): v for k, v in weights.items()})
             _restore_optimizer(self.optimizer, moments, facts["optimizer"], facts.get("n_moments"))
             if self.scaler and facts.get("scaler"):
@@ -185,12 +183,6 @@ def _restore_optimizer(
     if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")
     optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _require_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise ValueError(f"{name} is not finite")
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
