@@ -68,8 +68,13 @@ class EncodingBackbone(nn.Module):
     def forward(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError("opened for encoding only: load_encoder without encode_only has the forward pass")
 
-    def put(self, name: str, module: nn.Module) -> None:
-        """Add a module under a dotted name."""
+    def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        """Add a module on the meta device under a dotted name, with its tensors in place of its parameters."""
+        for part, parameter in list(module.named_parameters()):
+            tensor = tensors[f"{name}.{part}"]
+            if tensor.shape != parameter.shape:
+                raise ValueError(f"{name}.{part}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}")
+            setattr(module, part, nn.Parameter(tensor))
         *path, last = name.split(".")
         parent: nn.Module = self
         for part in path:
@@ -150,54 +155,34 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         ValueError: a shape does not fit the configuration.
     """
     backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
-    shapes = {"up": (inner, width), "down": (width, inner)}  # other linear layers are square
+    shapes = {"up": (width, inner), "down": (inner, width)}  # inputs, outputs; other linear layers are square
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
         "token_type_embeddings": config.type_vocab_size,
     }
+
+    def norm() -> nn.LayerNorm:
+        return nn.LayerNorm(width, eps=config.layer_norm_eps, device="meta")
+
     for table, n_rows in tables.items():
-        weight = _shaped(tensors, f"embeddings.{table}.weight", n_rows, width)
-        embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
-        backbone.put(f"embeddings.{table}", embedding)
+        backbone.put(f"embeddings.{table}", nn.Embedding(n_rows, width, device="meta"), tensors)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
-    backbone.put("embeddings.LayerNorm", _norm(config, tensors, "embeddings.LayerNorm"))
-    backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob))
+    backbone.put("embeddings.LayerNorm", norm(), tensors)
+    backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob), tensors)
     for index in range(config.num_hidden_layers):
         for part, name in layer_names(config.model_type, index)._asdict().items():
             if part.endswith("norm"):
-                backbone.put(name, _norm(config, tensors, name))
+                backbone.put(name, norm(), tensors)
             elif part.endswith("dropout"):
                 is_attention = part == "attention_dropout"
                 p = config.attention_probs_dropout_prob if is_attention else config.hidden_dropout_prob
-                backbone.put(name, nn.Dropout(p))
+                backbone.put(name, nn.Dropout(p), tensors)
             else:
-                backbone.put(name, _linear(tensors, name, *shapes.get(part, (width, width))))
+                backbone.put(name, nn.Linear(*shapes.get(part, (width, width)), device="meta"), tensors)
     if "pooler.dense.weight" in tensors:
-        backbone.put("pooler.dense", _linear(tensors, "pooler.dense", width, width))
+        backbone.put("pooler.dense", nn.Linear(width, width, device="meta"), tensors)
     return backbone
-
-
-def _shaped(tensors: Mapping[str, Tensor], name: str, *shape: int) -> Tensor:
-    tensor = tensors[name]
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: shape {tuple(tensor.shape)}, need {shape}")
-    return tensor
-
-
-def _linear(tensors: Mapping[str, Tensor], name: str, n_outputs: int, n_inputs: int) -> nn.Linear:
-    linear = nn.Linear(n_inputs, n_outputs, device="meta")
-    linear.weight = nn.Parameter(_shaped(tensors, f"{name}.weight", n_outputs, n_inputs))
-    linear.bias = nn.Parameter(_shaped(tensors, f"{name}.bias", n_outputs))
-    return linear
-
-
-def _norm(config: SimpleNamespace, tensors: Mapping[str, Tensor], name: str) -> nn.LayerNorm:
-    norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-    norm.weight, norm.bias = (
-        nn.Parameter(_shaped(tensors, f"{name}.{part}", config.hidden_size)) for part in ("weight", "bias")
-    )
-    return norm
 
 
 def plain_tokenizer(folder: Path) -> PlainTokenizer | None:

@@ -1,7 +1,7 @@
 """The list of objectives, and the passing of settings to their constructors."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simcse_cli.errors import ConfigError, did_you_mean
@@ -48,8 +48,6 @@ def accepted_settings(cls: type[Objective]) -> dict[str, Any]:
     """Return the keyword arguments of an objective, those of its base classes included, with their types."""
     found: dict[str, Any] = {}
     for ancestor in cls.__mro__:
-        if ancestor is Objective:
-            break
         if "__init__" in vars(ancestor):
             parameters = inspect.signature(vars(ancestor)["__init__"]).parameters.values()
             found = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY} | found
@@ -83,40 +81,30 @@ def build_objective(
     return cls(encoder, **(common | chosen))
 
 
+_NEEDED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    Sequence[int]: "whole numbers, such as 384,192",
+}
+
+
 def coerce_option(name: str, value: Any, kind: Any) -> Any:
     """Convert an option to the type of its argument: YAML reads 1e-5 as a text, and a single width as a number."""
-    converters: dict[Any, tuple[Callable[[Any], Any], str]] = {
-        bool: (_as_bool, "true or false"),
-        int: (_as_int, "a whole number"),
-        float: (_as_float, "a number"),
-        Sequence[int]: (_as_widths, "whole numbers, such as 384,192"),
-    }
-    convert, needed = converters.get(kind, (str, "text"))
     try:
-        return convert(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"--set {name}={value}: need {needed}") from None
+        return _convert(value, kind)
+    except (OverflowError, TypeError, ValueError):
+        raise ConfigError(f"--set {name}={value}: need {_NEEDED.get(kind, 'text')}") from None
 
 
-def _as_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
+def _convert(value: Any, kind: Any) -> Any:
+    if kind == Sequence[int]:
+        parts = value.split(",") if isinstance(value, str) else value
+        return [_convert(part, int) for part in (parts if isinstance(parts, list) else [parts])]
+    if kind not in _NEEDED:
+        return str(value)
+    if isinstance(value, bool) is not (kind is bool):
         raise TypeError(value)
-    return value
-
-
-def _as_float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError(value)
-    return float(value)
-
-
-def _as_int(value: Any) -> int:
-    number = _as_float(value)
-    if number != int(number):
+    if kind is int and float(value) != int(float(value)):
         raise ValueError(value)
-    return int(number)
-
-
-def _as_widths(value: Any) -> list[int]:
-    parts = value.split(",") if isinstance(value, str) else value
-    return [_as_int(part) for part in (parts if isinstance(parts, list) else [parts])]
+    return kind(float(value)) if kind is not bool else value

@@ -278,15 +278,13 @@ def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[
     """
     declared = {name: own for group in groups for name, own in settings_of(group).items()}
     given = check_keys(values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place)
-    built = []
+    built: list[Any] = []
+    chosen: dict[str, Any] = {}
     for group in groups:
         own = {name: value for name, value in given.items() if name in settings_of(group)}
-        built.append(group(**coerce_settings(group, own, place=place)))
-    chosen = {
-        name: getattr(own, name)
-        for group, own in zip(groups, built, strict=True)
-        for name in settings_of(group)
-    }
+        made = group(**coerce_settings(group, own, place=place))
+        chosen |= {name: getattr(made, name) for name in settings_of(group)}
+        built.append(made)
     check_values(declared, chosen)
     check_rules(declared, chosen)
     return built
