@@ -166,7 +166,9 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         return nn.LayerNorm(width, eps=config.layer_norm_eps, device="meta")
 
     for table, n_rows in tables.items():
-        backbone.put(f"embeddings.{table}", nn.Embedding(n_rows, width, device="meta"), tensors)
+        empty = torch.empty(n_rows, width, device="meta")
+        embedding = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
+        backbone.put(f"embeddings.{table}", embedding, tensors)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
     backbone.put("embeddings.LayerNorm", norm(), tensors)
     backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob), tensors)
