@@ -22,9 +22,8 @@ from transformers import (
 )
 
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.attention import _products, attend
+from simcse_cli.models.packed.attention import _products, attend, attend_from_first
 from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.cls_attention import attend_from_first
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
 from simcse_cli.models.packed.layers import (
     Layer,

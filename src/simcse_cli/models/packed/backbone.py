@@ -14,12 +14,11 @@ from simcse_cli.machine.buffers import pool_of
 from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.cls_attention import attend_from_first
+from simcse_cli.models.packed.attention import attend_from_first
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
-from simcse_cli.models.packed.embeddings import look_up
 from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import Layer, QueryKeyValue, query_key_value, read_layers
+from simcse_cli.models.packed.layers import Layer, QueryKeyValue, look_up, query_key_value, read_layers
 from simcse_cli.models.packed.operators import NestedOperators, Operators
 from simcse_cli.models.packed.prepared import forget_prepared, prepared
 from simcse_cli.models.packed.split_batch import run_shares

@@ -1,4 +1,4 @@
-"""The parameters of transformer layers as the operators take them."""
+"""The parameters of a model as the operators take them: transformer layers, and rows of an embedding table."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -208,3 +208,27 @@ class _Cast(torch.autograd.Function):
 
         groups = list(zip(d_outs, ctx.n_rows, strict=True))
         return None, None, None, *itertools.chain.from_iterable(map_on_cores(copy, groups))
+
+
+def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
+    """Return the rows ``(T, H)``; equal to ``table(ids)`` in value and gradient."""
+    if table.sparse or table.scale_grad_by_freq or table.max_norm is not None or ids.device.type != "cpu":
+        rows: Tensor = table(ids)
+    else:
+        rows = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
+    return rows
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, padding_id: int | None, pool: BufferPool) -> Tensor:
+        ctx.shape, ctx.ids, ctx.padding_id, ctx.pool = tuple(weight.shape), ids, padding_id, pool
+        return weight.index_select(0, ids)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_rows: Tensor) -> tuple[Tensor | None, ...]:
+        d_weight = ctx.pool.tensor(ctx.shape, d_rows.dtype).zero_().index_add_(0, ctx.ids, d_rows)
+        if ctx.padding_id is not None:
+            d_weight[ctx.padding_id] = 0
+        return d_weight, None, None, None
