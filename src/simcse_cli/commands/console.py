@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from simcse_cli.commands.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.errors import ConfigError, SimcseError
 from simcse_cli.files.atomic import standard_output
 from simcse_cli.files.output import output_text
-from simcse_cli.files.streams import STDIO, default_cache_dir
+from simcse_cli.files.streams import STDIO, default_cache_dir, digest
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, printable, to_text
 from simcse_cli.settings.choices import OutputFormat
@@ -172,7 +171,7 @@ class Console:
         if self.quiet:
             return
         with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
-            stamp = default_cache_dir() / "hints" / sha256(message.encode()).hexdigest()[:16]
+            stamp = default_cache_dir() / "hints" / digest(message)[:16]
             if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
                 return
             stamp.parent.mkdir(parents=True, exist_ok=True)

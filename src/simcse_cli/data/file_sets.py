@@ -1,7 +1,6 @@
 """Inputs of several files, read in order: a folder, a glob, or a data set on S3 or Google Cloud Storage."""
 
 import glob
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import (
     STDIO,
     Inputs,
+    digest,
     file_system,
     is_remote,
     iter_lines,
@@ -130,10 +130,7 @@ class FileSet:
             return None
         if len(self.files) == 1 and not is_remote(self.source):
             return sha256_file(self.files[0]) if Path(self.files[0]).is_file() else None
-        state = hashlib.sha256()
-        for file in self.files:
-            state.update(f"{PurePosixPath(file).name} {_state(file)}\n".encode("utf-8", "surrogatepass"))
-        return state.hexdigest()
+        return digest(*(f"{PurePosixPath(file).name} {_state(file)}\n" for file in self.files))
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         def read(file: str, skipped: int) -> Iterator[str]:

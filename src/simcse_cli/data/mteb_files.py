@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -68,12 +67,11 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
 
 
 def dataset_digest(splits: datasets.DatasetDict) -> str:
-    state = sha256()
+    lines: list[str] = []
     for name in sorted(splits):
-        state.update(f"{name}\n".encode())
-        for row in splits[name]:
-            state.update(f"{row['sentence1']}\t{row['sentence2']}\t{row['score']}\n".encode())
-    return state.hexdigest()
+        lines.append(f"{name}\n")
+        lines += (f"{row['sentence1']}\t{row['sentence2']}\t{row['score']}\n" for row in splits[name])
+    return digest(*lines)
 
 
 @contextmanager

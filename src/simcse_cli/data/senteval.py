@@ -6,7 +6,6 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import parse_number
-from simcse_cli.files.streams import iter_lines
+from simcse_cli.files.streams import digest, iter_lines
 from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
@@ -80,10 +79,8 @@ class StsSubset:
     @property
     def digest(self) -> str:
         """SHA-256 over sentences and scores, independent of the file."""
-        state = sha256()
-        for left, right, gold in zip(self.left, self.right, self.gold.tolist(), strict=True):
-            state.update(f"{left}\t{right}\t{gold!r}\n".encode("utf-8", "surrogatepass"))
-        return state.hexdigest()
+        rows = zip(self.left, self.right, self.gold.tolist(), strict=True)
+        return digest(*(f"{left}\t{right}\t{gold!r}\n" for left, right, gold in rows))
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class StsTask:
     @property
     def digest(self) -> str:
         """SHA-256 over the pairs of all subsets."""
-        return sha256("".join(subset.digest for subset in self.subsets.values()).encode()).hexdigest()
+        return digest(*(subset.digest for subset in self.subsets.values()))
 
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:

@@ -9,7 +9,6 @@ split at white space and re-joined with single spaces. The ``cat -v`` artefacts 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +20,7 @@ from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import iter_lines, require_file
+from simcse_cli.files.streams import digest, iter_lines, require_file
 from simcse_cli.settings.choices import TRANSFER_TASKS
 
 SplitName = Literal["all", "train", "dev", "test"]
@@ -74,13 +73,8 @@ class TransferTask:
 
     @property
     def digest(self) -> str:
-        rows = [
-            self.left,
-            self.right,
-            self.labels.tolist(),
-            {part: len(rows) for part, rows in self.parts.items()},
-        ]
-        return sha256(json.dumps(rows).encode()).hexdigest()
+        sizes = {part: len(rows) for part, rows in self.parts.items()}
+        return digest(json.dumps([self.left, self.right, self.labels.tolist(), sizes]))
 
     @property
     def sentences(self) -> list[str]:

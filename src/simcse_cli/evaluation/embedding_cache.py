@@ -5,7 +5,6 @@ pooler, post-processing, precision). Vectors are keyed by their sentences and re
 changed file or setting never matches an old entry.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, write_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import default_cache_dir, read_json
+from simcse_cli.files.streams import default_cache_dir, digest, read_json
 from simcse_cli.progress import SILENT, Progress
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -55,11 +54,11 @@ def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Pat
 
 def digest_of(*parts: Any) -> str:
     """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
-    state = hashlib.sha256()
-    for part in parts:
-        data = part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode()
-        state.update(len(data).to_bytes(8, "little") + data)
-    return state.hexdigest()[:16]
+    encoded = (
+        part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode()
+        for part in parts
+    )
+    return digest(*(piece for data in encoded for piece in (len(data).to_bytes(8, "little"), data)))[:16]
 
 
 @dataclass(frozen=True)

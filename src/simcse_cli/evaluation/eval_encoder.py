@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.files.streams import digest
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -78,7 +78,7 @@ class EvalEncoder:
         return replace(
             self,
             name=f"{self.name} + {label}",
-            digest=sha256(f"{self.digest}/{fitted.digest}".encode()).hexdigest(),
+            digest=digest(self.digest, "/", fitted.digest),
             dim=fitted.processor.n_features_out,
             encode=encode,
             postprocess=fitted.describe(),

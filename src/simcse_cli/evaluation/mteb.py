@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.files.atomic import output_error
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import digest
 from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import SILENT, Progress
@@ -278,7 +278,7 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
         changes["tasks"] = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
         revisions = [part.metadata.revision for part in changes["tasks"]]
         if any(revision.startswith(LOCAL_REVISION) for revision in revisions):
-            dataset["revision"] = LOCAL_REVISION + sha256("".join(revisions).encode()).hexdigest()
+            dataset["revision"] = LOCAL_REVISION + digest(*revisions)
     elif folder := mteb_files.find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
         dataset |= {"path": str(folder), "revision": LOCAL_REVISION + mteb_files.folder_digest(folder)}
     elif splits := mteb_files.senteval_dataset(data_dir, task.metadata.name):

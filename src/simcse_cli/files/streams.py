@@ -132,10 +132,10 @@ def sha256_file(path: Path | str) -> str:
 
 
 def digest(*parts: str | bytes | memoryview) -> str:
-    """Return the SHA-256 of concatenated parts as 64 hex digits; texts are encoded as UTF-8."""
+    """Return the SHA-256 of concatenated parts as 64 hex digits; texts are UTF-8, where surrogates pass."""
     state = hashlib.sha256()
     for part in parts:
-        state.update(part.encode() if isinstance(part, str) else part)
+        state.update(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part)
     return state.hexdigest()
 
 

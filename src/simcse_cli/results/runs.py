@@ -5,7 +5,6 @@ object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--
 ``README.md`` (model card); ``results/`` is what ``eval`` found for its model, ``tracking/`` what a tracker wrote.
 """
 
-import hashlib
 import json
 import platform
 import re
@@ -20,7 +19,7 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_text, output_error, remove_leftovers, write_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
-from simcse_cli.files.streams import read_json
+from simcse_cli.files.streams import digest, read_json
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
@@ -273,7 +272,7 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
 
 
 def _short_digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return digest(json.dumps(value, sort_keys=True, default=str))[:8]
 
 
 class MetricsLog:
