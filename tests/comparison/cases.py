@@ -9,8 +9,8 @@ import numpy as np
 
 from simcse_cli.comparison.entries import Entry, EntryKind, from_published
 from simcse_cli.comparison.published import load_table
-from simcse_cli.results.evaluation_sets import PUBLISHED, known_sets
 from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.results.result import PUBLISHED, known_sets
 from simcse_cli.results.runs import RunRecord
 
 

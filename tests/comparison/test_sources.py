@@ -8,7 +8,7 @@ import pytest
 from comparison.cases import write_run, write_sts_result, write_transfer_result
 from simcse_cli.comparison.entries import EntryKind, StsView, load_entries, read_results
 from simcse_cli.comparison.join import merge_parts
-from simcse_cli.data.senteval_files import expected_files
+from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.results.columns import label
 from simcse_cli.settings.choices import Aggregation, Metric

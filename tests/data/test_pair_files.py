@@ -9,7 +9,7 @@ from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
 from simcse_cli.data.senteval import read_sts_task, read_stsb_file
 from simcse_cli.errors import DataError
-from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
+from simcse_cli.results.result import PUBLISHED, describe_set
 
 ROWS = [("A man, alone.", "Someone; here", 0.8), ('He said "no".', "No.", 0.25)]
 
@@ -98,7 +98,7 @@ def test_digests_of_the_published_and_the_demo_sets_are_known(shared_data, tmp_p
     from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
     from simcse_cli.data.demo_grammar import DemoSizes
     from simcse_cli.data.transfer_files import read_transfer_task
-    from simcse_cli.results.evaluation_sets import DEMO
+    from simcse_cli.results.result import DEMO
     from simcse_cli.settings.choices import STS_TASKS
 
     for name in STS_TASKS:

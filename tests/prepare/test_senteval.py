@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from helpers import STS_PAIRS
-from simcse_cli.data.senteval_files import expected_files
+from simcse_cli.data.senteval import expected_files
 from simcse_cli.data.transfer_files import TRANSFER_ROWS
 from simcse_cli.prepare.senteval import FileState, check_senteval
 from simcse_cli.progress import SilentProgress

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from simcse_cli.errors import DataError
-from simcse_cli.results.evaluation_sets import PUBLISHED, known_sets
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import SuiteResult, TaskResult
+from simcse_cli.results.result import PUBLISHED, SuiteResult, TaskResult, known_sets
 
 STS_TASK = TaskResult(
     0.7,

@@ -103,9 +103,7 @@ def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> plot
     lowest = min((float(group.cosines.min()) for group in filled), default=-1.0)
     for axes, (name, groups) in zip(panels, groups_by_model.items(), strict=True):
         _draw_ridges(axes, groups)
-        axes.set_title(name)
-        axes.set_xlabel("cosine similarity")
-        axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
+        axes.set(title=name, xlabel="cosine similarity", xlim=(max(-1.0, lowest - 0.05), 1.0))
     panels[0].set_ylabel("gold rating")
     return figure
 

@@ -54,19 +54,17 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
     model has one, else by the score on the pairs.
     """
     has_average = all(model.get("sts_average") is not None for model in models)
-    key, score_label = (
-        ("sts_average", "average STS, Spearman x 100") if has_average else ("score", score_label)
-    )
+    key = "sts_average" if has_average else "score"
     figure, (axes,) = plots.new_figure(6.4, 4.6)
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
     scores = [100 * model[key] for model in models if model[key] is not None]
     graded: dict[str, Any] = {"c": scores, "cmap": plots.COLOUR_MAP} if len(scores) == len(models) else {}
     spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **graded)
     if graded:
-        figure.colorbar(spots, ax=axes, label=score_label)
+        label = "average STS, Spearman x 100" if has_average else score_label
+        figure.colorbar(spots, ax=axes, label=label)
     axes.margins(0.22)
-    axes.set_xlabel(plots.UNIFORMITY_AXIS)
-    axes.set_ylabel(plots.ALIGNMENT_AXIS)
+    axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
     plots.place_labels(figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models])
     return figure
 

@@ -49,9 +49,7 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
         style = plots.curve_style(position)
         axes.stairs(shares, BINS, linewidth=1.8, label=f"{name} (mean {values.mean():.0%})", **style)
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("F1 between the words of the two sides")
-    axes.set_ylabel("% of pairs")
+    axes.set(xlim=(0, 1), xlabel="F1 between the words of the two sides", ylabel="% of pairs")
     axes.legend()
     return figure
 

@@ -27,9 +27,9 @@ from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
-from simcse_cli.results.evaluation_sets import DEMO
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.report import Report
+from simcse_cli.results.result import DEMO
 from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
 from simcse_cli.settings.config import LoadOptions

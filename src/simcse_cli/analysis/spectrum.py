@@ -170,10 +170,8 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
         ranks = np.arange(1, len(spectrum.relative) + 1)
         label = f"{name} (effective rank {spectrum.effective_rank:.0f})"
         axes.plot(ranks, spectrum.relative, label=label, **plots.curve_style(position))
-    axes.set_ylim(0, 1.02)
     plots.rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
-    axes.set_xlabel("rank of the singular value")
-    axes.set_ylabel("singular value / largest")
+    axes.set(ylim=(0, 1.02), xlabel="rank of the singular value", ylabel="singular value / largest")
     axes.legend()
     return figure
 

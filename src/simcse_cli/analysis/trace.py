@@ -123,17 +123,10 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         points = np.concatenate([trace.points for trace in traces])
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
-        look = {
-            "color": plots.SOFT,
-            "marker": "o",
-            "markersize": 7,
-            "markerfacecolor": "none",
-            "linewidth": 1.0,
-        }
-        axes.plot(front[:, 0], front[:, 1], **look, zorder=5, label="Pareto front")
+        rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
+        axes.plot(*front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front")
     axes.margins(0.08)
-    axes.set_xlabel(plots.UNIFORMITY_AXIS)
-    axes.set_ylabel(plots.ALIGNMENT_AXIS)
+    axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
 
 
 def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
@@ -148,9 +141,7 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         measured = np.isfinite(trace.dev_score)
         if trace.n_dev_pairs is not None and measured.any():
             plots.show_noise(axes, (100 * trace.dev_score[measured]).tolist(), trace.n_dev_pairs)
-    axes.set_title("dev score")
-    axes.set_xlabel("step")
-    axes.set_ylabel("dev score x100 (higher is better)")
+    axes.set(title="dev score", xlabel="step", ylabel="dev score x100 (higher is better)")
 
 
 def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> Analysis:
@@ -188,20 +179,15 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     rows, start = [], 0
     for trace in traces:
         best, end = trace.best, start + len(trace.steps)
-        rows.append(
-            {
-                "run": trace.name,
-                "n_points": len(trace.steps),
-                "last_step": int(trace.steps[-1]),
-                "first_alignment": float(trace.alignment[0]),
-                "last_alignment": float(trace.alignment[-1]),
-                "first_uniformity": float(trace.uniformity[0]),
-                "last_uniformity": float(trace.uniformity[-1]),
-                "best_dev_score": None if best is None else float(trace.dev_score[best]),
-                "best_step": None if best is None else int(trace.steps[best]),
-                "n_on_front": int(on_front[start:end].sum()),
-            }
-        )
+        ends = {
+            f"{which}_{name}": float(getattr(trace, name)[at])
+            for name in ("alignment", "uniformity")
+            for which, at in (("first", 0), ("last", -1))
+        }
+        row = {"run": trace.name, "n_points": len(trace.steps), "last_step": int(trace.steps[-1]), **ends}
+        row["best_dev_score"] = None if best is None else float(trace.dev_score[best])
+        row["best_step"] = None if best is None else int(trace.steps[best])
+        rows.append(row | {"n_on_front": int(on_front[start:end].sum())})
         start = end
     return rows
 

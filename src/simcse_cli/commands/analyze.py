@@ -26,7 +26,8 @@ from simcse_cli.settings.declare import refuse_unused
 if TYPE_CHECKING:
     from simcse_cli.analysis.presentation import Analysis
 
-analyze_app = typer.Typer(
+app = typer.Typer(
+    name="analyze",
     no_args_is_help=True,
     help="""Explain scores: embedding spaces, neighbours, training paths.
 
@@ -34,10 +35,6 @@ analyze_app = typer.Typer(
     simcse analyze trace runs/first --plot trace.png
     """,
 )
-
-
-def register(root: typer.Typer) -> None:
-    root.add_typer(analyze_app, name="analyze")
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,13 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     write_pictures(analysis, page, shown, console, force=shown.force)
 
 
-@analyze_app.command("geometry")
+def _show_spaces(name: str, options: SpaceOptions, shown: ShowOptions) -> None:
+    from simcse_cli.analysis.analyses import analyze_spaces
+
+    show_analysis(lambda console: analyze_spaces(name, options, shown.label, console), shown)
+
+
+@app.command("geometry")
 @takes("options", GeometryOptions)
 @takes("shown", ShowOptions)
 def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
@@ -73,12 +76,10 @@ def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
     simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
     simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
     """
-    from simcse_cli.analysis.analyses import analyze_spaces
-
-    show_analysis(lambda console: analyze_spaces("geometry", options, shown.label, console), shown)
+    _show_spaces("geometry", options, shown)
 
 
-@analyze_app.command("spectrum")
+@app.command("spectrum")
 @takes("options", SpectrumOptions)
 @takes("shown", ShowOptions)
 def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
@@ -86,12 +87,10 @@ def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
 
     simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot spectrum.pdf
     """
-    from simcse_cli.analysis.analyses import analyze_spaces
-
-    show_analysis(lambda console: analyze_spaces("spectrum", options, shown.label, console), shown)
+    _show_spaces("spectrum", options, shown)
 
 
-@analyze_app.command("density")
+@app.command("density")
 @takes("options", SpaceOptions)
 @takes("shown", ShowOptions)
 def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
@@ -99,13 +98,11 @@ def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
 
     simcse analyze density --model minilm --model runs/first --data-dir senteval --plot density.png
     """
-    from simcse_cli.analysis.analyses import analyze_spaces
-
-    show_analysis(lambda console: analyze_spaces("density", options, shown.label, console), shown)
+    _show_spaces("density", options, shown)
 
 
-@analyze_app.command("search", hidden=True)
-@analyze_app.command("retrieval")
+@app.command("search", hidden=True)
+@app.command("retrieval")
 @takes("options", RetrievalOptions)
 @takes("shown", ShowOptions)
 def retrieval_command(
@@ -147,7 +144,7 @@ def retrieval_command(
             console.emit(Outcome(neighbour_tables([line], search.neighbours([line])), {}))
 
 
-@analyze_app.command("overlap")
+@app.command("overlap")
 @takes("options", OverlapOptions)
 @takes("shown", ShowOptions)
 def overlap_command(
@@ -164,7 +161,7 @@ def overlap_command(
     show_analysis(lambda console: overlap_analysis(files, options, shown.label, console), shown)
 
 
-@analyze_app.command("trace")
+@app.command("trace")
 @takes("options", TraceOptions)
 @takes("shown", ShowOptions)
 def trace_command(
@@ -184,7 +181,7 @@ def trace_command(
     show_analysis(lambda _: trace_runs(runs or [], options, shown.label), shown)
 
 
-@analyze_app.command("report")
+@app.command("report")
 @takes("options", ReportOptions)
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],

@@ -41,23 +41,17 @@ def _show_info(ctx: typer.Context, value: bool) -> None:
         raise typer.Exit
 
 
-def _set_quiet(value: bool) -> bool:
+def _set_loudness(param: typer.CallbackParam, value: bool) -> bool:
     if value:
-        configure_console(quiet=True)
-    return value
-
-
-def _set_verbose(value: bool) -> bool:
-    if value:
-        configure_console(verbose=True)
+        configure_console(**{str(param.name): True})
     return value
 
 
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_set_quiet, is_eager=True, help="Show errors only.")
+    bool, typer.Option("--quiet", "-q", callback=_set_loudness, is_eager=True, help="Show errors only.")
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", callback=_set_verbose, is_eager=True, help="Explain more.")
+    bool, typer.Option("--verbose", "-v", callback=_set_loudness, is_eager=True, help="Explain more.")
 ]
 
 
@@ -171,16 +165,11 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
     )
     app.callback()(_root)
     for name in names:
-        import_module(f"simcse_cli.commands.{name}").register(app)
+        app.add_typer(import_module(f"simcse_cli.commands.{name}").app)
     command: Any = typer.main.get_command(app)
     command.commands = {name: command.commands[name] for name in names}  # Typer puts groups first
     _add_common_options(command)
     return command
-
-
-def _terminate(number: int, frame: object) -> None:
-    """Exit through an exception, so that temporary files are removed."""
-    sys.exit(128 + number)
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
@@ -234,7 +223,8 @@ def main(args: Sequence[str] | None = None) -> None:
     open_standard_streams()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not in the main thread
-            signal.signal(signal.SIGTERM, _terminate)
+            # Exit through an exception, so that temporary files are removed.
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.environ["PYTHONSAFEPATH"] = "1"  # child processes must not import from the current folder
     arguments = list(sys.argv[1:] if args is None else args)
     first = next((word for word in arguments if not word.startswith("-")), None)

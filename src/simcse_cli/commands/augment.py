@@ -10,11 +10,10 @@ from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
 from simcse_cli.files.streams import STDIO
 
-
-def register(app: typer.Typer) -> None:
-    app.command("augment", no_args_is_help=True)(augment_command)
+app = typer.Typer()
 
 
+@app.command("augment", no_args_is_help=True)
 @takes("options", AugmentOptions)
 def augment_command(
     source: Annotated[

@@ -8,11 +8,10 @@ from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.comparison.options import CompareOptions
 
-
-def register(app: typer.Typer) -> None:
-    app.command("compare", no_args_is_help=True)(compare_command)
+app = typer.Typer()
 
 
+@app.command("compare", no_args_is_help=True)
 @takes("out", OutputOptions)
 @takes("options", CompareOptions)
 def compare_command(

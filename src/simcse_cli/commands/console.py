@@ -151,7 +151,6 @@ class Console:
         return sys.stdout is not None and sys.stdout.isatty()
 
     def _stderr(self) -> "RichConsole":
-
         return self._bar.console if self._bar is not None else _terminal(stderr=True)
 
     def _say(self, message: str, style: str = "", prefix: str = "") -> None:

@@ -10,11 +10,10 @@ from simcse_cli.commands.options import takes
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.settings.config import pinned
 
-
-def register(app: typer.Typer) -> None:
-    app.command("encode")(encode_command)
+app = typer.Typer()
 
 
+@app.command("encode")
 @takes("options", EncodeOptions)
 def encode_command(
     source: Annotated[

@@ -6,13 +6,14 @@ from typing import Any
 
 import typer
 
-from simcse_cli.commands.console import Console, get_console
+from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
 from simcse_cli.results.runs import is_run
 from simcse_cli.settings.choices import OutputFormat
 
-eval_app = typer.Typer(
+app = typer.Typer(
+    name="eval",
     no_args_is_help=True,
     help="""Evaluate an encoder by the protocols of the papers.
 
@@ -22,11 +23,7 @@ eval_app = typer.Typer(
 )
 
 
-def register(root: typer.Typer) -> None:
-    root.add_typer(eval_app, name="eval")
-
-
-@eval_app.command("sts")
+@app.command("sts")
 @takes("encoder", EncoderOptions)
 @takes("options", StsOptions)
 @takes("out", OutputOptions)
@@ -42,13 +39,11 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
     """
     from simcse_cli.evaluation.eval_sts import eval_sts
 
-    def evaluate(encoder: EncoderOptions, options: StsOptions, console: Console) -> Any:
-        return eval_sts(encoder, options, console, per_subset=console.verbose, force=out.force)
-
+    evaluate = partial(eval_sts, per_subset=get_console().verbose, force=out.force)
     _show(out, evaluate, encoder, options)
 
 
-@eval_app.command("transfer")
+@app.command("transfer")
 @takes("encoder", EncoderOptions)
 @takes("options", TransferOptions)
 @takes("out", OutputOptions)
@@ -58,12 +53,12 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     simcse eval transfer --model minilm --data-dir senteval
     simcse eval transfer --model runs/first --protocol fast --tasks MR,CR
     """
-    from simcse_cli.evaluation.eval_transfer import eval_transfer
+    from simcse_cli.evaluation.transfer import eval_transfer
 
     _show(out, partial(eval_transfer, force=out.force), encoder, options)
 
 
-@eval_app.command("mteb")
+@app.command("mteb")
 @takes("encoder", EncoderOptions)
 @takes("options", MtebOptions)
 @takes("out", OutputOptions)
@@ -73,7 +68,7 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
     simcse eval mteb --model minilm --tasks STS12,SICK-R
     simcse eval mteb --model runs/first --category STS
     """
-    from simcse_cli.evaluation.eval_mteb import eval_mteb
+    from simcse_cli.evaluation.mteb import eval_mteb
 
     _show(out, partial(eval_mteb, force=out.force), encoder, options)
 

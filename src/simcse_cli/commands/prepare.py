@@ -23,7 +23,8 @@ from simcse_cli.prepare.options import (
 )
 from simcse_cli.settings.config import pinned
 
-prepare_app = typer.Typer(
+app = typer.Typer(
+    name="prepare",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="""Make training files from corpora, and check data.
@@ -38,11 +39,7 @@ InputsArgument = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(prepare_app, name="prepare")
-
-
-@prepare_app.command("sentences")
+@app.command("sentences")
 @takes("options", SentenceOptions)
 def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
@@ -56,7 +53,7 @@ def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
     _write(prepare_sentences, inputs, options)
 
 
-@prepare_app.command("nli")
+@app.command("nli")
 @takes("options", NliOptions)
 def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
@@ -72,7 +69,7 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
     _write(prepare_nli, inputs, options)
 
 
-@prepare_app.command("pairs")
+@app.command("pairs")
 @takes("options", PairOptions)
 def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
@@ -94,7 +91,7 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
     _write(prepare, inputs, options)
 
 
-@prepare_app.command("hard-negatives")
+@app.command("hard-negatives")
 @takes("options", HardNegativeOptions)
 def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions) -> None:
     """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
@@ -109,7 +106,7 @@ def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions)
     _write(prepare_hard_negatives, inputs, options)
 
 
-@prepare_app.command("neighbours")
+@app.command("neighbours")
 @takes("options", NeighbourOptions)
 def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
@@ -146,7 +143,7 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     return count
 
 
-@prepare_app.command("senteval")
+@app.command("senteval")
 @takes("outputs", OutputOptions)
 def senteval_command(
     *,
@@ -187,7 +184,7 @@ def senteval_command(
     require_published(data_dir, checks)
 
 
-@prepare_app.command("lint")
+@app.command("lint")
 @takes("options", LintFileOptions)
 @takes("outputs", OutputOptions)
 def lint_command(
@@ -212,7 +209,7 @@ def lint_command(
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
 
 
-@prepare_app.command("model")
+@app.command("model")
 @takes("options", ModelFolderOptions)
 def model_command(
     model: Annotated[
@@ -243,7 +240,7 @@ def model_command(
     )
 
 
-@prepare_app.command("demo")
+@app.command("demo")
 @takes("sizes", DemoSizes)
 @takes("options", DemoOptions)
 def demo_command(sizes: DemoSizes, options: DemoOptions) -> None:
@@ -255,6 +252,6 @@ def demo_command(sizes: DemoSizes, options: DemoOptions) -> None:
 
     simcse prepare demo -o demo
     """
-    from simcse_cli.prepare.demo import prepare_demo
+    from simcse_cli.data.demo import prepare_demo
 
     prepare_demo(options.output, sizes, seed=options.seed, force=options.force, progress=get_console())

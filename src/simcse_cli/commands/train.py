@@ -10,11 +10,10 @@ from simcse_cli.results.report import printable
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.options import RunOptions
 
-
-def register(app: typer.Typer) -> None:
-    app.command("train")(train_command)
+app = typer.Typer()
 
 
+@app.command("train")
 @takes("flags", TrainConfig, given_only=True)
 @takes("options", RunOptions)
 def train_command(options: RunOptions, flags: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.comparison.published import PublishedSystem
-from simcse_cli.data.senteval_files import expected_files
+from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import STDIO, iter_lines, read_json
@@ -23,9 +23,8 @@ from simcse_cli.results.columns import (
     TIMES,
     TRANSFER_AVERAGE,
 )
-from simcse_cli.results.evaluation_sets import PUBLISHED
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import HOW_TO_WRITE, SuiteResult
+from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
 from simcse_cli.results.runs import (
     DONE,
     RESULTS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, takewhile
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,9 @@ from simcse_cli.results.columns import (
     label,
     lower_is_better,
 )
-from simcse_cli.results.evaluation_sets import DEMO, PUBLISHED
 from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
-
-Kept = TypeVar("Kept")
 
 _AVERAGES = {
     AVERAGE: STS_TASKS,
@@ -347,15 +345,14 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
-    scores = _without(entry.scores, average)
+    kept: dict[str, Any] = {
+        name: {key: value for key, value in getattr(entry, name).items() if key != average}
+        for name in ("scores", "intervals", "deviations")
+    }
+    scores = kept["scores"]
     if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
         scores[average] = sum(scores[task] for task in tasks) / len(tasks)
-    intervals, deviations = _without(entry.intervals, average), _without(entry.deviations, average)
-    return replace(entry, scores=scores, intervals=intervals, deviations=deviations)
-
-
-def _without(values: Mapping[str, Kept], name: str) -> dict[str, Kept]:
-    return {key: value for key, value in values.items() if key != name}
+    return replace(entry, **kept)
 
 
 def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]) -> None:

@@ -1,4 +1,7 @@
-"""The generated corpus, used by commands without input files; it has every kind of file the toolkit reads."""
+"""The generated corpus, with every kind of file the toolkit reads: `simcse prepare demo`.
+
+Commands without input files use it. No sentence occurs twice, so the scored pairs contain no training sentence.
+"""
 
 import csv
 import io
@@ -9,7 +12,9 @@ from random import Random
 
 from simcse_cli.data import demo_grammar
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.data.writers import build_manifest
+from simcse_cli.files.atomic import atomic_text, check_output, write_json
+from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.progress import Progress
 from simcse_cli.version import __version__
@@ -48,6 +53,27 @@ def is_demo_corpus(data_dir: Path) -> bool:
         return False
     with path.open("rb") as stream:
         return stream.readline().startswith(_GENRE.encode())
+
+
+def prepare_demo(
+    folder: Path, sizes: demo_grammar.DemoSizes, *, seed: int, force: bool = False, progress: Progress
+) -> None:
+    manifest = folder / "manifest.json"
+    corpus = build_demo_corpus(sizes, seed=seed)
+    with sole_writer(manifest, *(folder / name for name in corpus_files(corpus))):
+        check_output(manifest, force=force)
+        manifest.unlink(missing_ok=True)  # it is written last and marks the corpus as complete
+        files = write_demo_corpus(corpus, folder, force=force)
+        facts = build_manifest(
+            "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
+        )
+        write_json(manifest, facts)
+    for path, count in files.items():
+        progress.info(f"{path}: {count:,} rows")
+    progress.info(
+        f"next: simcse train --mode unsup --train-file {folder / 'sentences.txt'} --model minilm "
+        f"--dev-file {folder / STSB_FOLDER / 'sts-dev.csv'} -o RUN"
+    )
 
 
 @dataclass(frozen=True)

@@ -151,12 +151,13 @@ def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
         names = [sheet.name for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
         sheets = (book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names)
         cells = next(filter(None, sheets), [])
-    rows = ((n, [_cell_text(cell) for cell in row]) for n, row in enumerate(cells, start=1) if any(row))
-    yield from named_cells(rows, source_name(source), layout.names, layout.header)
-
-
-def _cell_text(cell: Any) -> str:
-    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+    texts = (
+        [str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell) for cell in row]
+        if any(row)
+        else []
+        for row in cells
+    )
+    yield from named_cells(enumerate(texts, start=1), source_name(source), layout.names, layout.header)
 
 
 READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {

@@ -63,7 +63,12 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
     }
     if name == "SICKRelatedness":
         by_split = {"test": [subset for subsets in by_split.values() for subset in subsets]}
-    return datasets.DatasetDict({split: _to_dataset(subsets) for split, subsets in by_split.items()})
+    splits = {}
+    for split, subsets in by_split.items():
+        joined = senteval.StsSubset.join(subsets)
+        columns = {"sentence1": joined.left, "sentence2": joined.right, "score": joined.gold.tolist()}
+        splits[split] = datasets.Dataset.from_dict(columns)
+    return datasets.DatasetDict(splits)
 
 
 def dataset_digest(splits: datasets.DatasetDict) -> str:
@@ -115,9 +120,3 @@ def _is_reachable(endpoint: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _to_dataset(subsets: list[senteval.StsSubset]) -> datasets.Dataset:
-    joined = senteval.StsSubset.join(subsets)
-    columns = {"sentence1": joined.left, "sentence2": joined.right, "score": joined.gold.tolist()}
-    return datasets.Dataset.from_dict(columns)

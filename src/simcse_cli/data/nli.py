@@ -47,20 +47,18 @@ def iter_nli(
     SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (give one of the three, or the folder for all).
     ``columns`` gives the names of ``anchor``, ``positive`` and ``label`` in other tables.
     """
-    if str(source) != STDIO and Path(source).is_dir():
-        label_files = _label_files(Path(source))
-    else:
-        label_files = _senteval_labels(source)
+    label_files = [] if str(source) == STDIO else _label_files(Path(source))
     for labels in label_files:
         yield _iter_senteval(labels, encoding)
     if not label_files:
-        yield _iter_table(source, columns or {}, encoding)
+        given = columns or {}
+        table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given.values())
+        rows = table.pick(partial(_columns, given=given))
+        yield (_pair(place, *texts) for place, texts in rows)
 
 
-def _iter_table(source: InputPath, given: Mapping[str, str], encoding: str) -> Iterator[NliPair]:
-    table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given.values())
-    for place, (premise, hypothesis, label) in table.pick(partial(_columns, given=given)):
-        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
+def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
+    return NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
 
 
 def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, str]:
@@ -88,19 +86,18 @@ def _parse_label(text: str, place: str) -> Label | None:
     return _LABELS[text]
 
 
-def _label_files(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("labels.*"))
-    if not found:
-        raise DataError(
-            f"{folder} is a folder without labels.* files (the SentEval layout)",
-            hint="name the corpus files instead, for example snli_1.0_train.jsonl",
-        )
-    return found
-
-
-def _senteval_labels(source: InputPath) -> list[Path]:
-    stem, _, split = Path(source).name.partition(".")
-    labels = Path(source).parent / f"labels.{split}"
+def _label_files(source: Path) -> list[Path]:
+    """Return the files of labels in a folder, or the one beside a file; none for other layouts."""
+    if source.is_dir():
+        found = sorted(source.glob("labels.*"))
+        if not found:
+            raise DataError(
+                f"{source} is a folder without labels.* files (the SentEval layout)",
+                hint="name the corpus files instead, for example snli_1.0_train.jsonl",
+            )
+        return found
+    stem, _, split = source.name.partition(".")
+    labels = source.with_name(f"labels.{split}")
     return [labels] if stem in ("s1", "s2", "labels") and labels.is_file() else []
 
 
@@ -112,4 +109,4 @@ def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
         counts = ", ".join(f"{path.name} {len(column):,}" for path, column in zip(files, lines, strict=True))
         raise DataError(f"{labels.parent}: line counts differ ({counts}), need the same number in each")
     for number, (premise, hypothesis, label) in enumerate(zip(*lines, strict=True), start=1):
-        yield NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, f"{labels}, line {number}"))
+        yield _pair(f"{labels}, line {number}", premise, hypothesis, label)

@@ -4,8 +4,11 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 (``docs/evaluation.md``, data).
 """
 
+import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -210,3 +213,27 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
 def has_split(task: str, split: str) -> bool:
     """Tell whether a task has the split; only STS-B and SICK-R have more than a test split."""
     return split == "test" or task in _SPLIT_FILES
+
+
+@dataclass(frozen=True)
+class ExpectedFile:
+    """One file of the published folder.
+
+    ``task`` is ``-`` if no evaluation reads the file; ``columns`` is the smallest number of tab-separated columns
+    in a line; ``sha256`` is the digest of the lines, each stripped of trailing white space and ended by a line feed.
+    """
+
+    path: str
+    task: str
+    lines: int
+    columns: int
+    sha256: str
+
+
+@cache
+def expected_files() -> tuple[ExpectedFile, ...]:
+    table = (files("simcse_cli") / "resources" / "senteval_files.tsv").read_text(encoding="utf-8")
+    return tuple(
+        ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])
+        for row in csv.DictReader(table.splitlines(), delimiter="\t")
+    )

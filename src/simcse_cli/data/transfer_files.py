@@ -154,7 +154,10 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
         raise DataError(
             f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
         )
-    classes = tuple(sorted({label for part in rows.values() for _, _, label in part}, key=_class_order))
+    labels = {label for part in rows.values() for _, _, label in part}
+    classes = tuple(
+        sorted(labels, key=lambda each: (not each.isdecimal(), each.isdecimal() and int(each), each))
+    )
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")
     parts = {
@@ -166,10 +169,6 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
 
 
 _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
-
-
-def _class_order(label: str) -> tuple[bool, int, str]:
-    return (not label.isdecimal(), int(label) if label.isdecimal() else 0, label)
 
 
 def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> TransferTask:

@@ -11,8 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.data.senteval import resolve_senteval_dir
-from simcse_cli.data.senteval_files import ExpectedFile, expected_files
+from simcse_cli.data.senteval import ExpectedFile, expected_files, resolve_senteval_dir
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns

@@ -1,16 +1,19 @@
-"""The result of an evaluation, for every suite: the scores of its tasks, their JSON, and notes for tables."""
+"""The result of an evaluation, for every suite: the scores of its tasks, their data and JSON, and notes for tables."""
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked
 from simcse_cli.results.columns import AVERAGE, label
-from simcse_cli.results.evaluation_sets import PUBLISHED, describe_set
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import Metric
 
+PUBLISHED, DEMO = "the published set", "the generated demo corpus"
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 
@@ -62,11 +65,6 @@ class SuiteResult:
     @property
     def split(self) -> str:
         return str(self.settings.get("split", "test"))
-
-    def mean_of(self, key: str) -> float | None:
-        """Return the plain mean of a number among the ``extra`` of the tasks."""
-        values = [task.extra.get(key) for task in self.tasks.values() if task]
-        return mean_and_deviation([value for value in values if value is not None])[0]
 
     def sets(self) -> dict[str, str]:
         """Describe the data of each task that has published data: those, the demo corpus, or others."""
@@ -216,3 +214,35 @@ def _task_from_json(task: Mapping[str, Any], suite: str, digest: str | None, pla
     parts = take(keys.parts, dict[str, Any], {})
     extra |= {key: take(key, kind) for key, kind in _EXTRA.items() if key in extra}
     return TaskResult(score, n, parts, digest, extra)
+
+
+@cache
+def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
+    """Return the size and SHA-256 of each known set, by task and split, then by kind.
+
+    Sizes are scored pairs for STS and test examples for transfer tasks; digests are ``StsTask.digest`` and
+    ``TransferTask.digest``.
+    """
+    table = (files("simcse_cli") / "resources" / "evaluation_sets.tsv").read_text(encoding="utf-8")
+    found: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
+    for row in csv.DictReader(table.splitlines(), delimiter="\t"):
+        what = DEMO if row["set"] == "demo" else PUBLISHED
+        found.setdefault((row["task"], row["split"]), {})[what] = int(row["n"]), row["sha256"]
+    return found
+
+
+def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> str | None:
+    """Describe the data of a score; None if nothing is published for the task and split.
+
+    Without a digest, as in results of earlier versions, the number of examples decides.
+    """
+    sets = known_sets().get((task, split))
+    if sets is None:
+        return None
+    for what, (n, digest) in sets.items():
+        if sha256 == digest or (not sha256 and n_examples == n):
+            return what
+    n_published = sets[PUBLISHED][0]
+    if n_examples == n_published:
+        return f"{n_examples:,} examples that are not those published"
+    return f"{n_examples:,} examples instead of the published {n_published:,}"
