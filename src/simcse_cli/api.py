@@ -326,7 +326,7 @@ def evaluate(
         SimcseError: a setting, a file or the model is wrong.
     """
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
-    from simcse_cli.evaluation.seeds import evaluate_each_seed
+    from simcse_cli.evaluation.several import evaluate_each_seed
 
     suites: dict[str, tuple[Callable[..., Any], type]] = {
         "sts": (eval_sts.eval_sts, options.StsOptions),

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from simcse_cli.data import demo
 from simcse_cli.data.demo import build_demo_corpus, demo_folder, prepare_demo, write_demo_corpus
 from simcse_cli.data.demo_grammar import (
     PARTS,
@@ -21,7 +22,6 @@ from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.data.table import Table
 from simcse_cli.errors import OutputError
-from simcse_cli.prepare import demo
 from simcse_cli.progress import SilentProgress
 
 SIZES = DemoSizes(sentences=300, triplets=100, pairs=200, documents=10)
@@ -92,7 +92,7 @@ def test_build_demo_corpus_is_fixed_by_its_seed(corpus):
 
 def test_build_demo_corpus_does_not_depend_on_hash_seeds(corpus):
     script = (
-        "import json; from simcse_cli.data.demo import *; from simcse_cli.prepare.options import *;"
+        "import json; from simcse_cli.data.demo import *; from simcse_cli.data.demo_grammar import *;"
         f"print(json.dumps(build_demo_corpus({SIZES!r}, seed=3).sentences))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

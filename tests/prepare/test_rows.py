@@ -7,7 +7,7 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import temporary_beside
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import iter_lines, sha256_file
-from simcse_cli.prepare.options import RowOptions
+from simcse_cli.prepare.options import NliOptions, RowOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Dedup
@@ -15,9 +15,9 @@ from simcse_cli.settings.choices import Dedup
 PAIR = ("anchor", "positive")
 
 
-def write(rows, output, columns=("text",), *, measure_overlap=False, **options):
-    writer = RowWriter(RowOptions(output=output, **options), SilentProgress())
-    return writer.write("sentences", rows, columns, inputs=[], settings={}, measure_overlap=measure_overlap)
+def write(rows, output, columns=("text",), *, options=RowOptions, **settings):
+    writer = RowWriter(options(output=output, **settings), SilentProgress())
+    return writer.write("sentences", rows, columns, inputs=[], settings={})
 
 
 def test_row_writer_cleans_filters_and_counts(tmp_path):
@@ -40,7 +40,7 @@ def test_row_writer_samples_after_filtering(tmp_path):
 
 def test_row_writer_measures_overlap_of_what_is_written(tmp_path):
     rows = [("a b", "a b"), ("a", "b"), ("", "c")]
-    assert write(rows, tmp_path / "a.csv", PAIR, measure_overlap=True).overlap.value == 0.5
+    assert write(rows, tmp_path / "a.csv", PAIR, options=NliOptions).overlap.value == 0.5
     assert write(rows, tmp_path / "b.csv", PAIR).overlap.value is None
 
 

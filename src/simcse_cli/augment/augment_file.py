@@ -155,11 +155,8 @@ _Result = tuple[list[Pair], Counter[str]]
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
     remaining = iter(sentences)
-    for start in count(step=_CHUNK_LINES):
-        lines = list(islice(remaining, _CHUNK_LINES))
-        if not lines:
-            return
-        yield start, lines
+    chunks = iter(lambda: list(islice(remaining, _CHUNK_LINES)), [])
+    return zip(count(step=_CHUNK_LINES), chunks, strict=False)
 
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:

@@ -6,11 +6,11 @@ flag, a family emoji, a Devanagari cluster.
 """
 
 from collections.abc import Iterable
-from importlib.resources import files
 
 import regex
 
 from simcse_cli.files.schema import parse_yaml
+from simcse_cli.files.streams import resource
 from simcse_cli.settings.choices import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
@@ -81,9 +81,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_ENGLISH = parse_yaml(
-    (files("simcse_cli") / "resources" / "english.yaml").read_text(encoding="utf-8"), "english"
-)
+_ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 DETERMINERS, PREPOSITIONS = _CLASSES["determiners"], _CLASSES["prepositions"]

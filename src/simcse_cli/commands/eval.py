@@ -75,7 +75,7 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
 
 def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any) -> None:
     """Run an evaluation, show its tables or JSON unless it returns None, and suggest the next command."""
-    from simcse_cli.evaluation.seeds import evaluate_each_seed
+    from simcse_cli.evaluation.several import evaluate_each_seed
 
     console = get_console()
     out.check()

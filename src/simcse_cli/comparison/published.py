@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.schema import checked, parse_yaml
-from simcse_cli.files.streams import read_text
+from simcse_cli.files.streams import read_text, resource
 from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
 from simcse_cli.results.report import Column, Outcome, Report
 
@@ -209,7 +209,7 @@ def origins() -> Mapping[str, str]:
 
 
 def _shipped(name: str) -> Any:
-    return parse_yaml((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), name)
+    return parse_yaml(resource(f"published/{name}.yaml"), name)
 
 
 def _build(content: Any, place: str) -> PublishedTable:

@@ -9,19 +9,18 @@ sentences of one source to be alike; training on unlabelled sentences is enough 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib.resources import files
 from random import Random
 from typing import Any
 
 from simcse_cli.files.schema import parse_yaml
+from simcse_cli.files.streams import resource
 from simcse_cli.settings.declare import setting
 
 
 @cache
 def grammar() -> dict[str, Any]:
     """Return the wordings of each part of a scene, the sources, and what a sentence may add."""
-    path = files("simcse_cli") / "resources" / "demo_grammar.yaml"
-    return dict(parse_yaml(path.read_text(encoding="utf-8"), path.name))
+    return dict(parse_yaml(resource("demo_grammar.yaml"), "demo_grammar.yaml"))
 
 
 @dataclass(frozen=True)

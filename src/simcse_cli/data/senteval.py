@@ -4,11 +4,9 @@ Tokens are joined with one space; pairs with a blank gold line are not annotated
 (``docs/evaluation.md``, data).
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import parse_number
-from simcse_cli.files.streams import digest, iter_lines
+from simcse_cli.files.streams import digest, iter_lines, resource_rows
 from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
@@ -232,8 +230,7 @@ class ExpectedFile:
 
 @cache
 def expected_files() -> tuple[ExpectedFile, ...]:
-    table = (files("simcse_cli") / "resources" / "senteval_files.tsv").read_text(encoding="utf-8")
     return tuple(
         ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])
-        for row in csv.DictReader(table.splitlines(), delimiter="\t")
+        for row in resource_rows("senteval_files.tsv")
     )

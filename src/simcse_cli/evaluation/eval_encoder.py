@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, OutputError
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.files.atomic import write_json
 from simcse_cli.files.streams import digest
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
@@ -21,7 +22,7 @@ from simcse_cli.models.resolve import commit_of
 from simcse_cli.models.word_vectors import WordAverage, WordVectors, read_word_frequencies
 from simcse_cli.postprocess.registry import FittedPostProcessor, check_encoder
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import is_run, keep_result
+from simcse_cli.results.runs import RESULTS, is_run, read_run_record, result_name
 from simcse_cli.settings.choices import LongTexts, Precision
 
 
@@ -87,15 +88,23 @@ class EvalEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated."""
-    if options.vectors is not None or options.embeddings is not None:
+    """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated.
+
+    It replaces an earlier one with the same settings; a folder that is not writable gives a warning.
+    """
+    run_dir = Path(options.model)
+    if options.vectors is not None or options.embeddings is not None or not is_run(run_dir):
         return
-    keep_result(options.model, result, progress)
-    if is_run(options.model):
-        try:
-            update_cards(Path(options.model), progress)
-        except DataError as error:
-            progress.warn(f"the model cards were not updated: {error.message}")
+    path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
+    try:
+        write_json(path, result)
+        progress.info(f"kept {path}")
+    except OutputError as error:
+        progress.warn(f"the result was not saved in the run: {error.message}")
+    try:
+        update_cards(run_dir, progress)
+    except DataError as error:
+        progress.warn(f"the model cards were not updated: {error.message}")
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:

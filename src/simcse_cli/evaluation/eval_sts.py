@@ -9,10 +9,10 @@ from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation import fit_postprocess, sts
 from simcse_cli.evaluation.bootstrap import with_intervals
-from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
+from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label

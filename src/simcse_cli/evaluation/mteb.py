@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from simcse_cli.data import mteb_files
 from simcse_cli.errors import ConfigError, DataError, kept_on_interrupt, require_extra
-from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
+from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.files.atomic import output_error
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import default_cache_dir, digest

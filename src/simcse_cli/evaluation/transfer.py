@@ -22,7 +22,6 @@ from simcse_cli.data.transfer_files import (
 )
 from simcse_cli.errors import DataError, TrainingError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation.bootstrap import resample_accuracy, with_intervals
-from simcse_cli.evaluation.checkpoints import evaluate_checkpoints
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder, digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
@@ -30,6 +29,7 @@ from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
 from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
+from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.files.output import require_writable

@@ -7,7 +7,7 @@ of the code can trust types.
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
@@ -105,8 +105,7 @@ def parse_yaml(text: str, place: str) -> Any:
 def _size(value: Any, known: dict[int, int]) -> int:
     """Count the values nested in a value, those behind an alias each time; the depth was checked before."""
     if id(value) not in known:
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+        known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
     return known[id(value)]
 
 
@@ -114,16 +113,15 @@ def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
     """Raise DataError for lists and objects nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        below = {id(child): child for each in level for child in _children(each)}
+        below = {id(part): part for each in level for part in _parts(each) if isinstance(part, dict | list)}
         if not below:
             return
         level = list(below.values())
     raise DataError(f"{place}: nested more than {MAX_DEPTH} levels deep", hint=hint)
 
 
-def _children(value: Any) -> Iterator[Any]:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (part for part in parts if isinstance(part, dict | list))
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:

@@ -1,6 +1,7 @@
 """Read text and bytes, with errors that name the line; ``-`` means a standard stream."""
 
 import codecs
+import csv
 import gzip
 import hashlib
 import io
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -123,6 +125,16 @@ def _identity(path: Path | str) -> tuple[int, ...] | None:
     if not stat.S_ISREG(found.st_mode):  # a pipe has other times after each read
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def resource(name: str) -> str:
+    """Return the text of a file that comes with the package."""
+    return (files("simcse_cli") / "resources" / name).read_text(encoding="utf-8")
+
+
+def resource_rows(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a tab-separated file that comes with the package, by column."""
+    return csv.DictReader(resource(name).splitlines(), delimiter="\t")
 
 
 def sha256_file(path: Path | str) -> str:

@@ -72,7 +72,7 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
     settings = {"model": pinned(options.model, options.revision), "paraphrases": True}
     settings |= {name: getattr(options, name) for name in own}
     mine = partial(_paraphrase_rows, inputs, options, writer.progress)
-    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer, measure_overlap=options.overlap)
+    _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
 
 
 @dataclass
@@ -156,8 +156,6 @@ def _mine(
     settings: dict[str, Any],
     mine: Callable[[ReadyEncoder, Path], Mined],
     writer: RowWriter,
-    *,
-    measure_overlap: bool = False,
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     if STDIO in sources or str(options.output) == STDIO:
@@ -181,8 +179,7 @@ def _mine(
             return
         rows, counts = mine(encoder, work)
         read.require_unchanged()
-        facts = {"inputs": sources, "settings": settings, "corpus": counts}
-        writer.write(kind, rows, columns, measure_overlap=measure_overlap, **facts)
+        writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
 
 
 def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -32,7 +32,6 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
             "column": column,
             "split_sentences": split,
         },
-        measure_overlap=options.overlap,
         corpus=counts,
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:

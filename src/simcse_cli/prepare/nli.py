@@ -32,7 +32,6 @@ def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -
         POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL,
         inputs=sources,
         settings={"positive": options.positive, "hard_negative": options.hard_negative},
-        measure_overlap=options.overlap,
         corpus=counts,
     )
 

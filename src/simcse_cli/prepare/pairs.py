@@ -59,7 +59,6 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         POSITIONAL[:2],
         inputs=inputs,
         settings={name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")},
-        measure_overlap=options.overlap,
         corpus=counts,
     )
 

@@ -59,7 +59,6 @@ class RowWriter:
         *,
         inputs: Sequence[str],
         settings: dict[str, Any],
-        measure_overlap: bool = False,
         corpus: CorpusCounts | None = None,
     ) -> RowResult:
         """Write the rows.
@@ -107,7 +106,7 @@ class RowWriter:
             for row in kept:
                 write(row)
                 task.advance()
-                if measure_overlap:
+                if options.overlap:
                     result.overlap.add(row[0], row[1])
             result.findings = linter.findings()
             result.leaks = self._leak.result() if self._leak is not None else None

@@ -5,13 +5,12 @@ A measure is a task name of ``choices`` (test split), the same with ``-dev`` for
 numbers below. Scores are fractions; plain numbers are in their own unit.
 """
 
-import csv
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from importlib.resources import files
 from typing import cast
 
 from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.files.streams import resource_rows
 from simcse_cli.results.report import Column, ColumnKind
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
@@ -39,10 +38,8 @@ _LABELS = {
     TRANSFER_AVERAGE: "Avg. transfer",
     "sentences_per_second": "sentences/s",
 }
-_table = (files("simcse_cli") / "resources" / "columns.tsv").read_text(encoding="utf-8")
 _COLUMNS: dict[str, tuple[ColumnKind, str]] = {
-    row["key"]: (cast(ColumnKind, row["kind"]), row["heading"])
-    for row in csv.DictReader(_table.splitlines(), delimiter="\t")
+    row["key"]: (cast(ColumnKind, row["kind"]), row["heading"]) for row in resource_rows("columns.tsv")
 }
 """The kind and the heading of known keys."""
 _ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)

@@ -1,14 +1,13 @@
 """The result of an evaluation, for every suite: the scores of its tasks, their data and JSON, and notes for tables."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked
+from simcse_cli.files.streams import resource_rows
 from simcse_cli.results.columns import AVERAGE, label
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import Metric
@@ -223,9 +222,8 @@ def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
     Sizes are scored pairs for STS and test examples for transfer tasks; digests are ``StsTask.digest`` and
     ``TransferTask.digest``.
     """
-    table = (files("simcse_cli") / "resources" / "evaluation_sets.tsv").read_text(encoding="utf-8")
     found: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
-    for row in csv.DictReader(table.splitlines(), delimiter="\t"):
+    for row in resource_rows("evaluation_sets.tsv"):
         what = DEMO if row["set"] == "demo" else PUBLISHED
         found.setdefault((row["task"], row["split"]), {})[what] = int(row["n"]), row["sha256"]
     return found

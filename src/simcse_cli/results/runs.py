@@ -20,7 +20,6 @@ from simcse_cli.files.atomic import atomic_text, output_error, remove_leftovers,
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import digest, read_json
-from simcse_cli.progress import Progress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
 from simcse_cli.version import __version__
@@ -228,23 +227,6 @@ def open_run_dir(path: Path, *, force: bool) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except OSError as error:
         raise output_error(path, error) from error
-
-
-def keep_result(model: str, result: Mapping[str, Any], progress: Progress) -> None:
-    """Write a result of ``eval`` into the folder of its run, replacing an earlier one with the same settings.
-
-    Nothing is written for other models; a folder that is not writable gives a warning.
-    """
-    run_dir = Path(model)
-    if not is_run(run_dir):
-        return
-    path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
-    try:
-        write_json(path, result)
-    except OutputError as error:
-        progress.warn(f"the result was not saved in the run: {error.message}")
-    else:
-        progress.info(f"kept {path}")
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
