@@ -6,7 +6,7 @@ from pathlib import Path
 from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
 from simcse_cli.settings.choices import SearchBackend
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
-from simcse_cli.settings.declare import setting
+from simcse_cli.settings.declare import columns_setting, setting
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
@@ -24,9 +24,7 @@ class SpaceOptions(LoadOptions, FitOptions):
     pair_file: Path | None = setting(
         None, "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv."
     )
-    columns: str | None = setting(
-        None, COLUMNS_HELP, "--columns", "--column", metavar=COLUMNS_METAVAR, needs="pair_file"
-    )
+    columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     embeddings: list[Path] | None = setting(
         None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
     )
@@ -113,12 +111,8 @@ class RetrievalOptions(LoadOptions):
 class OverlapOptions:
     """The columns to compare, and how to count words."""
 
-    columns: str | None = setting(
-        None,
-        "The two columns to compare, if they are not recognised.",
-        "--columns",
-        "--column",
-        metavar="left=A,right=B",
+    columns: str | None = columns_setting(
+        "The two columns to compare, if they are not recognised.", "left=A,right=B"
     )
     distinct: bool = setting(False, "Count each distinct word once.")
 

@@ -5,7 +5,7 @@ Evaluation examples are resampled: the results account for the choice of example
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,20 +110,11 @@ class _Ranks:
 # Intervals of one model's scores
 
 
-@dataclass(frozen=True)
-class Interval:
-    """The central share ``level`` of the resampled scores, in fractions."""
-
-    low: float
-    high: float
-    level: float = LEVEL
-
-
-def interval(resampled: Floats, *, level: float = LEVEL) -> Interval:
+def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
     """Return the percentile interval of ``(R,)`` resampled scores; 0..100 at level 0.9 gives 5 to 95."""
     tail = (1 - level) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
-    return Interval(float(low), float(high), level)
+    return {"low": float(low), "high": float(high), "level": level}
 
 
 def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
@@ -134,9 +125,9 @@ def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> Suit
     tasks = dict(result.tasks)
     for name, scores in resampled.items():
         if task := tasks[name]:
-            tasks[name] = replace(task, extra={**task.extra, "ci": asdict(interval(scores))})
+            tasks[name] = replace(task, extra={**task.extra, "ci": interval(scores)})
     average = interval(np.mean(list(resampled.values()), axis=0))
-    return replace(result, tasks=tasks, figures={**result.figures, "average_ci": asdict(average)})
+    return replace(result, tasks=tasks, figures={**result.figures, "average_ci": average})
 
 
 def resample_sts(

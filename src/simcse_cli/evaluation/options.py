@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, LoadOptions, ModelOptions
-from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
+from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
 _WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
 POSTPROCESS_GROUP = "Post-processing"
@@ -124,9 +124,7 @@ class StsOptions(SuiteOptions):
         None,
         "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks adds tasks.",
     )
-    columns: str | None = setting(
-        None, COLUMNS_HELP, "--columns", "--column", metavar=COLUMNS_METAVAR, needs="pair_file"
-    )
+    columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     cache_dir: Path | None = setting(
         None,
         "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
@@ -154,12 +152,9 @@ class TransferOptions(SuiteOptions):
         None,
         "Classify your own labelled texts or pairs of texts, a table; repeat for more. --tasks adds tasks.",
     )
-    columns: str | None = setting(
-        None,
+    columns: str | None = columns_setting(
         "Names of the columns of --task-file, if they are not recognised.",
-        "--columns",
-        "--column",
-        metavar="text=A,label=B",
+        "text=A,label=B",
         needs="task_file",
     )
     probe: Probe = setting(

@@ -16,9 +16,9 @@ from simcse_cli.settings.choices import (
     TextPer,
 )
 from simcse_cli.settings.config import REVISION_HELP, ModelOptions
-from simcse_cli.settings.declare import SEED_RANGE, setting, settings_of
+from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
-_MINING = "Mining"
+_MINING, _PAIR = "Mining", "anchor=A,positive=B"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,8 @@ class LintOptions:
 class LintFileOptions(LintOptions):
     """Settings of the checks of files."""
 
-    columns: str | None = setting(
-        None,
-        "Columns to check, if they are not recognised; default of an unknown table: all.",
-        "--columns",
-        "--column",
-        metavar="anchor=A,positive=B",
+    columns: str | None = columns_setting(
+        "Columns to check, if they are not recognised; default of an unknown table: all.", _PAIR
     )
 
 
@@ -127,13 +123,7 @@ _OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in se
 class HardNegativeOptions(MiningOptions):
     """Settings that choose hard negatives from the texts near an anchor."""
 
-    columns: str | None = setting(
-        None,
-        "Columns to pair, if they are not recognised.",
-        "--columns",
-        "--column",
-        metavar="anchor=A,positive=B",
-    )
+    columns: str | None = columns_setting("Columns to pair, if they are not recognised.", _PAIR)
     ranks: str = setting(
         "10:100",
         "Of the MAX nearest texts, skip the first MIN allowed ones.",
@@ -205,12 +195,8 @@ class PairOptions(MiningOptions):
         excludes=("columns",),
         because="which reads two text files",
     )
-    columns: str | None = setting(
-        None,
-        "Columns to pair, if they are not recognised; with --paraphrases the column of texts.",
-        "--columns",
-        "--column",
-        metavar="anchor=A,positive=B",
+    columns: str | None = columns_setting(
+        "Columns to pair, if they are not recognised; with --paraphrases the column of texts.", _PAIR
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
 

@@ -57,6 +57,11 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
     return field(default=default, metadata=metadata)
 
 
+def columns_setting(help: str, metavar: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
+    """Return the option that names the columns of a table by their roles."""
+    return setting(None, help, "--columns", "--column", metavar=metavar, **details)
+
+
 @cache  # every call of the program asks for each group several times
 def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
     """Return the settings of a dataclass by name, its own before inherited ones."""
