@@ -64,8 +64,6 @@ class SpectrumOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class RetrievalOptions(LoadOptions):
-    """The corpus, the queries and the way of searching."""
-
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
@@ -109,8 +107,6 @@ class RetrievalOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class OverlapOptions:
-    """The columns to compare, and how to count words."""
-
     columns: str | None = columns_setting(
         "The two columns to compare, if they are not recognised.", "left=A,right=B"
     )
@@ -119,8 +115,6 @@ class OverlapOptions:
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """The runs to draw, besides those named as arguments."""
-
     model: list[str] | None = setting(
         None, "Run folder; the same as naming it as an argument.", "--model", "-m"
     )
@@ -129,8 +123,6 @@ class TraceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(LoadOptions):
-    """The contents of the page of a run."""
-
     output: Path = setting(..., "Page to write (.html).", "--output", "-o")
     baseline: str | None = setting(
         None, "Run or model to compare with; default: the model that training started from.", completes="run"

@@ -10,8 +10,6 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """The augmentation, the rows made from each sentence, and the output."""
-
     method: str = setting(
         ...,
         "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "

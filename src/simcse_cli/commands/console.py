@@ -161,12 +161,10 @@ class Console:
         self._stderr().print(text, soft_wrap=True)
 
     def info(self, message: str) -> None:
-        """Show one line on stderr unless quiet."""
         if not self.quiet:
             self._say(message)
 
     def hint(self, message: str) -> None:
-        """Show a line as ``info`` does, at most once a day."""
         if self.quiet:
             return
         with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
@@ -178,7 +176,6 @@ class Console:
         self.info(message)
 
     def detail(self, message: str) -> None:
-        """Show one line on stderr with ``-v``."""
         if self.verbose and not self.quiet:
             self._say(message, style="dim")
 

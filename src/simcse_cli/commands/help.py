@@ -35,8 +35,6 @@ class HelpSection:
 
 @dataclass(frozen=True)
 class HelpPage:
-    """A help page: usage, paragraphs, examples and options."""
-
     usage: str
     paragraphs: list[str]
     examples: list[str]

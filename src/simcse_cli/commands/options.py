@@ -24,8 +24,6 @@ OUTPUT = "Output"
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The format and file of results."""
-
     fmt: OutputFormat = setting(
         OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f", group=OUTPUT
     )

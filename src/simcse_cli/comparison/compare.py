@@ -36,8 +36,6 @@ FRONT_MARK = "*"
 
 @dataclass(frozen=True)
 class Compared(Outcome):
-    """The outcome of a comparison, with that of ``--check``."""
-
     check: ToleranceCheck | None
 
 

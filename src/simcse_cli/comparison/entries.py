@@ -43,8 +43,6 @@ _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postproce
 
 
 class EntryKind(StrEnum):
-    """The source of an entry."""
-
     RUN = "run"
     RESULT = "result"
     PUBLISHED = "published"

@@ -8,8 +8,6 @@ from simcse_cli.settings.declare import SEED_RANGE, setting
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The reference of a comparison, and its tables and tests."""
-
     against: list[str] | None = setting(
         None, "Published table (see --list) or YAML file of your own. Repeatable.", completes="table"
     )

@@ -8,16 +8,8 @@ from typing import Any, Literal, TypeVar
 from simcse_cli.comparison.entries import Entry
 from simcse_cli.comparison.join import Comparison
 from simcse_cli.comparison.options import CompareOptions
-from simcse_cli.evaluation.bootstrap import (
-    Discordance,
-    PairedSample,
-    PairedTest,
-    adjust,
-    discordance,
-    mcnemar_exact,
-    paired_accuracy_bootstrap,
-    paired_bootstrap,
-)
+from simcse_cli.evaluation import bootstrap
+from simcse_cli.evaluation.bootstrap import Discordance, PairedTest
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
@@ -100,7 +92,7 @@ def _test_sts(
     """Return the test of each task that both hold, and of their mean where there are several."""
     samples = {
         task: [
-            PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)
+            bootstrap.PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)
             for subset, pairs in subsets.items()
         ]
         for task, subsets in baseline.items()
@@ -108,7 +100,7 @@ def _test_sts(
     }
     if not samples:
         return []
-    tasks, mean = paired_bootstrap(
+    tasks, mean = bootstrap.paired_bootstrap(
         samples,
         aggregation=Aggregation(entry.settings.get("aggregation", Aggregation.ALL)),
         metric=Metric(entry.settings.get("metric", Metric.SPEARMAN)),
@@ -126,22 +118,24 @@ def _test_transfer(
     options: CompareOptions,
 ) -> TaskTests:
     shared = {
-        task: discordance(candidate[task].correct, found.correct)
+        task: bootstrap.discordance(candidate[task].correct, found.correct)
         for task, found in baseline.items()
         if examples.same_examples(candidate, baseline, task)
     }
     if not shared:
         return []
-    tasks, mean = paired_accuracy_bootstrap(shared, n_resamples=options.resamples, seed=options.seed)
+    tasks, mean = bootstrap.paired_accuracy_bootstrap(
+        shared, n_resamples=options.resamples, seed=options.seed
+    )
     rows: TaskTests = [(task, test, shared[task]) for task, test in tasks.items()]
     return [*rows, (TRANSFER_AVERAGE, mean, None)] if len(rows) > 1 else rows
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
     """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
-    p_values = adjust([each.test.p_value for each in found], correction)
-    exact = [mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
-    exact_pairs = zip(exact, adjust(exact, correction), strict=True)
+    p_values = bootstrap.adjust([each.test.p_value for each in found], correction)
+    exact = [bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
+    exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
     corrected = []
     for each, p_corrected in zip(found, p_values, strict=True):
         p, p_adjusted = (None, None) if each.discordance is None else next(exact_pairs)

@@ -39,7 +39,6 @@ def difference_and_product(left: NDArray[np.floating], right: NDArray[np.floatin
 
 
 def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
-    """Return ``features`` if every entry is finite."""
     n_bad = int((~np.isfinite(features).all(axis=1)).sum())
     if n_bad:
         raise DataError(

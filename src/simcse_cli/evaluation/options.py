@@ -49,8 +49,6 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class EncoderOptions(ModelOptions, FitOptions):
-    """The encoder under evaluation, and the post-processing of its vectors."""
-
     vectors: Path | None = setting(
         None,
         "GloVe, word2vec or fastText text file: average its vectors instead of --model.",
@@ -171,8 +169,6 @@ class TransferOptions(SuiteOptions):
 
 @dataclass(frozen=True)
 class MtebOptions:
-    """Which tasks of MTEB are run, and where data and results are."""
-
     tasks: str | None = setting(
         None, "Comma-separated mteb tasks, for example STS12,SICK-R; default: all of --benchmark."
     )

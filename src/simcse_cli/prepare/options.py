@@ -23,8 +23,6 @@ _MINING, _PAIR = "Mining", "anchor=A,positive=B"
 
 @dataclass(frozen=True, kw_only=True)
 class LintOptions:
-    """Settings of the checks of training rows."""
-
     tokenizer: str | None = setting(
         None, "Model whose sub-words are counted, to report texts that training cuts."
     )
@@ -44,8 +42,6 @@ class LintOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LintFileOptions(LintOptions):
-    """Settings of the checks of files."""
-
     columns: str | None = columns_setting(
         "Columns to check, if they are not recognised; default of an unknown table: all.", _PAIR
     )
@@ -53,8 +49,6 @@ class LintFileOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(LintOptions):
-    """The output of rows, and the filters before it."""
-
     output: Path = setting(
         ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
     )
@@ -84,8 +78,6 @@ class RowOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceOptions(RowOptions):
-    """Sentences from text and tables."""
-
     column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
     text_per: TextPer | None = setting(
         None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
@@ -95,8 +87,6 @@ class SentenceOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NliOptions(RowOptions):
-    """The triplets and pairs to make from labelled pairs."""
-
     positive: PositiveLabel = setting(PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
     hard_negative: HardNegativeLabel = setting(
         HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
@@ -111,8 +101,6 @@ class NliOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions(RowOptions, ModelOptions):
-    """The model that finds rows, and the option to continue a search."""
-
     resume: bool = setting(False, "Continue an interrupted search.", "--resume", group=_MINING)
 
 
@@ -121,8 +109,6 @@ _OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in se
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativeOptions(MiningOptions):
-    """Settings that choose hard negatives from the texts near an anchor."""
-
     columns: str | None = columns_setting("Columns to pair, if they are not recognised.", _PAIR)
     ranks: str = setting(
         "10:100",
@@ -168,8 +154,6 @@ class HardNegativeOptions(MiningOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(MiningOptions):
-    """Pairs from paraphrase and caption corpora."""
-
     paraphrases: bool = setting(
         False,
         "Mine pairs of near texts from one corpus with --model.",
@@ -203,8 +187,6 @@ class PairOptions(MiningOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourOptions(RowOptions):
-    """Pairs of neighbouring sentences from documents."""
-
     reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
     every: bool = setting(False, "Write a pair for each of them instead of drawing one.", needs="reach!=1")
     column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
@@ -214,8 +196,6 @@ class NeighbourOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolderOptions:
-    """The contents and the path of a model folder."""
-
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
     backend: list[Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
     quantize: Quantization | None = setting(
@@ -235,8 +215,6 @@ class ModelFolderOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """Where the generated corpus goes, and its seed."""
-
     output: Path = setting(..., "Output folder; created when missing.", "--output", "-o", metavar="FOLDER")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED", **SEED_RANGE)
     force: bool = setting(False, "Overwrite existing outputs.")

@@ -62,8 +62,6 @@ class Column:
 
 @dataclass
 class Report:
-    """One table: its title, columns and rows, and notes below it."""
-
     title: str
     columns: list[Column]
     rows: list[dict[str, Any]]
