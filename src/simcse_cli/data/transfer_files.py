@@ -155,9 +155,8 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
             f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
         )
     labels = {label for part in rows.values() for _, _, label in part}
-    classes = tuple(
-        sorted(labels, key=lambda each: (not each.isdecimal(), each.isdecimal() and int(each), each))
-    )
+    by_number = ((not label.isdecimal(), int(label) if label.isdecimal() else 0, label) for label in labels)
+    classes = tuple(label for *_, label in sorted(by_number))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")
     parts = {
