@@ -37,11 +37,7 @@ def output_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
 
 
 def require_writable(target: Path, *, force: bool = False) -> None:
-    """Check an output before anything is computed, and remove the remains of killed writers.
-
-    Raises:
-        OutputError: the output exists without ``force``, cannot be written, or has another writer.
-    """
+    """Check an output before anything is computed; the errors are those of ``output_path``."""
     with sole_writer(target):
         check_output(target, force=force)
 

@@ -192,11 +192,7 @@ def file_system(address: Path | str) -> tuple[Any, str]:
 
 @contextmanager
 def open_input(source: Path | str) -> Iterator[BinaryIO]:
-    """Yield a seekable stream of the bytes of a file, local or remote.
-
-    Raises:
-        DataError: it is missing, a folder, unreadable or empty.
-    """
+    """Yield a seekable stream of the bytes of a file, local or remote; the errors are those of ``require_file``."""
     if not is_remote(source):
         with require_file(source).open("rb") as stream:
             yield stream
