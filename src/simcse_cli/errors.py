@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -116,7 +117,7 @@ def how_to_install(extra: str) -> str:
         return f"the binary has no such extra; install from a checkout instead: pip install '.[{extra}]'"
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
-    if find_spec("pip") is None:
+    if PathFinder.find_spec("pip") is None:  # not by a hook of setuptools, which warns
         return f"uv pip install --python {python} {package}"
     is_on_path = Path(which("pip") or "").parent == python.parent
     return f"pip install {package}" if is_on_path else f"{python} -m pip install {package}"

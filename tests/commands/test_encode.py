@@ -246,7 +246,7 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
 
 def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
     assert encode("--index", tmp_path / "v.idx").exit_code == 0
-    assert SearchIndex.load(tmp_path / "v.idx").sentences == source.read_text().split("\n")[:-1]
+    assert list(SearchIndex.load(tmp_path / "v.idx").sentences) == source.read_text().split("\n")[:-1]
 
 
 def test_an_index_for_faiss_is_complete_or_not_there(encode, tmp_path, monkeypatch):
