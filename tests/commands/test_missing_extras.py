@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,7 +89,9 @@ def test_an_extra_is_added_by_what_installed_this_copy(tmp_path, monkeypatch):
     assert how_to_install("peft") == "pip install 'simcse-cli[peft]'"
     monkeypatch.setattr(errors, "which", lambda _: "/usr/bin/pip")  # the pip of another Python
     assert how_to_install("peft") == f"{python} -m pip install 'simcse-cli[peft]'"
-    monkeypatch.setattr(errors, "find_spec", lambda _: None)  # `uv tool install`, `uv venv`
+    monkeypatch.setattr(
+        errors, "PathFinder", SimpleNamespace(find_spec=lambda _: None)
+    )  # `uv tool install`, `uv venv`
     assert how_to_install("peft") == f"uv pip install --python {python} 'simcse-cli[peft]'"
     (tmp_path / "pipx_metadata.json").touch()
     assert how_to_install("peft") == "pipx runpip simcse-cli install 'simcse-cli[peft]'"
