@@ -415,3 +415,13 @@ def test_a_work_folder_stays_only_if_something_is_done(tmp_path):
         with pytest.raises(DataError):
             fail(when_done=is_done)
         assert folder.exists() is is_done
+
+
+def test_a_missing_file_is_told_with_a_neighbour_of_like_name(tmp_path):
+    (tmp_path / "captions.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"caption.txt does not exist") as raised:
+        require_file(tmp_path / "caption.txt")
+    assert raised.value.hint == f"did you mean {tmp_path / 'captions.txt'}?"
+    with pytest.raises(DataError) as raised:
+        require_file(tmp_path / "other.tsv")
+    assert raised.value.hint is None

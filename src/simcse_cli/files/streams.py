@@ -12,7 +12,8 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from difflib import get_close_matches
 from functools import partial
 from importlib.resources import files
 from itertools import chain, islice
@@ -162,7 +163,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
         if path.is_dir():
             raise DataError(f"{path} is a folder, need a file", hint=hint)
         if not path.exists():
-            raise DataError(f"{path} does not exist", hint=hint)
+            raise DataError(f"{path} does not exist", hint=hint or _near(path))
         if not os.access(path, os.R_OK):
             raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
         if path.is_file() and path.stat().st_size == 0:
@@ -170,6 +171,15 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise DataError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     return path
+
+
+def _near(path: Path) -> str | None:
+    """Return a hint at a neighbour of a missing file whose name is like its own."""
+    near: list[str] = []
+    with suppress(OSError):
+        names = [each.name for each in islice(path.parent.iterdir(), 1000)]
+        near = get_close_matches(path.name, names, 1, cutoff=0.8)
+    return f"did you mean {path.with_name(near[0])}?" if near else None
 
 
 def is_remote(path: Path | str) -> bool:
