@@ -387,3 +387,10 @@ def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(
     assert result.exit_code == 1
     assert "texts.txt" in result.stderr
     assert "Read-only file system" in result.stderr
+
+
+def test_a_name_that_cannot_hold_columns_leaves_no_folder(invoke, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("anchor\tpositive\na\tb\n")
+    outcome = invoke("prepare", "hard-negatives", tmp_path / "pairs.tsv", "-o", tmp_path / "new" / "out.txt")
+    assert (outcome.exit_code, "plain text cannot hold" in outcome.stderr) == (1, True)
+    assert not (tmp_path / "new").exists()

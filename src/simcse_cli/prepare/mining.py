@@ -164,7 +164,8 @@ def _mine(
             option="--output" if str(options.output) == STDIO else "INPUT",
         )
     is_there = options.resume and not options.force and options.output.exists()
-    output_format(check_output(options.output, force=options.force or is_there), columns)
+    output_format(options.output, columns)
+    check_output(options.output, force=options.force or is_there)
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
     settings = settings | {"model_digest": encoder.digest}
