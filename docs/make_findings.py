@@ -59,7 +59,7 @@ def values_of(folder: Path, name: str, measure: str) -> list[float] | None:
     if (path / "sweep.json").is_file():
         trials = json.loads((path / "sweep.json").read_text())["trials"]
         return max(trials, key=lambda trial: trial["score"] or 0)["scores"]  # type: ignore[no-any-return]
-    if path.is_dir():
+    if is_run(path) or (path / "seeds.json").is_file():  # which is written after the last seed
         runs = [path] if is_run(path) else list(seed_runs(path).values())
         found = [value for run in runs if (value := _of_run(run, measure)) is not None]
         return found or None

@@ -86,6 +86,8 @@ def test_results_are_read_from_runs_seeds_and_evaluations(findings, tmp_path):
     (tmp_path / "geometry.json").write_text(
         json.dumps({"models": [*models, {"label": "ab", "uniformity": 0}]})
     )
+    assert findings.values_of(tmp_path, "table/several", "dev") is None  # another seed may be missing
+    (recipe / "several" / "seeds.json").write_text("{}")
     assert findings.values_of(tmp_path, "table/several", "dev") == [0.5, 0.7]
     assert findings.values_of(tmp_path, "table/several/seed-2", "alignment") == [0.35]
     assert findings.values_of(tmp_path, "table/whole", "dev") == [0.2, 0.4]
