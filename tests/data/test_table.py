@@ -1,9 +1,11 @@
 import gzip
 import io
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -188,3 +190,11 @@ def test_rows_that_are_written_come_back(rows):
                 for row in rows:
                     append(tuple(row))
             assert [list(record.values()) for record in Table(path).texts()] == rows
+
+
+def test_an_error_of_a_pipe_does_not_wait_for_a_second_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = Thread(target=(tmp_path / "pipe").write_text, args=("a line\n",), daemon=True)
+    writer.start()
+    with pytest.raises(DataError, match="no column b"):
+        list(Table(tmp_path / "pipe", text_as=FileFormat.CSV, names=("a",)).sentences("b"))

@@ -12,7 +12,7 @@ from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
 from simcse_cli.analysis.presentation import Analysis, Page, html_page
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
-from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
+from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs, read_pair_set
 from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
@@ -164,15 +164,15 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     baseline = options.baseline or record.model
     label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
     label += "" if options.baseline else " (start)"
-    name = run.resolve().name
+    name, data = run.resolve().name, read_pair_set(own)  # once, since it may be a pipe
     try:
-        before = encode_pairs(replace(own, model=[baseline]), [label], progress)
+        before = encode_pairs(replace(own, model=[baseline]), [label], progress, data)
     except CheckpointError:
         if options.baseline is not None:
             raise
         progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
         before = []
-    spaces = [*before, *encode_pairs(own, [name], progress)]
+    spaces = [*before, *encode_pairs(own, [name], progress, data)]
     analyses = [space_analysis(name, spaces) for name in SPACE_ANALYSES]
     if len(spaces) > 1:
         analyses += _changes(spaces)

@@ -180,10 +180,10 @@ class EmbeddingSpace:
 
 
 def encode_pairs(
-    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
+    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress, data: PairSet | None = None
 ) -> list[EmbeddingSpace]:
-    """Return the space of each encoder; repeated sentences are kept."""
-    data = read_pair_set(options)
+    """Return the space of each encoder, by default on the pairs of the options; repeated sentences are kept."""
+    data = data or read_pair_set(options)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.sentences)

@@ -79,7 +79,7 @@ class Table:
 
     def _head_rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
-        if str(self._source) == STDIO:
+        if str(self._source) == STDIO or Path(self._source).is_fifo():
             return ()
         return [row for _, row in islice(formats.READERS[self.form](self._source, self._layout), _HEAD)]
 
