@@ -7,6 +7,8 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+_BLOCK = 1 << 20
+
 
 class PackedTexts(Sequence[str]):
     """Texts as their UTF-8 bytes, one after the other, with the end of each: 8 bytes a text beside its own.
@@ -50,6 +52,3 @@ class PackedTexts(Sequence[str]):
         row = range(len(self))[row]
         start = self.ends[row - 1] if row else 0
         return bytes(self.content[start : self.ends[row]]).decode("utf-8", "replace")
-
-
-_BLOCK = 1 << 20
