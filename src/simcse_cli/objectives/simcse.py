@@ -80,8 +80,9 @@ class SimcseUnsup(TextViews):
             embeddings = self.embed(replace(batch, rows=plain))
         if not masked:
             return embeddings, nothing
-        _, states, _ = self.encoder.embed_with_states(masked)
-        return embeddings, self.mlm.row_losses(states, batch.extra["mlm_labels"][first : first + len(masked)])
+        states, starts = self.encoder.token_states(masked)
+        labels = batch.extra["mlm_labels"][first : first + len(masked)]
+        return embeddings, self.mlm.row_losses(states, labels, starts)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         views = self.views(representations[0], batch)
