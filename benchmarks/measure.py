@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from simcse_cli.machine.devices import hardware
+from simcse_cli.machine import devices
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -162,12 +162,9 @@ def capability(device: str) -> str:
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         return f"{torch.cuda.get_device_name()}, compute {major}.{minor}"
-    checks = {"AMX": "_is_amx_tile_supported", "AVX-512 BF16": "_is_avx512_bf16_supported"}
-    found = [name for name, check in checks.items() if getattr(torch.cpu, check, lambda: False)()]
-    vectors = torch.backends.cpu.get_cpu_capability()
     named = os.environ.get("SIMCSE_BENCH_ISA")
-    has = f"switched down to {named}" if named else ", ".join([*found, vectors])
-    return f"{hardware(torch.device('cpu'))['processor']}, {has}"
+    has = f"switched down to {named}" if named else devices.capability()
+    return f"{devices.hardware(torch.device('cpu'))['processor']}, {has}"
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from simcse_cli.machine import devices
-from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
@@ -23,6 +22,11 @@ def no_bf16(monkeypatch):
         monkeypatch.setattr(torch.cpu, check, lambda: False)
 
 
+def avx2(monkeypatch):
+    no_bf16(monkeypatch)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+
+
 def arm(monkeypatch):
     no_bf16(monkeypatch)
     monkeypatch.setattr(devices.platform, "machine", lambda: "aarch64")
@@ -35,7 +39,8 @@ def no_onednn(monkeypatch):
 
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
 SWITCHES = {
-    no_bf16: (PrepackedOperators if is_x86() else Operators, Operators),
+    no_bf16: (PrepackedOperators if "avx512" in devices.capability() else Operators, Operators),
+    avx2: (Operators, Operators),
     arm: (Operators, Operators),
     no_onednn: (Operators, Operators),
 }
@@ -103,4 +108,25 @@ def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(switch_off, 
 
     options = ModelOptions(model=str(tiny_model_dir), device="cpu", precision=Precision.BF16)
     load_for_encoding(str(tiny_model_dir), options, Told())
-    assert any("no bfloat16 arithmetic" in hint for hint in Told.hints)
+    assert any("slower than fp32" in hint for hint in Told.hints)
+
+
+@pytest.mark.parametrize(
+    ("name", "instructions", "kind", "precision"),
+    [
+        ("AMD EPYC 9R14", "avx512, avx512_bf16", "avx512_bf16", Precision.BF16),
+        ("Intel(R) Xeon(R) Processor", "avx512, avx512_bf16", "avx512", Precision.FP32),
+        ("Intel(R) Xeon(R) Platinum 8488C", "avx512, avx512_bf16, amx", "amx", Precision.BF16),
+        ("Intel(R) Xeon(R) Gold 6230", "avx512", "avx512", Precision.FP32),
+        ("AMD EPYC 7763", "avx2", "avx2", Precision.FP32),
+        ("Intel(R) Core(TM) i5", "default", "avx2", Precision.FP32),
+    ],
+)
+def test_intel_s_bfloat16_counts_with_amx_only(name, instructions, kind, precision, monkeypatch):
+    """On Intel's AVX-512 a bfloat16 instruction takes 0.72 ns and a float32 one of half its work 0.18."""
+    monkeypatch.setattr(devices, "capability", lambda: instructions)
+    monkeypatch.setattr(devices, "_processor_name", lambda: name)
+    monkeypatch.setattr(devices, "is_x86", lambda: True)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    assert devices.cpu_kind() == kind
+    assert devices.resolve_precision("auto", torch.device("cpu")) is precision

@@ -42,7 +42,7 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
 
 def runs_on_two(rank: int, configs: dict[str, TrainConfig], folder: str) -> dict[str, dict[str, Any]]:
     """Train each configuration on this process; only the second one is asked to stop."""
-    encoding.DEFAULT_BATCH_TOKENS = SMALL_BATCH
+    encoding._batch_tokens = lambda _: SMALL_BATCH
     return {
         name: train(config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None)
         for name, config in configs.items()
@@ -137,7 +137,7 @@ def test_processes_stop_at_the_same_step(name, status, step, on_two):
 @pytest.mark.parametrize("name", ["sts", "transfer"])
 def test_the_dev_score_is_that_of_one_process_to_the_last_bit(name, configs, on_two, monkeypatch):
     """Batches are shared, not sentences, so that every vector is computed beside the same others."""
-    monkeypatch.setattr(encoding, "DEFAULT_BATCH_TOKENS", SMALL_BATCH)
+    monkeypatch.setattr(encoding, "_batch_tokens", lambda _: SMALL_BATCH)
     lines = {line["step"]: line for line in logged(on_two[0] / name)}
     best = json.loads((on_two[0] / name / "model" / "simcse.json").read_text())["step"]
     dev_set, _ = build_dev_set(configs[name], SilentProgress())

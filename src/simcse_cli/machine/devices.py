@@ -2,9 +2,11 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,14 +55,51 @@ def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
+class CpuConstants(NamedTuple):
+    """What is fastest on processors of one kind, as ``benchmarks/bench_constants.py`` finds it.
+
+    Attributes:
+        bf16: whether bfloat16 products take less time than float32 ones.
+        prepacks: whether float32 products are faster on weights in oneDNN's own layout than by ``F.linear``.
+        batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
+    """
+
+    bf16: bool
+    prepacks: bool
+    batch_tokens: Mapping[torch.dtype, int]
+
+
+_TOKENS = {torch.float32: 2048, torch.bfloat16: 2048, torch.int8: 1024}
+CPU_CONSTANTS = {
+    "amx": CpuConstants(bf16=True, prepacks=True, batch_tokens=_TOKENS),
+    "avx512_bf16": CpuConstants(bf16=True, prepacks=True, batch_tokens=_TOKENS),
+    "avx512": CpuConstants(bf16=False, prepacks=True, batch_tokens=_TOKENS),
+    "avx2": CpuConstants(bf16=False, prepacks=False, batch_tokens=_TOKENS | {torch.float32: 1024}),
+    "other": CpuConstants(bf16=False, prepacks=False, batch_tokens=_TOKENS),
+}
+
+
+def cpu_kind() -> str:
+    """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
+
+    ``avx512_bf16`` are AMD's processors: Intel's take four times as long for a bfloat16 instruction as for a float32
+    one, which is half of its work, and have AMX instead (not in every virtual machine).
+    """
+    if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
+        return "other"
+    found = capability().split(", ")
+    if "amx" in found:
+        return "amx"
+    if "avx512_bf16" in found and "Intel" not in _processor_name():
+        return "avx512_bf16"
+    return "avx512" if found[0] == "avx512" else "avx2"
+
+
 def has_fast_bf16(device: torch.device) -> bool:
     """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device.type == "cpu":
-        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
-    return False
+    return device.type == "cpu" and CPU_CONSTANTS[cpu_kind()].bf16
 
 
 def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
@@ -118,10 +157,12 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
     named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
-    found = (name for name, check in named.items() if getattr(torch.cpu, check, lambda: False)())
+    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not where oneDNN is told to leave it
+    found = (name for name, check in named.items() if has_bf16 and getattr(torch.cpu, check, lambda: False)())
     return ", ".join((torch.backends.cpu.get_cpu_capability().lower(), *found))
 
 
+@cache
 def _processor_name() -> str:
     """Return the name of the processor if the system gives it, else its architecture."""
     try:

@@ -259,9 +259,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
         and encoder.device.type == "cpu"
         and not has_fast_bf16(encoder.device)
     ):
-        progress.hint(
-            "this processor has no bfloat16 arithmetic: --precision bf16 gains nothing, fp32 is exact"
-        )
+        progress.hint("--precision bf16 is slower than fp32 on this processor, and less exact")
     progress.detail(
         f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {options.precision}"
     )

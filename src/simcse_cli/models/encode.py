@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.streams import digest
-from simcse_cli.machine.devices import HostCopy
+from simcse_cli.machine.devices import CPU_CONSTANTS, HostCopy, cpu_kind
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.encoder import SentenceEncoder
@@ -24,7 +24,7 @@ from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import LongTexts, Pooler
 
-DEFAULT_BATCH_TOKENS, INT8_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 1024, 32_768
+GPU_BATCH_TOKENS = 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
 _Item = TypeVar("_Item")
@@ -269,7 +269,8 @@ def _batch_tokens(model: SentenceEncoder) -> int:
     """Return the number of tokens that is fastest in one forward pass."""
     if model.device.type == "cuda":
         return GPU_BATCH_TOKENS
-    return INT8_BATCH_TOKENS if model.matmul_dtype is torch.int8 else DEFAULT_BATCH_TOKENS
+    sizes = CPU_CONSTANTS[cpu_kind()].batch_tokens
+    return sizes.get(model.matmul_dtype or torch.float32, sizes[torch.float32])
 
 
 @dataclass(frozen=True)

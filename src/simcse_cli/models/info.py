@@ -13,7 +13,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from simcse_cli.errors import EXTRAS, is_binary
 from simcse_cli.files.streams import default_cache_dir
-from simcse_cli.machine.devices import hardware, has_fast_bf16, resolve_device, resolve_precision
+from simcse_cli.machine.devices import cpu_kind, hardware, has_fast_bf16, resolve_device, resolve_precision
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.operators import can_prepack
 from simcse_cli.results.runs import versions
@@ -32,6 +32,7 @@ def program_and_machine() -> dict[str, Any]:
         "hardware": hardware(device),
         "threads": torch.get_num_threads(),
         "precision_auto": f"{resolve_precision(Precision.AUTO, device)} (bfloat16 is {fast})",
+        "constants_of": cpu_kind(),
         "products": {
             str(dtype).removeprefix("torch."): "prepacked (oneDNN)"
             if can_prepack(device, dtype)

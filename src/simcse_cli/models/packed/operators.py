@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.machine.devices import is_x86
+from simcse_cli.machine.devices import CPU_CONSTANTS, cpu_kind
 from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts
 from simcse_cli.models.packed.attention import attend, mix_states
 from simcse_cli.models.packed.dropout import Masks, add_dropped
@@ -120,11 +120,10 @@ def _prepacked(tree: Any, dtype: torch.dtype) -> Any:
 
 
 def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN's weight layout is available and pays: on x86, in float32 or native bfloat16."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if not is_x86():
+    """Tell whether oneDNN's weight layout is available and pays, in float32 or native bfloat16."""
+    kind = cpu_kind()
+    if device.type != "cpu" or kind == "other":
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype is torch.float32
+    return dtype is torch.float32 and CPU_CONSTANTS[kind].prepacks
