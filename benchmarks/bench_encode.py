@@ -10,7 +10,7 @@ matrix-multiply peak measured in the same run, and the least cosine to sentence-
 import argparse
 import importlib.util
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +49,28 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     if device != "cpu":
         return contenders
     if importlib.util.find_spec("openvino"):
-        precision = list(types(device))[-1]
-        name = f"OpenVINO {precision}, batches as sentence-transformers"
-        contenders[name] = openvino_loop(folder, sentences, precision)
+        for precision in types(device):
+            name = f"OpenVINO {precision}, batches as sentence-transformers"
+            contenders[name] = openvino_loop(folder, sentences, precision)
     else:
         print("OpenVINO is left out: pip install 'simcse-cli[bench]'")
-    if importlib.util.find_spec("onnxruntime"):
-        contenders["ONNX Runtime int8, dynamic, same batches"] = onnx_int8_loop(folder, sentences)
+    for is_static, kind in ((False, "dynamic"), (True, "static")):
+        if importlib.util.find_spec("nncf"):
+            contenders[f"OpenVINO int8, {kind}, same batches"] = openvino_loop(
+                folder, sentences, "fp32", int8="static" if is_static else "dynamic"
+            )
+        if importlib.util.find_spec("onnxruntime"):
+            contenders[f"ONNX Runtime int8, {kind}, same batches"] = onnx_int8_loop(
+                folder, sentences, is_static=is_static
+            )
     return contenders
 
 
-def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contender:
+def openvino_loop(folder: str, sentences: list[str], precision: str, *, int8: str = "") -> Contender:
     """Return OpenVINO on the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters.
+
+    ``int8`` quantises by NNCF: ``dynamic`` the weights (OpenVINO rounds activations where that pays), ``static`` both,
+    calibrated on other sentences.
 
     sentence-transformers' own OpenVINO backend needs optimum-intel, which wants an older transformers; this
     compiles the same graph with the same hint.
@@ -71,6 +81,17 @@ def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contende
     example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
     names = [name for name in tokenizer.model_input_names if name in example]
     graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
+    if int8:
+        import nncf
+
+        samples = [
+            {name: inputs[name] for name in names} for inputs in calibration(tokenizer, len(sentences))
+        ]
+        graph = (
+            nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
+            if int8 == "dynamic"
+            else nncf.quantize(graph, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER)
+        )
     hint = {"bf16": "bf16", "fp32": "f32"}[precision]
     settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
@@ -79,24 +100,48 @@ def openvino_loop(folder: str, sentences: list[str], precision: str) -> Contende
     )
 
 
-def onnx_int8_loop(folder: str, sentences: list[str]) -> Contender:
-    """Return ONNX Runtime on the same batches, with weights and activations quantised by its own dynamic tool."""
-    import onnxruntime
-    from onnxruntime.quantization import quantize_dynamic
+def calibration(tokenizer: Any, n_before: int) -> Iterator[Any]:
+    """Yield tokens of 128 sentences that no contender encodes, one at a time."""
+    for sentence in wikipedia(n_before + 128)[n_before:]:
+        yield tokenizer([sentence], truncation=True, max_length=256, return_tensors="np")
 
+
+def onnx_int8_loop(folder: str, sentences: list[str], *, is_static: bool) -> Contender:
+    """Return ONNX Runtime on the same batches, with weights and activations quantised by its own tools."""
+    import onnxruntime
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     with tempfile.TemporaryDirectory() as work:
         write_graphs(load_encoder(folder, pooler=Pooler.AVG), Path(work), [Backend.ONNX])
-        small = Path(work) / "int8.onnx"
-        quantize_dynamic(Path(work) / GRAPH_FILES[Backend.ONNX], small)
+        large, small = Path(work) / GRAPH_FILES[Backend.ONNX], Path(work) / "int8.onnx"
+        if is_static:
+            quantize_static(large, small, Calibration(tokenizer, len(sentences), large))
+        else:
+            quantize_dynamic(large, small)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
         session = onnxruntime.InferenceSession(small, settings, providers=["CPUExecutionProvider"])
     names = [tensor.name for tensor in session.get_inputs()]
     return loop_like_peer(
         sentences,
-        AutoTokenizer.from_pretrained(folder),
+        tokenizer,
         lambda inputs: session.run(None, {name: inputs[name] for name in names})[0],
     )
+
+
+class Calibration:
+    """What ``quantize_static`` reads: the inputs of a graph, one sentence after the other, then None."""
+
+    def __init__(self, tokenizer: Any, n_before: int, graph: Path) -> None:
+        import onnx
+
+        names = [tensor.name for tensor in onnx.load(graph).graph.input]
+        self._inputs = ({n: inputs[n] for n in names} for inputs in calibration(tokenizer, n_before))
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next sentence."""
+        return next(self._inputs, None)
 
 
 def loop_like_peer(sentences: list[str], tokenizer: Any, states_of: Callable[[Any], np.ndarray]) -> Contender:

@@ -2,7 +2,7 @@
 
 python benchmarks/run.py [--threads N] [--clock wall|cpu] [-o FOLDER]
 python benchmarks/run.py --device cuda       # what there is to measure on a GPU
-python benchmarks/run.py --isa avx2          # encode and train as on a processor without AVX-512
+python benchmarks/run.py --isa avx2          # encode, train and constants as on a processor without AVX-512
 python benchmarks/run.py --device cuda --dry # does it run? a tiny model and few sentences, on a CPU where no GPU is
 """
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 BERT_BASE = ("--model", "random:bert-base")
 BATCHES = ("32", "128", "512", "1024")
 # Name of the result, script, arguments.
-CPU = [(name, name, ()) for name in ("encode", "train", "sts", "transfer", "memory", "scale")]
+CPU = [(name, name, ()) for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants")]
 GPU = [
     ("encode", "encode", (*BERT_BASE, "--sentences", "100000", "--rounds", "3", "--peer-batches", *BATCHES)),
     ("train-64", "train", (*BERT_BASE, "--batch-size", "64", "--steps", "200")),
@@ -27,6 +27,7 @@ GPU = [
 DRY = {
     "encode": ("--model", "random:tiny", "--sentences", "64", "--rounds", "1", "--peer-batches", "128"),
     "train": ("--model", "random:tiny", "--batch-size", "8", "--steps", "1", "--rounds", "1"),
+    "constants": ("--model", "random:tiny", "--sentences", "64", "--rounds", "1"),
 }
 # What PyTorch, oneDNN, MKL and numba take for the processor's instructions.
 ISA = {
@@ -36,7 +37,13 @@ ISA = {
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": "",
-    }
+    },
+    "avx512": {
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
+        "NUMBA_CPU_NAME": "cascadelake",
+        "NUMBA_CPU_FEATURES": "",
+    },
 }
 
 

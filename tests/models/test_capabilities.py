@@ -16,6 +16,13 @@ from simcse_cli.settings.choices import Attention, Precision
 from simcse_cli.settings.config import ModelOptions
 
 
+@pytest.fixture(autouse=True)
+def kind_of_this_test():
+    devices.cpu_kind.cache_clear()
+    yield
+    devices.cpu_kind.cache_clear()
+
+
 def no_bf16(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     for check in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
@@ -61,6 +68,17 @@ def test_inference_takes_the_operators_that_are_left(switch_off, tiny_model_dir,
             padded = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), sentences)
         cosines = (packed * padded).sum(1) / np.linalg.norm(packed, axis=1) / np.linalg.norm(padded, axis=1)
         assert cosines.min() > (1 - 1e-6 if dtype is torch.float32 else 0.995)
+
+
+def test_fused_attention_gives_the_vectors_of_batched_products(tiny_model_dir, sentences, monkeypatch):
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    found = []
+    for start in (1, 1 << 30):
+        constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(fused_from=start)
+        monkeypatch.setitem(devices.CPU_CONSTANTS, devices.cpu_kind(), constants)
+        found.append(encode(encoder, sentences))
+    assert (found[0] != found[1]).any()
+    np.testing.assert_allclose(*found, rtol=0, atol=2e-6)
 
 
 @every_switch

@@ -61,24 +61,28 @@ class CpuConstants(NamedTuple):
     Attributes:
         bf16: whether bfloat16 products take less time than float32 ones.
         prepacks: whether float32 products are faster on weights in oneDNN's own layout than by ``F.linear``.
+        fused_from: the length of text from which PyTorch's fused attention takes the place of two batched products;
+            1,024 where it is never faster, since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
     """
 
     bf16: bool
     prepacks: bool
+    fused_from: int
     batch_tokens: Mapping[torch.dtype, int]
 
 
 _TOKENS = {torch.float32: 2048, torch.bfloat16: 2048, torch.int8: 1024}
 CPU_CONSTANTS = {
-    "amx": CpuConstants(bf16=True, prepacks=True, batch_tokens=_TOKENS),
-    "avx512_bf16": CpuConstants(bf16=True, prepacks=True, batch_tokens=_TOKENS),
-    "avx512": CpuConstants(bf16=False, prepacks=True, batch_tokens=_TOKENS),
-    "avx2": CpuConstants(bf16=False, prepacks=False, batch_tokens=_TOKENS | {torch.float32: 1024}),
-    "other": CpuConstants(bf16=False, prepacks=False, batch_tokens=_TOKENS),
+    "amx": CpuConstants(True, True, 192, _TOKENS),
+    "avx512_bf16": CpuConstants(True, True, 192, _TOKENS),
+    "avx512": CpuConstants(False, True, 1024, _TOKENS),
+    "avx2": CpuConstants(False, False, 1024, _TOKENS | {torch.float32: 1024}),
+    "other": CpuConstants(False, False, 192, _TOKENS),
 }
 
 
+@cache
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simcse_cli.machine.devices import CPU_CONSTANTS, cpu_kind
 from simcse_cli.models.packed.architectures import RelativeBias
 from simcse_cli.models.packed.dropout import Masks
 from simcse_cli.models.packed.layers import Layer, QueryKeyValue
@@ -17,8 +18,6 @@ from simcse_cli.models.packed.tokens import PackedTokens
 
 MixStates = Callable[..., tuple[Tensor, Tensor]]
 
-# From this length on, the fused kernel, which never holds all scores, is faster than batched products.
-FUSED_FROM_LENGTH = 192
 # PyTorch vectorises its CPU softmax only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16
 # Tokens in one bfloat16 product, so that queries, keys and scores fit into the processor's cache.
@@ -153,7 +152,7 @@ def _attend_block(
         base, weight = query.new_zeros(1, 1, 1), 0
     else:
         base, weight = bias.to(query.dtype).repeat(n_rows, 1, 1), 1
-    if length >= FUSED_FROM_LENGTH and not drops:
+    if length >= CPU_CONSTANTS[cpu_kind()].fused_from and not drops:
         context = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=base if weight else None
         )
