@@ -115,7 +115,7 @@ def collect(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "n_runs": len(runs),
         "steps": Counter(run.step for run in runs).most_common(1)[0][0],
         "seeds": sorted({run.seed for run in runs} - {raw.seed}),
-        "precision": raw.precision,
+        "precision": " and ".join(sorted({run.precision or "fp32" for run in runs})),
         "versions": raw.versions,
     }
 

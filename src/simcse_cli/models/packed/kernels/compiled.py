@@ -35,6 +35,11 @@ def _inlined(function: Callable[..., Any]) -> Any:
     return numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function)
 
 
+def _inlined_late(function: Callable[..., Any]) -> Any:
+    """As ``_inlined``, by LLVM: what is called with several constants takes half the time to compile."""
+    return numba.njit(forceinline=True, fastmath=_FAST, error_model="numpy")(function)
+
+
 def was_compiled(folder: Path | None = None) -> bool:
     """Tell whether the compiled kernels are on disk already."""
     folder = folder or Path(attention_forward.stats.cache_path)
@@ -108,7 +113,7 @@ def _keep_from(threshold: Any) -> Any:
 # Functions of one value.
 
 
-@_inlined
+@_inlined_late
 def _exp(x: Any) -> Any:
     """Return e^x by a polynomial on [-ln 2 / 2, ln 2 / 2] and a power of two; relative error 2e-7."""
     x = max(min(x, _F(88.0)), _F(-87.0))
@@ -124,7 +129,7 @@ def _exp(x: Any) -> Any:
     return (p * rest * rest + rest + _F(1)) * scale
 
 
-@_inlined
+@_inlined_late
 def _normal(x: Any) -> Any:
     """Return the standard normal distribution function and density at x, to 1.5e-7 (Abramowitz and Stegun 7.1.26)."""
     z = abs(x) * _F(0.70710678)
@@ -137,7 +142,7 @@ def _normal(x: Any) -> Any:
     return (_F(1) - upper_tail if x >= 0 else upper_tail), exponential * _F(0.3989422804)
 
 
-@_inlined
+@_inlined_late
 def _normal_by_tanh(x: Any) -> Any:
     """Return (1 + tanh u) / 2 for u = sqrt(2 / pi) (x + 0.044715 x^3), and its derivative by x."""
     twice_u = _F(1.5957691216) * (x + _F(0.044715) * x * x * x)
@@ -148,7 +153,7 @@ def _normal_by_tanh(x: Any) -> Any:
 # Bias and activation.
 
 
-@_inlined
+@_inlined_late
 def _activation(kind: Any, x: Any) -> Any:
     """Return f(x) and f'(x)."""
     if kind == GELU:
@@ -160,7 +165,7 @@ def _activation(kind: Any, x: Any) -> Any:
     return max(x, _F(0)), _F(1) if x > 0 else _F(0)
 
 
-@_inlined
+@_inlined_late
 def _activate_rows(kind: Any, x: Any, bias: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         row, result = x[i], out[i]
@@ -169,7 +174,7 @@ def _activate_rows(kind: Any, x: Any, bias: Any, out: Any) -> None:
             result[j] = _pack(value, result)
 
 
-@_inlined
+@_inlined_late
 def _activation_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, d_bias: Any) -> None:
     for i in range(x.shape[0]):
         row, d_result, d_row = x[i], d_out[i], d_x[i]
@@ -466,6 +471,14 @@ def _product(
 
 
 @_inlined
+def _copy(a: Any, b: Any) -> None:
+    """Write the first rows of b; an assignment would compile numba's message for shapes that differ, for seconds."""
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            b[i, j] = a[i, j]
+
+
+@_inlined
 def _transpose(a: Any, b: Any) -> None:
     """Write the transpose of ``(n, m)`` into the first n columns of ``(m, >= n)``."""
     for i in range(a.shape[0]):
@@ -711,7 +724,7 @@ def mix_states_forward(
     scores = np.zeros((rows, padded), np.float32)
     mix = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
-        own[:length] = states[s * length : (s + 1) * length]
+        _copy(states[s * length : (s + 1) * length], own)
         _transpose(queries[s], transposed)
         _multiply(own, width, 1, transposed, scores, length, padded, width)
         # The softmax over tokens of each head, and the weights after dropout.
@@ -735,7 +748,7 @@ def mix_states_forward(
                 kept += weight
             sums[s, h] = kept
         _multiply(scores, 1, padded, own, mix, n_heads, width, length)
-        mixed[s] = mix[:n_heads]
+        _copy(mix[:n_heads], mixed[s])
 
 
 @_compiled
@@ -767,7 +780,7 @@ def mix_states_backward(
     stacked = np.zeros((2 * n_heads, width), np.float32)
     d_own_queries = np.zeros((_rounded_up(n_heads, _TILE_ROWS), width), np.float32)
     for s in range(n_sentences):
-        own[:length] = states[s * length : (s + 1) * length]
+        _copy(states[s * length : (s + 1) * length], own)
         _transpose(d_mixed[s], transposed)
         _multiply(own, width, 1, transposed, outer, length, padded, width)
         # Gradients of the scores beside the weights after dropout.
@@ -786,9 +799,9 @@ def mix_states_backward(
                 total += d
             d_offsets[s, h] = total
         # Gradients of queries, then of states, which both scores and mixed states depend on.
-        stacked[:n_heads] = queries[s]
-        stacked[n_heads:] = d_mixed[s]
+        _copy(queries[s], stacked)
+        _copy(d_mixed[s], stacked[n_heads:])
         _multiply(factors, 1, 2 * padded, own, d_own_queries, n_heads, width, length)
-        d_queries[s] = d_own_queries[:n_heads]
+        _copy(d_own_queries[:n_heads], d_queries[s])
         _multiply(factors, 2 * padded, 1, stacked, d_own, length, width, 2 * n_heads)
-        d_states[s * length : (s + 1) * length] = d_own[:length]
+        _copy(d_own[:length], d_states[s * length : (s + 1) * length])
