@@ -234,7 +234,9 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
     for name, run in list(contenders.items()):
         try:
             vectors[name] = run()
-        except ValueError as error:  # OpenVINO's int8 graphs return nothing where newer instructions are switched off
+        except (
+            ValueError
+        ) as error:  # OpenVINO's int8 graphs return nothing where newer instructions are switched off
             print(f"{name} is left out: {error}")
             del contenders[name]
     timings = alternate(contenders, options.rounds, warm_up=False)
@@ -281,12 +283,13 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         rate, error = row["sentences/s"], max(1 - row["least cosine"], 1e-6)
         is_ours = row["setting"].startswith("simcse")
         axes.plot(rate, error, "o" if is_ours else "s", color="tab:red" if is_ours else "tab:gray")
+        name = row["setting"].replace("sentence-transformers", "ST").removeprefix("length-sorted ")
         name = (
-            row["setting"].split(",")[0].replace("sentence-transformers", "ST").removeprefix("length-sorted ")
+            name.removesuffix(" batches").removesuffix(", same").removesuffix(", default").split(", batch")[0]
         )
-        axes.annotate(name, (rate, error), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+        axes.annotate(name, (rate, error), xytext=(3, 5), textcoords="offset points", rotation=25, fontsize=8)
     axes.set(xlabel="sentences/s", ylabel="1 - least cosine to fp32", yscale="log")
-    axes.margins(0.15)
+    axes.margins(0.2)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
 
