@@ -18,7 +18,10 @@ HERE = Path(__file__).resolve().parent
 BERT_BASE = ("--model", "random:bert-base")
 BATCHES = ("32", "128", "512", "1024")
 # Name of the result, script, arguments.
-CPU = [(name, name, ()) for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants")]
+CPU = [
+    (name, name, ())
+    for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants", "search")
+]
 GPU = [
     ("encode", "encode", (*BERT_BASE, "--sentences", "100000", "--rounds", "3", "--peer-batches", *BATCHES)),
     ("train-64", "train", (*BERT_BASE, "--batch-size", "64", "--steps", "200")),

@@ -40,6 +40,17 @@ def test_exact_search_in_blocks_is_the_full_ranking(vectors, texts, monkeypatch,
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
+@pytest.mark.parametrize("corpus_block", [40, 16_384])
+def test_equal_scores_are_all_candidates(corpus_block, texts, monkeypatch):
+    """Of 230 vectors along four axes each query has 57 or 58 at cosine 1, and a zero query none."""
+    monkeypatch.setattr(search_index, "CORPUS_BLOCK", corpus_block)
+    vectors = np.eye(4, dtype=np.float32)[np.arange(230) % 4]
+    scores, rows = SearchIndex.build(vectors, texts).search(np.r_[np.eye(4), np.zeros((1, 4))], 20)
+    np.testing.assert_array_equal(scores, np.r_[np.ones((4, 20)), np.zeros((1, 20))])
+    assert (rows[:4] % 4 == np.arange(4)[:, None]).all()
+    assert all(len(set(found)) == 20 for found in rows.tolist())
+
+
 def test_exact_search_returns_everything_when_k_is_larger(vectors, texts):
     scores, rows = SearchIndex.build(vectors, texts).search(vectors[:1], 1000)
     assert sorted(rows[0]) == list(range(230))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simcse_cli.data.packed_texts import PackedTexts
@@ -29,8 +30,8 @@ from simcse_cli.settings.choices import SearchBackend
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
 FAISS_ENDING = ".faiss"
-QUERY_BLOCK = 256
-CORPUS_BLOCK = 16_384
+QUERY_BLOCK = 1024
+CORPUS_BLOCK = 8192
 HNSW_EFFORT = 256
 IVF_PROBES = 32
 SPARE = 16
@@ -79,18 +80,25 @@ class ExactSearcher:
         return scores, rows
 
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        best = np.empty((len(queries), 0), dtype=np.float32)
-        best_rows = np.empty((len(queries), 0), dtype=np.int64)
+        scores, rows, owners = np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
+        lowest = np.full(len(queries), -np.inf, np.float32)
+        own = torch.from_numpy(np.require(queries, np.float32, "W"))
+        memory = np.empty(len(queries) * min(CORPUS_BLOCK, len(self._units)), np.float32)
         for start in range(0, len(self._units), CORPUS_BLOCK):
-            tile = queries @ self._units[start : start + CORPUS_BLOCK].T
-            kept = _largest(tile, k)
-            best = np.concatenate([best, np.take_along_axis(tile, kept, axis=1)], axis=1)
-            best_rows = np.concatenate([best_rows, kept + start], axis=1)
-            kept = _largest(best, k)
-            best = np.take_along_axis(best, kept, axis=1)
-            best_rows = np.take_along_axis(best_rows, kept, axis=1)
-        order = np.lexsort((best_rows, -best), axis=1)
-        return np.take_along_axis(best, order, axis=1), np.take_along_axis(best_rows, order, axis=1)
+            units = self._units[start : start + CORPUS_BLOCK]
+            tile = memory[: len(queries) * len(units)].reshape(len(queries), -1)
+            torch.mm(own, torch.from_numpy(np.require(units, np.float32, "W")).T, out=torch.from_numpy(tile))
+            found, columns = _candidates(tile, lowest, k)
+            scores = np.concatenate([scores, tile[found, columns]])
+            rows, owners = np.concatenate([rows, columns + start]), np.concatenate([owners, found])
+            order = np.lexsort((rows, -scores, owners))
+            scores, rows, owners = scores[order], rows[order], owners[order]
+            first = np.searchsorted(owners, np.arange(len(queries)))
+            kept = np.arange(len(owners)) - first[owners] < k
+            scores, rows, owners = scores[kept], rows[kept], owners[kept]
+            if len(scores) == len(queries) * k:
+                lowest = scores[k - 1 :: k]
+        return scores.reshape(-1, k), rows.reshape(-1, k)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         return {"vectors": np.ascontiguousarray(self._units)}
@@ -357,12 +365,31 @@ def _sort_metadata(path: Path) -> None:
         stream.write(text.ljust(length))
 
 
-def _largest(scores: Scores, k: int) -> Rows:
-    """Return the columns of the ``k`` largest entries of each row, in no order."""
-    if scores.shape[1] <= k:
-        return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    columns: Rows = np.argpartition(scores, -k, axis=1)[:, -k:]
-    return columns
+def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
+    """Return row and column of entries among which are the ``k`` largest of each row that exceed its ``lowest``.
+
+    The k-th largest of the maxima of groups is a bound that k entries reach. With four groups an entry, few groups have
+    any other, and only those that do are looked at: a partition of all entries takes half of the time of the product.
+    """
+    n_rows, n_columns = scores.shape
+    size = n_columns // (4 * k)
+    if size > 1:
+        end = n_columns // size * size
+        groups = scores[:, :end].reshape(n_rows, -1, size)
+        maxima = torch.from_numpy(groups).amax(2).numpy()
+        bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
+        row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
+        which, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
+        rest = np.nonzero(scores[:, end:] >= bound[:, None])
+        found = (
+            np.concatenate([row[which], rest[0]]),
+            np.concatenate([(group * size)[which] + offset, rest[1] + end]),
+        )
+        if len(found[0]) <= 16 * k * n_rows:
+            return found
+    columns = np.argpartition(scores, -k, axis=1)[:, -k:] if n_columns > k else np.arange(n_columns)[None]
+    columns = np.broadcast_to(columns, (n_rows, min(k, n_columns)))
+    return np.repeat(np.arange(n_rows), columns.shape[1]), columns.ravel()
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
