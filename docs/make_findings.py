@@ -6,8 +6,9 @@ fail when the page is stale.
 """
 
 import json
+import shutil
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from scipy import stats
 from simcse_cli.comparison.published import load_table
 from simcse_cli.results.columns import STSB_DEV
 from simcse_cli.results.result import SuiteResult
-from simcse_cli.results.runs import DONE, is_run, read_metrics, read_run_record, seed_runs
+from simcse_cli.results.runs import DONE, RunRecord, is_run, read_metrics, read_run_record, seed_runs
 
 HERE = Path(__file__).parent
 CLAIMS, RESULTS, PAGE = (HERE / f"findings.{ending}" for ending in ("yaml", "json", "md"))
@@ -28,6 +29,12 @@ RAW = "raw-encoder"
 P = 0.05
 LOWER_FIRST = {"alignment": 3, "uniformity": 3, "effective_rank": 1}
 """Measures that are no scores, and their digits."""
+FIGURES = {
+    "findings-figure2": "Alignment and uniformity every ten steps, batches of 16 (Figure 2; Figure 1 of the report):",
+    "findings-figure3": "Alignment and uniformity of nine systems, coloured by STS-B (Figure 3):",
+    "findings-figureF1": "Their singular values (Figure F.1):",
+    "findings-figureG1": "Their cosines by gold rating, STS-B test pairs (Figure G.1):",
+}
 INTRO = """# Findings
 
 The claims of the [papers](reproducing.md), asked at small scale of an encoder that was not trained for sentences. No
@@ -93,11 +100,12 @@ def collect(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name in comparison["runs"]:
             if (found := values_of(folder, name, measure)) is not None:
                 values[f"{name}:{measure}"] = found
-    runs = [
-        record
-        for path in folder.glob("*-small/**/run.json")
-        if (record := read_run_record(path.parent)).status in DONE
-    ]
+    runs: list[RunRecord] = []
+    hours: defaultdict[str, float] = defaultdict(float)
+    for path in folder.glob("*-small/**/run.json"):
+        if (record := read_run_record(path.parent)).status in DONE:
+            runs.append(record)
+            hours[path.relative_to(folder).parts[0].removesuffix("-small")] += record.timings["hours"] or 0
     raw = read_run_record(folder / f"{RAW}-small" / "raw")
     scores = {
         f"{name}, {pooler}": values_of(folder, f"{RAW}/{name}-{pooler}", "average")
@@ -111,7 +119,7 @@ def collect(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "raw_steps": raw.step,
         "raw_batch": raw.config["batch_size"],
         "raw_digest": raw.model_digest,
-        "hours": sum(run.timings["hours"] or 0 for run in runs),
+        "hours": dict(hours),
         "n_runs": len(runs),
         "steps": Counter(run.step for run in runs).most_common(1)[0][0],
         "seeds": sorted({run.seed for run in runs} - {raw.seed}),
@@ -206,13 +214,27 @@ def page(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> str:
         "The average of the seven STS tasks, before and after:\n\n"
         f"| encoder, pooler | STS |\n|---|---:|\n{scores}\n"
     )
-    versions, seeds = results["versions"], ", ".join(map(str, results["seeds"]))
+    hours, versions, seeds = results["hours"], results["versions"], ", ".join(map(str, results["seeds"]))
     facts = (
         f"**{sum(counts.values())} claims: {total}.** {results['n_runs']} trainings, most of {results['steps']} steps, "
-        f"seeds {seeds}, {results['precision']}, took {results['hours']:.1f} hours in all (simcse "
-        f"{versions['simcse-cli']}, torch {versions['torch']}).\n"
+        f"seeds {seeds}, {results['precision']}, took {sum(hours.values()):.1f} hours in all (simcse "
+        f"{versions['simcse-cli']}, torch {versions['torch']}), beside other work:\n"
+        + ", ".join(f"{recipe} {60 * spent:.0f} minutes" for recipe, spent in sorted(hours.items()))
+        + ".\n"
     )
-    return "\n".join((INTRO, raw, facts, RULES, "\n\n".join(sections))) + "\n"
+    return "\n".join((INTRO, raw, facts, RULES, "\n\n".join(sections))) + "\n" + pictures()
+
+
+def pictures() -> str:
+    """Return the section of the figures that are there."""
+    shown = [
+        f"{FIGURES[name]}\n\n![{name}](figures/{name}.png)\n" for name in FIGURES if _figure(name).is_file()
+    ]
+    return "\n".join(("\n## Figures\n", *shown)) if shown else ""
+
+
+def _figure(name: str) -> Path:
+    return HERE / "figures" / f"{name}.png"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -220,6 +242,9 @@ def main(arguments: Sequence[str]) -> None:
     if arguments:
         found = json.dumps(collect(Path(arguments[0]), groups), indent=1, sort_keys=True)
         RESULTS.write_text(found + "\n", encoding="utf-8")
+        for name in FIGURES:
+            for drawn in Path(arguments[0]).glob(f"figure*-small/{name.removeprefix('findings-')}.png"):
+                shutil.copyfile(drawn, _figure(name))
     PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8")), groups), encoding="utf-8")
 
 

@@ -10,6 +10,11 @@ SBERT=sentence-transformers/bert-base-nli-mean-tokens
 UNSUP_MODEL=princeton-nlp/unsup-simcse-bert-base-uncased SUP_MODEL=princeton-nlp/sup-simcse-bert-base-uncased
 FIT=(--fit nli)
 
+first() { # NAME: the run, or that of its first seed, since a system is one point
+  local run=$OUT/$1/seed-${SEEDS%%,*}
+  if [ -d "$run" ]; then echo "$run"; else echo "$OUT/$1"; fi
+}
+
 if [ "$SCALE" = small ]; then
   SPLIT=${SPLIT:-test}
   FIT+=(--fit-sample 2000)
@@ -17,7 +22,7 @@ if [ "$SCALE" = small ]; then
   triplets nli.csv
   train unsup "${UNSUP[@]}" --train-file "$WIKI"
   train sup "${SUP[@]}" --train-file "$OUT/nli.csv"
-  SBERT=$OUT/sbert UNSUP_MODEL=$OUT/unsup SUP_MODEL=$OUT/sup
+  SBERT=$(first sbert) UNSUP_MODEL=$(first unsup) SUP_MODEL=$(first sup)
 fi
 train next-3 --objective next-sentence --set window=3 --train-file "$DOCUMENTS" --pooler cls --batch-size 64 --lr 3e-5 \
   "${LENGTH[@]}"
@@ -30,13 +35,14 @@ system() { # NAME LABEL MODEL MAP [OPTION...]: a system of the figures, and its 
     scores+=(--scores "$OUT/$1.json")
   fi
 }
-system plain "Avg. $MODEL" "$MODEL" none
-system flow "$MODEL-flow" "$MODEL" flow --postprocess flow "${FIT[@]}"
-system whitening "$MODEL-whitening" "$MODEL" whitening --postprocess whitening "${FIT[@]}"
+NAME=$(basename "$MODEL")
+system plain "Avg. $NAME" "$MODEL" none
+system flow "$NAME-flow" "$MODEL" flow --postprocess flow "${FIT[@]}"
+system whitening "$NAME-whitening" "$MODEL" whitening --postprocess whitening "${FIT[@]}"
 system sbert SBERT "$SBERT" none
 system sbert-flow SBERT-flow "$SBERT" flow --postprocess flow "${FIT[@]}"
 system sbert-whitening SBERT-whitening "$SBERT" whitening --postprocess whitening "${FIT[@]}"
-system next-3 "Next 3 sentences" "$OUT/next-3" none
+system next-3 "Next 3 sentences" "$(first next-3)" none
 system unsup "Unsup. SimCSE" "$UNSUP_MODEL" none
 system sup "Sup. SimCSE" "$SUP_MODEL" none
 
