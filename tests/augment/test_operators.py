@@ -49,7 +49,7 @@ def test_n_chosen_rounds_to_at_least_one(n_words: int, rate: float, count: int) 
 
 
 @pytest.mark.parametrize(
-    ("n_words", "rate", "count"), [(9, None, 1), (9, 0.3, 3), (10, 0.3, 3), (90, 0.3, 10)]
+    ("n_words", "rate", "count"), [(9, None, 1), (9, 0.3, 3), (10, 0.3, 3), (90, 0.3, 10), (5, 0.1, 1)]
 )
 def test_n_synonyms_is_one_or_the_rounding_of_nlpaug(n_words: int, rate: float | None, count: int) -> None:
     assert n_synonyms(n_words, rate) == count
@@ -75,6 +75,7 @@ def test_delete_one_drops_every_position_equally_often() -> None:
     assert set(kept) == set(itertools.combinations(words, 4))
     assert chisquare(list(kept.values())).pvalue > ALMOST_NEVER
     assert delete_one(["alone"], random.Random(0)) == ["alone"]
+    assert {tuple(delete_one(["a", "b"], random.Random(key))) for key in range(20)} == {("a",), ("b",)}
 
 
 def test_shuffle_of_all_units_gives_every_permutation_equally_often() -> None:
@@ -229,6 +230,7 @@ def test_delete_words_keeps_each_with_probability_one_minus_alpha() -> None:
 
 def test_delete_words_never_leaves_nothing() -> None:
     assert delete_words(["one"], 1.0, random.Random(0)) == ["one"]
+    assert {tuple(delete_words(["a", "b"], 1.0, random.Random(key))) for key in range(20)} == {("a",), ("b",)}
     last = Counter(delete_words(["a", "b", "c"], 1.0, random.Random(key))[0] for key in range(1500))
     assert chisquare(list(last.values())).pvalue > ALMOST_NEVER
 

@@ -85,7 +85,13 @@ def test_split_punctuation_leaves_the_word(word: str, parts: tuple[str, str, str
 
 @pytest.mark.parametrize(
     ("word", "replacement", "cased"),
-    [("Dog", "hound", "Hound"), ("DOG", "hound", "HOUND"), ("dog", "Paris", "Paris"), ("I", "we", "We")],
+    [
+        ("Dog", "hound", "Hound"),
+        ("DOG", "hound", "HOUND"),
+        ("dog", "Paris", "Paris"),
+        ("I", "we", "We"),
+        ("TV", "set", "SET"),
+    ],
 )
 def test_match_case_follows_the_original(word: str, replacement: str, cased: str) -> None:
     assert match_case(word, replacement) == cased

@@ -20,6 +20,10 @@ def kept(rows, *filters):
     return list(filter_rows(rows, filters, counts)), counts
 
 
+def test_a_row_with_an_empty_text_is_empty():
+    assert drop_empty([("a", ""), ("a", "b"), ("", "")]) == ["empty", None, "empty"]
+
+
 def test_filter_rows_counts_read_kept_and_dropped():
     rows = [("a b",), ("",), ("a",), ("a b",)]
     result, counts = kept(rows, drop_empty, drop_by_length(2, None), drop_duplicates())
