@@ -15,19 +15,26 @@ RelativeBias = Callable[[int], Tensor]
 
 
 class Activation(NamedTuple):
-    """An activation as a function, as a number for the compiled kernels, and by its name and algorithm in oneDNN."""
+    """An activation as a function, in place, as a number for the kernels, by its name and algorithm in oneDNN."""
 
     function: Callable[[Tensor], Tensor]
+    in_place: Callable[[Tensor], Tensor]
     kind: int
     fused: tuple[str, str]
 
 
-_GELU_TANH = Activation(partial(functional.gelu, approximate="tanh"), GELU_TANH, ("gelu", "tanh"))
+_gelu_ = torch.ops.aten.gelu_
+_GELU_TANH = Activation(
+    partial(functional.gelu, approximate="tanh"),
+    partial(_gelu_, approximate="tanh"),
+    GELU_TANH,
+    ("gelu", "tanh"),
+)
 ACTIVATIONS = {
-    "gelu": Activation(functional.gelu, GELU, ("gelu", "none")),
+    "gelu": Activation(functional.gelu, _gelu_, GELU, ("gelu", "none")),
     "gelu_new": _GELU_TANH,
     "gelu_pytorch_tanh": _GELU_TANH,
-    "relu": Activation(functional.relu, RELU, ("relu", "")),
+    "relu": Activation(functional.relu, torch.relu_, RELU, ("relu", "")),
 }
 """By their names in configurations."""
 

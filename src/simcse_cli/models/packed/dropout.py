@@ -78,8 +78,12 @@ def active_probability(dropout: nn.Dropout | None) -> float:
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
-    """Return ``residual + dropout(update)``; without masks (evaluation) or with p = 0, their plain sum."""
+    """Return ``residual + dropout(update)``; without masks (evaluation) or with p = 0, their plain sum.
+
+    Without a gradient, the sum may take the place of ``update``.
+    """
     if masks is None or p == 0:
-        return residual + update
+        in_place = not update.requires_grad and update.dtype is residual.dtype
+        return update.add_(residual) if in_place else residual + update
     mask, scale = masks.keep(update, p)
     return torch.addcmul(residual, update, mask, value=scale)

@@ -45,7 +45,8 @@ class Operators:
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
-        return ACTIVATIONS[self._activation].function(self._linear(x, up))
+        product, activation = self._linear(x, up), ACTIVATIONS[self._activation]
+        return activation.function(product) if product.requires_grad else activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
         """Return ``norm(states + dropout(linear(x)))`` twice: for the next residual sum and for the next product."""
