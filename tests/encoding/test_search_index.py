@@ -1,10 +1,11 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from simcse_cli.encoding import search_index
-from simcse_cli.encoding.search_index import SearchIndex, nearest, rank_rows
+from simcse_cli.encoding.search_index import SearchIndex, check_index_output, nearest, rank_rows
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
@@ -30,14 +31,44 @@ def full_ranking(queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray
     return np.argsort(-(queries @ units.T), axis=1)[:, :k]
 
 
+@pytest.mark.parametrize("k", [2, 9])
 @pytest.mark.parametrize(("query_block", "corpus_block"), [(1, 7), (3, 64), (256, 16_384)])
-def test_exact_search_in_blocks_is_the_full_ranking(vectors, texts, monkeypatch, query_block, corpus_block):
+def test_exact_search_in_blocks_is_the_full_ranking(
+    vectors, texts, monkeypatch, query_block, corpus_block, k
+):
     monkeypatch.setattr(search_index, "QUERY_BLOCK", query_block)
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", corpus_block)
     queries = np.random.default_rng(1).normal(size=(5, 16))
-    scores, rows = SearchIndex.build(vectors, texts).search(queries, 9)
-    np.testing.assert_array_equal(rows, full_ranking(queries, vectors, 9))
+    scores, rows = SearchIndex.build(vectors, texts).search(queries, k)
+    np.testing.assert_array_equal(rows, full_ranking(queries, vectors, k))
     assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_candidates_are_all_that_reach_the_bound():
+    """Which is the k-th largest maximum of the 4k groups of a row, or what the row has already, if that is more."""
+    k, scores = 2, np.random.default_rng(3).normal(size=(5, 83)).astype(np.float32)
+    maxima = scores[:, :80].reshape(5, 8, 10).max(axis=2)  # three columns are left over
+    lowest = np.array([-np.inf, -1, 0, 1.5, 9], np.float32)
+    bound = np.maximum(lowest, np.sort(maxima, axis=1)[:, -k])
+    found = set(zip(*(part.tolist() for part in search_index._candidates(scores, lowest, k)), strict=True))
+    assert found == {(i, j) for i, j in np.ndindex(scores.shape) if scores[i, j] >= bound[i]}
+    assert not any(i == 4 for i, _ in found)
+
+
+@pytest.mark.parametrize(("n_ties", "n_found"), [(32, 32), (33, 2)])
+def test_candidates_are_k_where_sixteen_times_as_many_tie(n_ties, n_found):
+    scores = np.zeros((3, 200), np.float32)
+    scores[:, -n_ties:] = 1
+    rows, columns = search_index._candidates(scores, np.full(3, -np.inf, np.float32), 2)
+    assert rows.tolist() == [0] * n_found + [1] * n_found + [2] * n_found
+    assert (scores[rows, columns] == 1).all()
+
+
+def test_candidates_of_few_columns_are_the_k_largest():
+    scores = np.random.default_rng(3).normal(size=(4, 20)).astype(np.float32)
+    rows, columns = search_index._candidates(scores, np.full(4, -np.inf, np.float32), 3)
+    assert rows.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    np.testing.assert_array_equal(np.sort(columns.reshape(4, 3)), np.sort(np.argsort(scores)[:, -3:]))
 
 
 @pytest.mark.parametrize("corpus_block", [40, 16_384])
@@ -118,6 +149,41 @@ def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
     )
 
 
+def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkeypatch):
+    """As FAISS itself does with 32 probes. With one probe of one text a cell, the second neighbour is missing."""
+    faiss = pytest.importorskip("faiss")
+    vectors = np.random.default_rng(8).normal(size=(2600, 16)).astype(np.float32)
+    texts = list(map(str, range(2600)))
+    index = SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="IVF64,Flat")
+    plain = faiss.index_factory(16, "IVF64,Flat", faiss.METRIC_INNER_PRODUCT)
+    units = unit_rows(vectors, np.float32)
+    plain.train(units)
+    plain.add(units)
+    plain.nprobe = 32
+    np.testing.assert_array_equal(index.search(vectors[:300], 20)[1], plain.search(units[:300], 20)[1])
+    monkeypatch.setattr(search_index, "IVF_PROBES", 1)
+    one = SearchIndex.build(np.eye(4), NAMES[:4], backend=SearchBackend.FAISS, factory="IVF4,Flat")
+    scores, rows = one.search(np.eye(4), 2)
+    assert rows.tolist() == [[0, -1], [1, -1], [2, -1], [3, -1]]
+    assert scores.tolist() == [[1, -np.inf]] * 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "step"), [(1 << 30, 1), (4 * 2600 * 16, 1), (4 * 2600 * 16 - 1, 2), (9000, 19)]
+)
+def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    vectors = np.random.default_rng(8).normal(size=(2600, 16)).astype(np.float32)
+    units = unit_rows(vectors, np.float32)
+    plain = faiss.index_factory(16, "IVF3,Flat", faiss.METRIC_INNER_PRODUCT)
+    plain.train(units[::step])
+    monkeypatch.setattr(search_index, "FAISS_TRAINING_BYTES", limit)
+    ours = search_index.FaissSearcher.build(vectors, "IVF3,Flat")
+    np.testing.assert_array_equal(
+        ours._index.quantizer.reconstruct_n(0, 3), plain.quantizer.reconstruct_n(0, 3)
+    )
+
+
 def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
     pytest.importorskip("faiss")
     with pytest.raises(DataError, match="Nonsense") as raised:
@@ -125,15 +191,36 @@ def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
     assert "--backend exact" in raised.value.hint
 
 
-def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, monkeypatch):
+def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"simcse-cli\[faiss\]"):
         SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS)
+    with pytest.raises(MissingExtraError, match=r"x\.faiss"):
+        check_index_output(tmp_path / "x.faiss", force=False)
+    check_index_output(tmp_path / "x.index", force=False)
 
 
 def test_build_refuses_another_number_of_sentences(vectors):
     with pytest.raises(DataError, match=r"\(230, 16\) vectors for 1 sentences"):
         SearchIndex.build(vectors, ["one"])
+    with pytest.raises(DataError, match=r"\(0, 16\) vectors for 0 sentences"):
+        SearchIndex.build(vectors[:0], [])
+    one = SearchIndex.build(vectors[:1], ["one"])
+    with pytest.raises(DataError, match=r"the queries have 15 dimensions, the indexed vectors 16"):
+        one.search(vectors[:, :15], 1)
+
+
+def test_an_index_is_searched_with_the_encoder_that_made_it(vectors):
+    def encoder(digest: str) -> SimpleNamespace:
+        return SimpleNamespace(name="mine", digest_with=lambda prompt: f"{digest}/{prompt}")
+
+    index = SearchIndex.build(
+        vectors[:1], ["one"], info={"model": "m", "digest": "a/query: ", "prompt": "query: "}
+    )
+    index.require_made_by(encoder("a"))
+    with pytest.raises(DataError, match=r"the index was made by another model or pooler \(m\) than mine"):
+        index.require_made_by(encoder("b"))
+    SearchIndex.build(vectors[:1], ["one"]).require_made_by(encoder("b"))
 
 
 def test_save_keeps_an_existing_file(vectors, texts, tmp_path):
@@ -152,6 +239,13 @@ def test_nearest_orders_by_angle():
     (found,) = nearest(SearchIndex.build(CIRCLE, NAMES), np.array([[2.0, 0.0]]), 3)
     assert [neighbour.sentence for neighbour in found] == ["east", "ten", "twenty-five"]
     assert found[1].cosine == pytest.approx(np.cos(np.deg2rad(10)), abs=1e-6)
+
+
+def test_a_cosine_is_at_most_one(vectors, texts):
+    """The products of some unit rows with themselves are rounded up."""
+    index = SearchIndex.build(vectors, texts)
+    assert index.search(vectors, 1)[0].max() > 1
+    assert max(neighbour.cosine for (neighbour,) in nearest(index, vectors, 1)) == 1
 
 
 def test_sentences_equal_to_the_query_are_left_out_and_k_is_still_filled():
@@ -174,8 +268,11 @@ def test_rank_rows_fills_up_with_minus_one():
 def test_a_text_that_fills_the_first_results_is_looked_through():
     """A query that is in the index 100 times: the search goes on until it finds other sentences."""
     vectors, texts = np.repeat(CIRCLE, [100, 1, 1, 1, 1], axis=0), ["east"] * 100 + NAMES[1:]
+    rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[[3, 0]], 3, ["new", "east"])
+    assert rows.tolist() == [[102, 101, 100], [100, 101, 102]]
+    vectors, texts = np.r_[CIRCLE[:1], vectors], ["first", *texts]  # row 0 is a row like others
     rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[:1], 3, ["east"])
-    assert rows.tolist() == [[100, 101, 102]]
+    assert rows.tolist() == [[0, 101, 102]]
 
 
 def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(vectors, texts, tmp_path, monkeypatch):
@@ -211,19 +308,23 @@ def test_an_index_with_zeros_in_place_of_its_content_is_refused(tensor, vectors,
         SearchIndex.load(tmp_path / "i")
 
 
-def test_a_damaged_index_is_named(vectors, texts, tmp_path):
+def test_a_damaged_index_is_named(vectors, texts, tmp_path, monkeypatch):
     from safetensors.numpy import load_file, save_file
 
     SearchIndex.build(vectors, texts, info={"model": "m"}).save(tmp_path / "i")
     good = load_file(tmp_path / "i")
     bad = {"vectors": good["vectors"][:5], "text_ends": good["text_ends"][::-1].copy()}
     bad["text_ends"] += 10**12
-    for name, array in (*bad.items(), ("vectors", np.full_like(good["vectors"], np.nan))):
+    monkeypatch.setattr(search_index, "CORPUS_BLOCK", 100)
+    not_finite = good["vectors"].copy()
+    not_finite[0, 3] = np.nan
+    for name, array in (*bad.items(), ("vectors", not_finite)):
         tensors = good | {name: array}
         facts = {"format": search_index.FORMAT, "sha256": search_index._digest(tensors)}
         save_file(tensors, tmp_path / "bad", metadata=facts)
-        with pytest.raises(DataError, match=r"bad cannot be read .* need a search index"):
+        with pytest.raises(DataError, match=r"bad cannot be read .* need a search index") as raised:
             SearchIndex.load(tmp_path / "bad")
+        assert ("5 vectors for 230 sentences" in str(raised.value)) == (len(tensors["vectors"]) == 5)
 
 
 def test_vectors_whose_squares_are_not_finite_are_refused():
