@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.progress import SilentProgress
+
 SENTENCES = (
     "A man is playing a guitar.",
     "A woman is slicing an onion in the kitchen.",
@@ -51,12 +53,13 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-class CountingProgress:
-    """Counts how much work its latest task expects, and how much was done; keeps the latest detail."""
+class CountingProgress(SilentProgress):
+    """Counts how much work its latest task expects, and how much was done; keeps the latest detail and information."""
 
     n_expected: float | None = None
     n_done = 0.0
     said = ""
+    told = ""
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator["CountingProgress"]:
@@ -66,8 +69,11 @@ class CountingProgress:
     def advance(self, amount: float = 1) -> None:
         self.n_done += amount
 
-    def detail(self, text: str) -> None:
-        self.said = text
+    def detail(self, message: str) -> None:
+        self.said = message
+
+    def info(self, message: str) -> None:
+        self.told = message
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:

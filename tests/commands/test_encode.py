@@ -33,6 +33,8 @@ def test_row_i_is_line_i_and_the_side_file_records_the_model(invoke, source, tin
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert (side["pooler"], side["n_rows"], side["dim"], side["dtype"]) == ("avg", 26, 32, "float32")
     assert len(side["model_digest"]) == len(side["input_sha256"]) == 64
+    assert (side["format"], side["precision"], "capability" in side) == (1, "fp32", False)
+    assert "v.npy: 26 x 32 float32" in outcome.stderr
 
 
 def test_stdin_to_stdout_as_json_lines(invoke, tiny_model_dir):
@@ -140,6 +142,7 @@ def test_pairs_go_to_a_file_and_need_two_columns(invoke, tiny_model_dir, tmp_pat
     assert not (tmp_path / "o.jsonl").exists()
     assert invoke(*command, "--column", "one,two").exit_code == 0
     assert json.loads((tmp_path / "o.jsonl").read_text())["sentence2"] == "a dog"
+    assert [path.name for path in tmp_path.glob("*o.*")] == ["o.jsonl"]
     assert invoke(*command, "--column", "one").exit_code == 2
 
 
@@ -193,13 +196,14 @@ def test_error_before_the_first_vectors_leaves_nothing(encode, source, tmp_path,
 
 def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode, source, tmp_path):
     index = tmp_path / "v.idx"
-    assert encode("--index", index).exit_code == 0
+    assert "wrote " in encode("--index", index).stderr.partition("v.npy: ")[2]
     written = (tmp_path / "v.npy").read_bytes(), index.read_bytes()
     outcome = encode("--index", index, "--resume")
     assert (outcome.exit_code, "is already finished" in outcome.stderr) == (0, True)
-    outcome = encode("--resume", "--normalize")
-    assert outcome.exit_code == 1
-    assert "exists already and has another normalize" in outcome.stderr
+    for changed, name in ((("--normalize",), "normalize"), (("--dtype", "float16"), "dtype")):
+        outcome = encode("--resume", *changed)
+        assert outcome.exit_code == 1
+        assert f"exists already and has another {name}" in outcome.stderr
     source.write_text("another\n")
     outcome = encode("--resume")
     assert "exists already and has another input_sha256" in outcome.stderr

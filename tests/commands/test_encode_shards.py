@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from pyarrow import dataset, parquet
 
-from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import shards, stream, vector_writer
-from simcse_cli.encoding.vector_writer import require_same
+from helpers import SENTENCES, CountingProgress, build_tiny_model, sigterm_in_second_window
+from simcse_cli.encoding import encode_file, shards, stream, vector_writer
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.shards import count_parts, encode_part, merge_shards
+from simcse_cli.encoding.vector_writer import VectorWriter, require_same
 from simcse_cli.errors import OutputError
+from simcse_cli.files.locks import sole_writer
 from simcse_cli.machine import devices
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
@@ -53,6 +56,16 @@ def test_merged_shards_are_the_file_of_one_process(encode, invoke, tmp_path, end
     assert outcome.exit_code == 0, outcome.stderr
     assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
     assert (tmp_path / f"v.{ending}.json").read_bytes() == (tmp_path / f"one.{ending}.json").read_bytes()
+    assert f"wrote v.{ending}: 49 x 32 float32 from 3 shards" in outcome.stderr
+    progress = CountingProgress()
+    merge_shards(tmp_path / f"v.{ending}", None, force=True, progress=progress)
+    assert progress.n_done == progress.n_expected == 49
+
+
+def test_parts_have_up_to_eight_windows():
+    """A window each up to 63, then as many as give 32 parts, up to 8."""
+    found = [count_parts(8 * n_windows) for n_windows in (0, 1, 63, 64, 65, 256, 257, 288)]
+    assert found == [1, 1, 63, 32, 33, 32, 33, 36]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "binary"])
@@ -86,7 +99,7 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
     refused = invoke("encode", "--merge", "v.npy")
     assert refused.exit_code == 1
     assert "of 2 shards 1 are missing: 1" in refused.stderr
-    assert "--shard 1/2 --resume" in refused.stderr
+    assert "simcse encode INPUT -o v.npy --shard 1/2 --resume" in refused.stderr
     assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert "is already finished" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0
@@ -139,6 +152,13 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
     (tmp_path / "v.shard-2-of-2.npy.json").write_text(json.dumps(side))
     encode("v.npy", "--shard", "1/3")
     assert "holds sets of 2 and 3 shards" in message()
+    for of, missing in (
+        (11, "2, 3, 4, 5, 6, 7, 8, 9, 10, 11 "),
+        (12, "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... "),
+    ):
+        encode(f"{of}.npy", "--shard", f"1/{of}")
+        found = " ".join(invoke("encode", "--merge", f"{of}.npy").stderr.split())
+        assert f"of {of} shards {of - 1} are missing: {missing}" in found
     (tmp_path / "v.shard-1-of-3.npy").unlink()
     (tmp_path / "v.npy").write_bytes(b"precious")
     assert invoke("encode", "--merge", "v.npy").exit_code == 1
@@ -156,12 +176,14 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
         (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
         (("--workers", "2"), "without --engine ray"),
         (("--id-column", "id"), "with columns"),
+        (("-o", "-", "--dtype", "int8"), "which prints plain numbers: give a file"),
+        (("-o", "-", "--resume"), "which prints plain numbers: give a file"),
     ],
 )
 def test_options_that_exclude_each_other(encode, tmp_path, arguments, message):
     outcome = encode("v.npy", *arguments)
     assert outcome.exit_code == 2
-    assert message in outcome.stderr
+    assert message in " ".join(outcome.stderr.split())
     assert not list(tmp_path.glob("v.*"))
 
 
@@ -170,14 +192,21 @@ def test_shards_need_an_input_that_can_be_read_again(encode, invoke):
     assert outcome.exit_code == 2
     assert "read again" in outcome.stderr
     assert "nowhere.txt does not exist" in encode("v.npy", "--shard", "1/2", source="nowhere.txt").stderr
-    assert "holds no shard of v.npy" in invoke("encode", "--merge", "v.npy").stderr
+    refused = " ".join(invoke("encode", "--merge", "v.npy").stderr.split())
+    assert "holds no shard of v.npy" in refused
+    assert "simcse encode INPUT -o v.npy --shard 1/4" in refused
     assert "need an input" in invoke("encode", "-o", "v.npy").stderr
 
 
 def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
     encode("one.npy")
+    (tmp_path / "vectors").mkdir()
+    refused = " ".join(invoke("encode", "vectors", "--merge", "merged.npy").stderr.split())
+    assert "vectors holds no parts" in refused
+    assert "simcse encode INPUT -o vectors --shard 1/4" in refused
     outcome = encode("vectors")
     assert outcome.exit_code == 0, outcome.stderr
+    assert "wrote 7 of 7 parts in vectors, 49 rows in all" in outcome.stderr
     table = dataset.dataset(tmp_path / "vectors").to_table()
     one = np.load(tmp_path / "one.npy")
     assert table["id"].to_pylist() == list(range(49))
@@ -189,6 +218,53 @@ def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
     merged = invoke("encode", "vectors", "--merge", "merged.npy")
     assert merged.exit_code == 0, merged.stderr
     assert (tmp_path / "merged.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    assert invoke("encode", "vectors", "--merge", "merged.parquet").exit_code == 0
+    assert parquet.read_table(tmp_path / "merged.parquet")["id"].to_pylist() == list(range(49))
+    (tmp_path / "vectors" / "part-00003-of-00007.parquet").unlink()
+    refused = " ".join(invoke("encode", "vectors", "--merge", "w.npy").stderr.split())
+    assert "vectors: of 7 shards 1 are missing: 3" in refused
+    assert "simcse encode INPUT -o vectors --resume" in refused
+
+
+def test_a_part_or_shard_has_one_writer(encode, tmp_path):
+    for output, file, arguments in (
+        ("v", "v/part-00001-of-00007.parquet", ()),
+        ("v.npy", "v.shard-1-of-2.npy", ("--shard", "1/2")),
+    ):
+        with sole_writer(tmp_path / file):
+            assert "is being written by process" in encode(output, *arguments).stderr
+        assert encode(output, *arguments).exit_code == 0
+
+
+def test_a_worker_gives_shards_that_are_joined_and_removed(encode, tmp_path, monkeypatch):
+    """What Ray does with the shards or parts, without Ray: a marker says that the folder is shared."""
+    encode("one.npy")
+    encode("one")
+    markers = []
+
+    def encode_on_ray(files, outputs, marker, options, progress):
+        assert marker.exists()
+        markers.append(marker)
+        writer = VectorWriter(files, files.inputs(), options, progress)
+        for output, part in outputs:
+            encode_part(writer, output, part, files.sentences(part.start, part.stop), progress)
+
+    monkeypatch.setattr(encode_file, "encode_on_ray", encode_on_ray)
+    monkeypatch.setattr(encode_file, "require_extra", lambda *_: None)
+    ray = ("--engine", "ray")
+    encode("v.npy", "--shard", "7/7")
+    assert "v.shard-7-of-7.npy is left from an interrupted run" in encode("v.npy", *ray).stderr
+    (tmp_path / "v.shard-7-of-7.npy").rename(tmp_path / "v.shard-2-of-7.npy.part.json")
+    assert "v.shard-2-of-7.npy is left from an interrupted run" in encode("v.npy", *ray).stderr
+    with sigterm_in_second_window(monkeypatch):
+        encode("v.npy", *ray, "--force")
+    assert encode("v.npy", *ray, "--resume").exit_code == 0
+    assert encode("v", *ray).exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("v*")) == ["v", "v.npy", "v.npy.json"]
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    for path in (tmp_path / "one").glob("part-*"):
+        assert (tmp_path / "v" / path.name).read_bytes() == path.read_bytes()
+    assert list(map(str, markers[-2:])) == [".v.npy.lock", "v/.lock"]
 
 
 def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, source):
@@ -238,12 +314,14 @@ def test_id_column_names_the_rows(encode, tmp_path):
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == keys
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == keys
+    again = encode("v.jsonl", "--column", "caption", "--id-column", "caption", "--resume", source="t.jsonl")
+    assert "v.jsonl exists already and has another id_column" in again.stderr
     outcome = encode("w", "--column", "caption", "--id-column", "nothing", source="t.jsonl")
     assert outcome.exit_code == 1
     assert "no column nothing; there are key, caption" in outcome.stderr
 
 
-def test_address_stands_for_a_file_or_folder(encode, tmp_path, source):
+def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_model_dir):
     encode("one")
     encode("one.npy")
     assert encode("v.npy", source=f"file://{source}").exit_code == 0
@@ -256,14 +334,23 @@ def test_address_stands_for_a_file_or_folder(encode, tmp_path, source):
     assert outcome.exit_code == 1
     (tmp_path / "there" / "v" / "_part-00002-of-00007.parquet.json").unlink()
     (tmp_path / "there" / "v" / "part-00002-of-00007.parquet").unlink()
-    assert encode(f"file://{tmp_path}/there/v", "--resume", source=f"file://{source}").exit_code == 0
+    kept = tmp_path / "there" / "v" / "part-00003-of-00007.parquet"
+    kept.write_bytes(b"not touched by --resume")
+    address, progress = f"file://{tmp_path}/there/v", CountingProgress()
+    options = EncodeOptions(
+        output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True
+    )
+    encode_file.encode_file(f"file://{source}", options, write=print, progress=progress)
+    assert progress.n_done == progress.n_expected == 49
+    assert kept.read_bytes() == b"not touched by --resume"
+    assert encode(address, "--force", source=f"file://{source}").exit_code == 0
     assert made == {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
     missing = encode("w.npy", source=f"file://{tmp_path}/nowhere.txt")
     assert missing.exit_code == 1
     assert "nowhere.txt cannot be read" in missing.stderr
 
 
-def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, tmp_path):
+def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, invoke, tmp_path):
     encode("one.npy")
     folder = tmp_path / "texts"
     (folder / "sub").mkdir(parents=True)
@@ -279,9 +366,17 @@ def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, tmp_pat
         assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert side["files"] == {"texts/a.txt": 11, "texts/b.txt": 19, "texts/sub/c.txt": 19}
+    assert encode("x.npy", source="texts/*.txt").exit_code == 0
+    side = json.loads((tmp_path / "x.npy.json").read_text())
+    assert side["files"] == {"texts/a.txt": 11, "texts/b.txt": 19}
+    assert encode("x.npy", "--force", source="texts/a.txt").exit_code == 0
+    assert "files" not in json.loads((tmp_path / "x.npy.json").read_text())
+    assert encode("v.npy", "--force", source="texts").exit_code == 0
     encode_shards(lambda *a: encode(*a, source="texts"), "w.npy", 2)
     first = json.loads((tmp_path / "w.shard-1-of-2.npy.json").read_text())
     assert first["files"] == {"texts/a.txt": 11, "texts/b.txt": 13}
+    assert invoke("encode", "--merge", "w.npy").exit_code == 0
+    assert (tmp_path / "w.npy.json").read_bytes() == (tmp_path / "v.npy.json").read_bytes()
     inside = encode("texts/v", source="texts")
     assert inside.exit_code == 2
     assert "is in the input folder" in inside.stderr
@@ -329,26 +424,35 @@ def test_merge_refuses_shards_that_another_job_replaces(encode, invoke, source, 
 
 
 @pytest.mark.parametrize(
-    "side",
+    ("change", "message"),
     [
-        "[]",
-        "3",
-        '{"dtype": "float7"}',
-        "{}",
-        '{"rows": [0]}',
-        '{"dim": -1}',
-        '{"n_rows": "x"}',
-        '{"files": 3}',
+        ([], "is no side file of a shard"),
+        (3, "is no side file of a shard"),
+        ({"dtype": "float7"}, "json: dtype"),
+        ({"dim": "x"}, "json: dim"),
+        ({"n_rows": "x"}, "json: n_rows"),
+        ({"input_rows": "x"}, "json: input_rows"),
+        ({"rows": "x"}, "json: rows"),
+        ({"files": 3}, "json: files"),
+        ({"rows": [0]}, "rows, n_rows or dim is out of range"),
+        ({"dim": 0}, "rows, n_rows or dim is out of range"),
+        ({"n_rows": -1}, "rows, n_rows or dim is out of range"),
+        *((key, f"has no {key}") for key in ("dtype", "dim", "n_rows", "input_rows", "rows")),
     ],
 )
-def test_merge_refuses_side_files_that_are_none(encode, invoke, tmp_path, side):
+def test_merge_refuses_side_files_that_are_none(encode, invoke, tmp_path, change, message):
     encode_shards(encode, "v.npy", 2)
     path = tmp_path / "v.shard-1-of-2.npy.json"
-    whole, change = json.loads(path.read_text()), json.loads(side)
-    path.write_text(json.dumps({**whole, **change} if change and isinstance(change, dict) else change))
+    side = json.loads(path.read_text())
+    if isinstance(change, str):
+        del side[change]
+        change = {}
+    path.write_text(json.dumps(side | change if isinstance(change, dict) else change))
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
-    assert "v.shard-1-of-2.npy" in outcome.stderr
+    found = " ".join(outcome.stderr.split())
+    assert "v.shard-1-of-2.npy.json" in found
+    assert message in found
 
 
 def test_merge_refuses_a_pipe_in_place_of_a_shard(encode, invoke, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import SENTENCES
+from helpers import SENTENCES, build_tiny_model
 from processes import run_on_processes, start_command
 from simcse_cli.encoding import stream
 from simcse_cli.encoding.encode_file import encode_file
@@ -34,6 +34,8 @@ def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
     Path("rows.txt").write_text("A cat.\n" * (6 + rank))
     with pytest.raises(ConfigError) as unlike:
         encode("rows.txt", "../other.npy", model)
+    with pytest.raises(ConfigError, match=r"process 1 .* has model_digest "):
+        encode("../rows.txt", "../other.npy", model if rank else f"{folder}/other-model")
     found = {
         "unshared": str(unshared.value),
         "unlike": str(unlike.value),
@@ -50,6 +52,7 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     monkeypatch.setattr(stream, "WINDOW", 5)
     (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     encode(str(tmp_path / "rows.txt"), str(tmp_path / "one.npy"), str(tiny_model_dir))
+    build_tiny_model(tmp_path / "other-model", seed=1)
     first, second = run_on_processes(encode_on_each, tmp_path, str(tmp_path), str(tiny_model_dir))
     assert (tmp_path / "shared.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
     assert first.pop("hint") == "look at its messages, then continue with --resume"

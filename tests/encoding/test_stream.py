@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import zipfile
@@ -7,9 +8,18 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
-from simcse_cli.encoding import stream
-from simcse_cli.encoding.formats import VectorType, quantize
-from simcse_cli.encoding.partial_file import PartialFile
+from helpers import CountingProgress
+from simcse_cli.encoding import formats, stream
+from simcse_cli.encoding.formats import (
+    STORED,
+    RowDigest,
+    VectorType,
+    json_line,
+    quantize,
+    read_blocks,
+    stored_width,
+)
+from simcse_cli.encoding.partial_file import PartialFile, drop_unfinished, is_unfinished
 from simcse_cli.encoding.stream import ProcessGroup, cut, encode_stream
 from simcse_cli.errors import ConfigError, DataError, OutputError
 
@@ -52,11 +62,41 @@ def test_row_i_is_sentence_i_in_every_format(tmp_path, ending):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def test_texts_are_kept_where_the_format_has_room(tmp_path):
-    for ending in (".parquet", ".jsonl"):
-        encode_stream(encode, SENTENCES, tmp_path / f"v{ending}", dim=10, window=8)
-    assert parquet.read_table(tmp_path / "v.parquet")["text"].to_pylist() == SENTENCES
-    assert [json.loads(line)["text"] for line in (tmp_path / "v.jsonl").read_text().splitlines()] == SENTENCES
+@pytest.mark.parametrize("kind", VectorType)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_finished_file_is_read_in_blocks(tmp_path, ending, kind, monkeypatch):
+    """With the texts where the format has room, and an error that says how many rows were expected."""
+    monkeypatch.setattr(formats, "CHUNK_ROWS", 8)
+    path, has_texts = tmp_path / f"v{ending}", ending in (".parquet", ".jsonl")
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, kind=kind)
+    shape = (57, stored_width(kind, 10))
+    blocks = list(read_blocks(path, STORED[kind], shape))
+    rows = np.concatenate([rows for rows, _, _ in blocks])
+    np.testing.assert_array_equal(rows, quantize(encode(SENTENCES), kind), strict=True)
+    np.testing.assert_array_equal(read(path).astype(rows.dtype), rows)
+    assert [len(rows) for rows, _, _ in blocks] == [8] * 7 + [1]
+    assert [text for _, texts, _ in blocks for text in texts or ()] == SENTENCES * has_texts
+    found = "holds 57 rows, its side file says 1,058" if has_texts else "does not hold 1,058 x "
+    with pytest.raises(DataError, match=found):
+        list(read_blocks(path, STORED[kind], (1058, shape[1])))
+    if ending == ".npy":
+        assert path.stat().st_size == 256 + 57 * shape[1] * STORED[kind].itemsize
+
+
+def test_a_json_line_keeps_letters_and_digits():
+    row = np.array([0.1, -2], np.float32)
+    assert json_line("ü", row, {"id": 3}) == '{"id": 3, "text": "ü", "vector": [0.1,-2.0]}\n'
+
+
+@pytest.mark.parametrize("texts", [None, ["a", "ü"]])
+def test_a_digest_is_that_of_all_rows_and_of_the_texts_if_there_are_any(texts):
+    rows, digest = np.arange(6, dtype=np.float16).reshape(3, 2), RowDigest()
+    digest.add(rows[:2], texts)
+    digest.add(rows[2:], texts and texts[:1])
+    found = {"rows_sha256": hashlib.sha256(rows.tobytes()).hexdigest()}
+    if texts:
+        found["texts_sha256"] = hashlib.sha256("a\nü\na\n".encode()).hexdigest()
+    assert digest.facts() == found
 
 
 class Killed(BaseException):
@@ -83,12 +123,41 @@ def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
     with pytest.raises(Killed):
         encode_stream(interrupted(n_calls), SENTENCES, path, dim=10, window=8)
     assert not path.exists()
-    assert (tmp_path / f"v{ending}.part").exists() == (n_calls > 0)
+    assert (tmp_path / f"v{ending}.part").exists() == is_unfinished(path) == (n_calls > 0)
     if n_calls:
+        assert bool((tmp_path / f"v{ending}.part.txt").stat().st_size) == (ending in (".parquet", ".jsonl"))
         with (tmp_path / f"v{ending}.part").open("ab") as stream:
             stream.write(b"half a row that the kill left")
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    progress = CountingProgress()
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, total=57, progress=progress)
     assert path.read_bytes() == whole.read_bytes()
+    assert (progress.n_done, progress.n_expected, progress.warnings) == (57, 57, [])
+
+
+def test_progress_within_a_window_is_counted_once(tmp_path):
+    def encode_half(sentences, progress):
+        with progress.task("inner") as task:
+            task.advance()
+            task.advance(len(sentences) // 2)
+        return encode(sentences)
+
+    progress = CountingProgress()
+    encode_stream(encode_half, SENTENCES[:5], tmp_path / "v.npy", dim=10, total=5, progress=progress)
+    assert progress.n_done == 5
+
+
+def test_ctrl_c_tells_how_much_is_kept(tmp_path):
+    def stop(sentences, progress):
+        if sentences[0] == SENTENCES[16]:
+            raise KeyboardInterrupt
+        return encode(sentences)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        encode_stream(stop, SENTENCES, tmp_path / "v.npy", dim=10, window=8)
+    note = "16 sentences are kept; add --resume to the same command to continue"
+    assert stopped.value.__notes__ == [note]
+    drop_unfinished(tmp_path / "v.npy")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -100,9 +169,13 @@ def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
     def wait_for_other():
         if not done:
             done.append(1)
-            encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2))
+            assert encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2)) == 0
 
-    encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(0, 2, wait_for_other))
+    with pytest.raises(Killed):
+        encode_stream(interrupted(2), SENTENCES, two, dim=10, window=8, group=ProcessGroup(0, 2))
+    assert is_unfinished(two)
+    group = ProcessGroup(0, 2, wait_for_other)
+    assert encode_stream(encode, SENTENCES, two, dim=10, window=8, group=group, resume=True) == 57
     assert two.read_bytes() == one.read_bytes()
 
 
@@ -116,21 +189,33 @@ def test_unfinished_file_needs_resume_or_force(tmp_path):
     assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
 
 
-def test_resume_with_another_setting_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"settings": {"model_digest": "b"}}, "has model_digest 'a', now it is 'b'"),
+        ({"dim": 11}, "has dim 10, now it is 11"),
+        ({"kind": VectorType.INT8}, "has dtype 'float32', now it is 'int8'"),
+        ({"window": 16}, "has window 8, now it is 16"),
+        ({"group": ProcessGroup(0, 3)}, "has processes 2, now it is 3"),
+        ({"keep_texts": True}, "has texts False, now it is True"),
+    ],
+)
+def test_resume_with_another_setting_is_refused(tmp_path, changed, message):
     path = tmp_path / "v.npy"
+    given = {"dim": 10, "window": 8, "settings": {"model_digest": "a"}, "group": ProcessGroup(0, 2)}
     with pytest.raises(Killed):
-        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8, settings={"model_digest": "a"})
-    with pytest.raises(DataError, match="model_digest"):
-        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, settings={"model_digest": "b"})
+        encode_stream(interrupted(2), SENTENCES, path, **given)
+    with pytest.raises(DataError, match=message):
+        encode_stream(encode, SENTENCES, path, **{**given, **changed}, resume=True)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("n_left", [0, 3, 12, 30, 57])
+@pytest.mark.parametrize("n_left", [0, 3, 12, 16, 30, 57])
 def test_resume_keeps_what_agrees_with_the_input_and_encodes_the_rest(tmp_path, ending, n_left):
     path, calls = tmp_path / f"v{ending}", []
     with pytest.raises(Killed):
         encode_stream(interrupted(4), SENTENCES, path, dim=10, window=8)
-    changed = SENTENCES[:n_left] + ["other"] * (n_left < 57)
+    changed = SENTENCES[:n_left] + ["other"] * (n_left not in (16, 57))
 
     def encode_and_count(sentences, progress=None):
         calls.append(len(sentences))
@@ -167,9 +252,15 @@ def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
             journal.write_text(journal.read_text().replace('"row_bytes": 320', '"row_bytes": "320"', 1))
         case _:
             journal.write_bytes(journal.read_bytes()[:-3])
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    progress = CountingProgress()
+    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, progress=progress)
     assert path.read_bytes() == whole.read_bytes()
     assert sorted(tmp_path.iterdir()) == [path, whole]
+    n_lost = {"cut": 5, "flip": 4, "gone": 5, "texts": 1, "rows": 5}.get(damage)
+    if n_lost is None or (damage == "texts" and ending not in (".parquet", ".jsonl")):
+        assert progress.warnings == []
+    else:
+        assert progress.warnings == [f"{part} was changed: {n_lost} of 5 parts are encoded again"]
 
 
 def test_damaged_journal_names_the_fix(tmp_path):
@@ -216,6 +307,30 @@ def test_kill_after_the_output_appeared_is_finished_by_resume(tmp_path, ending, 
     assert encode_stream(None, [], path, dim=10, window=8, resume=True) == 57
     assert path.read_bytes() == written
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("change", ["longer", "other", None])
+def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monkeypatch, change):
+    """By a process that was killed in between, and by a second one, which leaves the files to the first."""
+    path = tmp_path / "v.npy"
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialFile, "remove", lambda self: None)
+        encode_stream(encode, SENTENCES, path, dim=10, window=8, group=ProcessGroup(0, 1))
+    if change is None:
+        (tmp_path / "v.npy.part.json").rename(tmp_path / "v.npy.part-0.json")
+        for rank, n_rows in ((1, 0), (0, 57)):
+            group = ProcessGroup(rank, 2)
+            assert encode_stream(None, [], path, dim=10, window=8, resume=True, group=group) == n_rows
+        return
+    other = tmp_path / "other.npy"
+    other.write_bytes(path.read_bytes())
+    if change == "longer":
+        with path.open("ab") as out:
+            out.write(b"mine")
+    else:
+        other.replace(path)
+    with pytest.raises(OutputError, match=r"v\.npy exists already"):
+        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
 
 
 def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
@@ -271,8 +386,11 @@ def test_npz_has_no_time_stamp(tmp_path):
 def test_quantize_types():
     vectors = np.array([[1.0, -0.5, 0.25], [0.0, 0.0, 0.0]], np.float32)
     assert quantize(vectors, VectorType.FLOAT16).dtype == np.float16
-    assert quantize(vectors, VectorType.INT8).tolist() == [[127, -64, 32], [0, 0, 0]]
+    for scale in (1, 0.5, 8):
+        assert quantize(scale * vectors, VectorType.INT8).tolist() == [[127, -64, 32], [0, 0, 0]]
     assert quantize(vectors, VectorType.BINARY).tolist() == [[0b10100000], [0]]
+    with pytest.raises(DataError, match="a component is too large for float16"):
+        quantize(vectors * 1e5, VectorType.FLOAT16)
 
 
 def test_int8_keeps_cosines_to_a_thousandth():
@@ -287,6 +405,7 @@ def test_int8_keeps_cosines_to_a_thousandth():
 def test_parts_are_whole_windows_and_cover_the_input(monkeypatch, n_rows, n_parts):
     monkeypatch.setattr(stream, "WINDOW", 8)
     parts = cut(n_rows, n_parts)
+    assert [part.number for part in parts] == list(range(1, n_parts + 1))
     assert [row for part in parts for row in range(part.start, part.stop)] == list(range(n_rows))
     assert all(part.start % 8 == 0 or part.start == n_rows for part in parts)
     sizes = [-(-(part.stop - part.start) // 8) for part in parts]

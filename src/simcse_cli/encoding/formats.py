@@ -266,7 +266,7 @@ def _parquet_blocks(path: Path, dtype: np.dtype[Any], width: int) -> Iterator[Bl
 
     with parquet.ParquetFile(path) as table:
         for batch in table.iter_batches(CHUNK_ROWS):
-            rows = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+            rows = batch.column("vector").flatten().to_numpy()
             ids = batch.column("id").to_pylist() if "id" in batch.schema.names else None
             yield rows.astype(dtype, copy=False).reshape(-1, width), batch.column("text").to_pylist(), ids
 

@@ -43,7 +43,7 @@ class PartialFile:
     the output. It is created first and removed last, so rows without a journal are not ours.
     """
 
-    def __init__(self, output: Path, rank: int = 0, n_processes: int = 1) -> None:
+    def __init__(self, output: Path, rank: int, n_processes: int) -> None:
         suffix = "" if n_processes == 1 else f"-{rank}"
         self.rows = output.with_name(f"{output.name}.part{suffix}")
         self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
@@ -200,5 +200,5 @@ def is_unfinished(output: Path) -> bool:
 
 
 def drop_unfinished(output: Path) -> None:
-    """Remove the partial file of an output, if there is one."""
-    PartialFile(output).remove()
+    """Remove the partial file of an output that one process wrote, if there is one."""
+    PartialFile(output, 0, 1).remove()

@@ -122,7 +122,7 @@ def encode_part(
     if not writer.options.force and _exists(side_address):
         with open_input(side_address) as stream:
             side = parse_json(stream.read().decode(), side_address)
-        require_same(output, side, writer.facts(part))
+        require_same(output, side, writer.facts())
         return part.stop - part.start
     with TemporaryDirectory(prefix="simcse-") as folder:
         local = Path(folder) / PurePosixPath(output).name

@@ -132,7 +132,7 @@ class VectorWriter:
         if may_replace(path, options) and not options.force and not is_unfinished(path):
             side = side_file(path)
             found: Any = read_json(side) if side.is_file() else None
-            require_same(path, found, self.facts(part))
+            require_same(path, found, self.facts())
             if options.index is not None:
                 for file in index_files(options.index):
                     require_file(file, hint="write all again with --force")
@@ -152,14 +152,13 @@ class VectorWriter:
                 index = SearchIndex.build(rows, list(texts), info=info)
                 index.save(options.index, force=may_replace(path, options))
 
-        settings = self._record | ({"index": str(options.index)} if options.index else {})
         n_rows = encode_stream(
             self._encode,
             sentences,
             path,
             dim=self.dim,
             kind=self.kind,
-            settings=settings | ({"rows": [part.start, part.stop]} if part else {}),
+            settings=self._record,
             resume=options.resume,
             force=options.force,
             group=group,
@@ -175,10 +174,9 @@ class VectorWriter:
                 progress.info(f"wrote {options.index}")
         return n_rows
 
-    def facts(self, part: Part | None) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the model, settings and input that a finished output must have in its side file."""
-        found = self._record | {"dtype": self.kind.value, "dim": self.dim, "input_sha256": self._files.digest}
-        return found | ({"rows": [part.start, part.stop]} if part else {})
+        return self._record | {"dtype": self.kind.value, "input_sha256": self._files.digest}
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the values of the column ``id``; by default row numbers in a folder of parts, else nothing."""
