@@ -229,7 +229,11 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
         contenders["simcse tf32"] = ours(folder, sentences, "tf32", device)
         contenders["simcse bf16, packed"] = ours(folder, sentences, "bf16", device, packed=True)
     if options.only:
-        contenders = {k: run for k, run in contenders.items() if k == BASELINE or options.only in k}
+        contenders = {
+            k: run
+            for k, run in contenders.items()
+            if k == BASELINE or any(part in k for part in options.only)
+        }
     vectors = {}
     for name, run in list(contenders.items()):
         try:

@@ -192,7 +192,11 @@ def main() -> None:
         for setting, values in contenders(options.device).items():
             makers[f"simcse {setting}"] = partial(ours, folder, options, work=work, **values)
         if options.only:
-            makers = {k: make for k, make in makers.items() if k == BASELINE or options.only in k}
+            makers = {
+                k: make
+                for k, make in makers.items()
+                if k == BASELINE or any(part in k for part in options.only)
+            }
         runs = {name: make() for name, make in makers.items()}
         timings = alternate_runs(runs, options.rounds, options.device)
         encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")

@@ -32,7 +32,9 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         default="wall",
         help="cpu: processor seconds, with --threads 1 the fairer clock on a machine that others use too",
     )
-    parser.add_argument("--only", help="run only the contenders whose name contains this, and the baseline")
+    parser.add_argument(
+        "--only", nargs="+", help="run only the contenders whose names contain one of these, and the baseline"
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser
 
