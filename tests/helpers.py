@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.progress import SilentProgress
-
 SENTENCES = (
     "A man is playing a guitar.",
     "A woman is slicing an onion in the kitchen.",
@@ -53,13 +51,15 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-class CountingProgress(SilentProgress):
-    """Counts how much work its latest task expects, and how much was done; keeps the latest detail and information."""
+class CountingProgress:
+    """Counts how much work its latest task expects, and how much was done; keeps warnings and the latest detail."""
 
     n_expected: float | None = None
     n_done = 0.0
     said = ""
-    told = ""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator["CountingProgress"]:
@@ -69,11 +69,15 @@ class CountingProgress(SilentProgress):
     def advance(self, amount: float = 1) -> None:
         self.n_done += amount
 
-    def detail(self, message: str) -> None:
-        self.said = message
+    def detail(self, text: str) -> None:
+        self.said = text
 
-    def info(self, message: str) -> None:
-        self.told = message
+    def info(self, text: str) -> None: ...
+
+    def hint(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:

@@ -247,6 +247,8 @@ def main(arguments: list[str]) -> int:
         copy = Path(shutil.copytree(PACKAGE, Path(folder) / "simcse_cli"))
         compileall.compile_dir(copy, quiet=1, force=True, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
         build_tiny_model(Path(folder) / "model")  # what transformers keeps from its first use is shared
+        if "simcse_cli" in sys.modules:
+            sys.exit("the package is loaded before it is changed: tests/helpers.py must not import it")
         gc.freeze()
         for module in chosen or listed:
             started = time.monotonic()
