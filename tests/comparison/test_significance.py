@@ -8,10 +8,12 @@ import pytest
 from scipy import stats
 
 from comparison.cases import entry
+from simcse_cli.comparison import significance
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
-from simcse_cli.progress import SILENT
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.settings.choices import Correction
 
 GOLD = np.array([0.0, 1, 2, 3, 4, 5])
 NEAR, FAR = np.array([0.0, 1, 2, 3, 4, 50]), np.array([1.0, 0, 3, 2, 4, 5])
@@ -45,3 +47,62 @@ def test_the_discordant_examples_are_counted_for_the_entry_that_is_right(tmp_pat
     counts = found.to_json()
     assert (counts["n_only_candidate"], counts["n_only_baseline"]) == (2, 1)
     assert counts["p_mcnemar"] == 1.0  # of one head or two in three throws, and of none or three
+
+
+def write_both(folder: Path, name: str, cosine: np.ndarray, predicted: list[int]) -> None:
+    pairs = {"one": SubsetPairs(GOLD, cosine)}
+    write_pair_scores(folder / f"{name}.pairs", {"STS12": pairs, "STSBenchmark": pairs})
+    answers = TaskPredictions(np.array([0, 1, 0, 1]), np.array(predicted))
+    write_predictions(folder / f"{name}.answers", {"MR": answers, "CR": answers})
+
+
+def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
+    write_both(tmp_path, "base", FAR, [1, 1, 1, 1])
+    write_both(tmp_path, "new", NEAR, [0, 1, 0, 0])
+    write_both(tmp_path, "alone", NEAR, [0, 1, 0, 0])
+    write_pair_scores(tmp_path / "alone.pairs", {"STS13": {"one": SubsetPairs(GOLD, NEAR)}}, force=True)
+    files = {"pair_scores": "pairs", "predictions": "answers"}
+    names = ("base", "new", "alone")
+    comparison = SimpleNamespace(
+        saved=lambda kind: [(entry(name), tmp_path / f"{name}.{files[kind]}") for name in names]
+    )
+    progress = SilentProgress()
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert progress.warnings == ["alone and base share no task with the same examples: not tested"]
+    sts, transfer = ["STS12", "STSBenchmark", "average"], ["MR", "CR", "transfer-average"]
+    assert [(test.candidate, test.measure) for test in found] == [
+        *(("new", measure) for measure in (*sts, *transfer)),
+        *(("alone", measure) for measure in transfer),
+    ]
+    assert found[2].test.difference == pytest.approx(found[0].test.difference)
+    shared = ["candidate", "baseline", "measure", *vars(found[0].test), "p_corrected"]
+    assert list(found[0].to_json()) == list(found[5].to_json()) == shared
+    exact = ["n_only_candidate", "n_only_baseline", "p_mcnemar", "p_mcnemar_corrected"]
+    assert list(found[3].to_json()) == [*shared, *exact]
+
+    first, second = significance.tests_tables(found, 50, Correction.HOLM)
+    assert (first.title, second.title) == (
+        "Paired tests against base",
+        "Paired tests of accuracy against base",
+    )
+    numbers = ["difference", "95% low", "95% high", "p", "p (holm)"]
+    assert [column.heading for column in first.columns] == ["system", "task", "pairs", *numbers]
+    mcnemar = ["only system right", "only baseline", "McNemar p", "(holm)"]
+    assert [column.heading for column in second.columns] == ["system", "task", "examples", *numbers, *mcnemar]
+    resampled = "paired bootstrap over examples, 50 resamples, two-sided; holm correction, tests: 9"
+    assert first.notes == [resampled]
+    assert second.notes == [resampled, "McNemar: exact, two-sided; holm correction, tests: 4"]
+    assert [row[1] for row in first.cells()] == ["STS12", "STS-B", "Avg."]
+    assert [row[:3] for row in second.cells()[:2]] == [["new", "MR", "4"], ["new", "CR", "4"]]
+    assert second.cells()[2][8:] == ["–", "–", "–", "–"]
+    assert [table.title for table in significance.tests_tables(found[:3], 50, Correction.HOLM)] == [
+        first.title
+    ]
+    assert [table.title for table in significance.tests_tables(found[3:], 50, Correction.HOLM)] == [
+        second.title
+    ]
+
+
+def test_a_single_entry_with_saved_scores_is_not_tested():
+    comparison = SimpleNamespace(saved=lambda kind: [(entry("base"), Path("nowhere"))])
+    assert run_tests(comparison, CompareOptions(), SILENT) == []
