@@ -203,7 +203,7 @@ def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
     joined: Entry | None = run
     for path in sorted(folder.glob("*.json")):
-        if path.name == RUN_FILE or not is_result(content := read_json(path)):
+        if not is_result(content := read_json(path)):
             continue
         for found in read_results(content, label=run.label, source=str(path), view=view):
             if joined is not None and found.seed in (None, run.seed):
