@@ -27,13 +27,14 @@ def test_rating_groups_are_half_open_and_the_last_is_closed():
     [
         (1.0, ["[0,0.2)", "[0.2,0.4)", "[0.4,0.6)", "[0.6,0.8)", "[0.8,1]"]),
         (10.0, ["[0,2)", "[2,4)", "[4,6)", "[6,8)", "[8,10]"]),
+        (-5.0, ["[-5,-3.8)", "[-3.8,-2.6)", "[-2.6,-1.4)", "[-1.4,-0.2)", "[-0.2,1]"]),
     ],
 )
 def test_rating_groups_are_fifths_of_the_scale(top, labels):
     gold = np.array([0, 1, 2, 3, 4, 5]) / 5 * top
     groups = rating_groups(np.zeros(6), gold)
     assert [group.label for group in groups] == labels
-    assert [group.n_pairs for group in groups] == [1, 1, 1, 1, 2]
+    assert [group.n_pairs for group in groups] == [1, 1, 1, 1, 2][:: 1 if top > 0 else -1]
 
 
 def test_rating_group_summary_of_known_cosines():
@@ -137,7 +138,9 @@ def test_density_analysis_of_two_spaces():
     )
     found = density_analysis([low, high])
     (table,) = found.tables
-    assert table.title == "Cosine similarity by gold rating on some"
+    assert (
+        table.title == density_analysis([low]).tables[0].title == "Cosine similarity by gold rating on some"
+    )
     headings = ["model", "rating", "pairs", "mean", "std", "q25", "median", "q75"]
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[:2] == [
