@@ -207,8 +207,10 @@ def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
     (found,) = encode_pairs(options, None, SILENT)
     assert (found.left.tolist(), found.right.tolist()) == ([[3, 1], [1, 0]], [[1, 0], [3, 0]])
     assert (found.data.name, found.raw, found.center, found.average) == ("mine.tsv", True, False, None)
+    options = SpaceOptions(model=["m"], center=True)
     (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3))
     assert (given.label, given.data.name, given.left.shape) == ("x", "given", (3, 2))
+    assert (given.raw, given.center) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from comparison import cases
 from simcse_cli.analysis.options import TraceOptions
@@ -27,6 +28,7 @@ def test_read_trace_keeps_measured_steps_in_order(tmp_path):
     rows = [
         {"step": 0, "alignment": 0.2, "uniformity": -1.0, "dev_score": 0.5},
         {"step": 5, "loss": 1.0},
+        {"step": 6, "alignment": 0.9},
         {"step": 20, "alignment": 0.4, "uniformity": -3.0, "dev_score": None},
         {"step": 10, "alignment": 0.3, "uniformity": -2.0, "dev_score": 0.7},
     ]
@@ -115,6 +117,7 @@ def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best(
     moves = [0, 2, 5, 7, 10, 13]
     assert arrows == [(own.points[move].tolist(), own.points[move + 1].tolist()) for move in moves]
     assert all(text.arrow_patch.get_arrowstyle().__class__.__name__ == "CurveFilledB" for text in axes.texts)
+    assert {to_hex(text.arrow_patch.get_facecolor()) for text in axes.texts} == {to_hex(path.get_color())}
     (star,) = axes.collections
     assert star.get_offsets().tolist() == [own.points[14].tolist()]
     assert len(star.get_paths()[0].vertices) == 11  # five points, five notches, and back

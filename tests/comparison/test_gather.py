@@ -12,6 +12,7 @@ from simcse_cli.comparison.join import Comparison, join
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import SILENT, SilentProgress
+from simcse_cli.settings.declare import build_options
 
 ROWS = ["SBERT-base", "SimCSE-RoBERTa-large (supervised)"]
 
@@ -218,3 +219,10 @@ def test_cost_names_the_gpu_or_the_processor() -> None:
         ["1", "Xeon, 8 cores", "bf16", "2", "–"],
         ["2", "–", "bf16", "2", "–"],
     ]
+
+
+def test_a_million_resamples_are_the_most() -> None:
+    (options,) = build_options({"resamples": 1_000_000}, CompareOptions, place="here")
+    assert options.resamples == 1_000_000
+    with pytest.raises(ConfigError, match="need at most 1,000,000"):
+        build_options({"resamples": 1_000_001}, CompareOptions, place="here")

@@ -230,7 +230,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         metrics, step = folder / "metrics.jsonl", record.best_step
         lines = read_metrics(metrics) if metrics.is_file() else []
         scored = (line for line in lines if line.step == step and line.dev_score is not None)
-        line = next(scored, Measured(step or 0))
+        line = next(scored, Measured(0))
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
