@@ -125,10 +125,10 @@ def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> 
     page, _ = report(run, monkeypatch)
     assert page.facts == [("steps", "20"), ("training time", "59 s")]
     assert list(parts(page)) == ["Settings and data"]
-    change(run, best_score=0.5, timings={})
+    change(run, best_score=0.5, timings={"train_s": 600})
     (run / "metrics.jsonl").write_text("")
     page, _ = report(run, monkeypatch)
-    assert page.facts == [("dev score, best", "50.00"), ("steps", "20")]
+    assert page.facts == [("dev score, best", "50.00"), ("steps", "20"), ("training time", "10.0 min")]
     (run / "metrics.jsonl").write_text('{"step": 1, "dev_score": 0.5}\n')
     assert "Training" not in parts(report(run, monkeypatch)[0])
 
@@ -216,12 +216,12 @@ def test_the_data_folder_alone_gives_spaces_too(run, monkeypatch, opened, sts_fo
 
 
 def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, monkeypatch) -> None:
-    lines = [{"step": 1, "loss": 1.0}, {"step": 2, "dev_score": 0.5}, {"step": 3, "loss": 2.0}]
+    lines = [{"step": 1, "loss": 1.0}, {"step": 2, "dev_score": 0.5}, {"step": 3, "loss": 3.0}]
     lines += [{"step": 4, "dev_score": 0.6, "loss": None}]
     change(run, best_score=0.6, best_step=4)
     record = read_run_record(run)
     left, right = training_figure(lines, record).axes
-    assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 1], [3, 2]], [[1, 1], [3, 1.1]]]
+    assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 1], [3, 3]], [[1, 1], [3, 1.2]]]
     assert (left.get_ylabel(), left.get_xlabel(), right.get_xlabel()) == ("loss", "step", "step")
     assert [line.get_xydata().tolist() for line in right.lines] == [[[2, 50], [4, 60]]]
     assert right.get_ylabel() == "sts-dev x100"
