@@ -38,6 +38,23 @@ def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baselin
     assert found.test.difference == pytest.approx(correlation(NEAR, GOLD)[0] - correlation(FAR, GOLD)[0])
 
 
+@pytest.mark.parametrize("aggregation", ["all", "mean"])
+def test_subsets_are_aggregated_as_in_the_result_of_the_baseline(tmp_path, aggregation):
+    def correlation(*parts: np.ndarray) -> float:
+        return float(stats.spearmanr(np.concatenate(parts), np.tile(GOLD, len(parts)))[0])
+
+    sides = {"base": (FAR, 9 * NEAR), "new": (NEAR, 9 * NEAR)}
+    for name, parts in sides.items():
+        subsets = dict(zip(("one", "two"), (SubsetPairs(GOLD, part) for part in parts), strict=True))
+        write_pair_scores(tmp_path / name, {"STS12": subsets})
+    (found,) = paired("pair_scores", tmp_path / "base", tmp_path / "new", aggregation=aggregation)
+    before, after = (
+        correlation(*parts) if aggregation == "all" else np.mean([correlation(part) for part in parts])
+        for parts in sides.values()
+    )
+    assert found.test.difference == pytest.approx(after - before)
+
+
 def test_the_discordant_examples_are_counted_for_the_entry_that_is_right(tmp_path):
     gold = np.array([0, 1, 0, 1])
     for name, predicted in (("base", [1, 1, 1, 1]), ("new", [0, 1, 0, 0])):
@@ -69,6 +86,9 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     progress = SilentProgress()
     found = run_tests(comparison, CompareOptions(resamples=50), progress)
     assert progress.warnings == ["alone and base share no task with the same examples: not tested"]
+    for changed in ({"seed": 1}, {"resamples": 51}):
+        others = run_tests(comparison, CompareOptions(**{"resamples": 50} | changed), SILENT)
+        assert all(found[i].test != others[i].test for i in (0, 3))
     sts, transfer = ["STS12", "STSBenchmark", "average"], ["MR", "CR", "transfer-average"]
     assert [(test.candidate, test.measure) for test in found] == [
         *(("new", measure) for measure in (*sts, *transfer)),
