@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from simcse_cli.analysis.geometry import describe_geometry, geometry_figure
-from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet
-from simcse_cli.data.senteval import StsSubset
+from analysis.cases import space
+from simcse_cli.analysis.geometry import describe_geometry, geometry_analysis, geometry_figure
+from simcse_cli.analysis.spectrum import describe_spectrum
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
+from simcse_cli.results.plots import COLOUR_MAP
 
 SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
@@ -96,18 +97,15 @@ def test_mean_cosine_of_antipodal_rows_is_minus_one():
     assert mean_cosine(ANTIPODAL) == pytest.approx(-1.0)
 
 
-def space(left: np.ndarray, right: np.ndarray, gold: list[float]) -> EmbeddingSpace:
-    texts = ["a"] * len(gold)
-    return EmbeddingSpace(
-        None, PairSet("some", StsSubset(texts, texts, np.array(gold)), len(gold)), left, right
-    )
-
-
 def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
     left, right = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[1.0, 0], [0, 1], [-1, 0]])
-    geometry = describe_geometry(space(left, right, [4.5, 4.2, 4.0]))
-    assert (geometry["n_positives"], geometry["n_sentences"]) == (2, 6)
-    assert geometry["alignment"] == pytest.approx(1.0)
+    rows = np.concatenate([left, right])
+    spectrum = describe_spectrum(rows)
+    assert describe_geometry(space(left, right, [4.5, 4.2, 4.0], average=0.7)) == pytest.approx(
+        {"dim": 2, "n_positives": 2, "n_sentences": 6, "alignment": 1.0, "uniformity": uniformity(rows)}
+        | {"effective_rank": spectrum.effective_rank, "isotropy": spectrum.isotropy}
+        | {"mean_cosine": mean_cosine(rows), "score": 1.0, "sts_average": 0.7}
+    )
 
 
 def test_describe_geometry_without_positives_is_refused():
@@ -127,11 +125,50 @@ def model(label: str, alignment: float, uniformity: float, score: float | None =
 def test_geometry_figure_names_every_point_and_colours_by_score():
     figure = geometry_figure([model("one", 0.2, -2.0, 0.7), model("two", 0.3, -3.0, 0.8)], SCORE)
     assert [text.get_text() for text in figure.axes[0].texts] == ["one", "two"]
-    assert figure.axes[0].collections[0].get_array().tolist() == [70.0, 80.0]
+    (spots,) = figure.axes[0].collections
+    assert spots.get_array().tolist() == [70.0, 80.0]
+    assert spots.get_cmap().name == COLOUR_MAP
+    assert figure.axes[1].get_ylabel() == SCORE
 
 
-def test_geometry_figure_without_a_score_has_no_colour_bar():
-    assert len(geometry_figure([model("one", 0.2, -2.0)], SCORE).axes) == 1
+@pytest.mark.parametrize("average", [None, 0.5])
+def test_geometry_figure_colours_by_averages_only_if_all_models_have_one(average):
+    models = [model("one", 0.2, -2.0, 0.7), model("two", 0.3, -3.0, 0.8)]
+    for each, own in zip(models, (average, 0.6), strict=True):
+        each["sts_average"] = own
+    axes, bar = geometry_figure(models, SCORE).axes
+    assert axes.collections[0].get_array().tolist() == ([50.0, 60.0] if average else [70.0, 80.0])
+    assert bar.get_ylabel() == ("average STS, Spearman x 100" if average else SCORE)
+
+
+def test_geometry_figure_without_a_score_for_each_model_has_no_colour_bar():
+    for models in ([model("one", 0.2, -2.0)], [model("one", 0.2, -2.0), model("two", 0.3, -3.0, 0.8)]):
+        assert len(geometry_figure(models, SCORE).axes) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "heading", "colours"),
+    [
+        ("STS-B", "STS-B test", "STS-B test, Spearman x100"),
+        ("STS-B dev", "STS-B dev", "STS-B dev, Spearman x100"),
+        ("mine.csv", "Spearman", "Spearman x100"),
+    ],
+)
+def test_geometry_analysis_says_what_the_score_is(data, heading, colours):
+    left, right = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[1.0, 0], [0, 1], [-1, 0]])
+    spaces = [space(left, right, [5.0, 4.5, 0], data=data, label=name) for name in ("one", "two")]
+    found = geometry_analysis(spaces)
+    (table,) = found.tables
+    assert table.title == f"Geometry on {data}: 2 positive pairs, 6 sentences"
+    measures = ["alignment", "uniformity", "eff. rank", "isotropy", "mean cosine", heading]
+    assert [column.heading for column in table.columns] == ["model", *measures]
+    assert found.figure().axes[1].get_ylabel() == colours
+    assert "\n  B  two\n" in found.terminal_plot()
+    (single,) = geometry_analysis([space(left, right, [5.0, 4.5, 0], data=data)]).tables
+    assert single.title == table.title
+    spaces[1].average = 0.5
+    (table,) = geometry_analysis(spaces).tables
+    assert [row[-1] for row in table.cells()] == ["–", "50.00"]
 
 
 def test_labels_of_close_points_do_not_cover_each_other():

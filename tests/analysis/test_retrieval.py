@@ -1,10 +1,376 @@
-import numpy as np
+"""Search among sentences that are angles: the cosine of "10 degrees" and "40 degrees" is that of 30 degrees."""
 
-from simcse_cli.analysis.retrieval import retrieval_figure
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comparison.cases import write_run
+from simcse_cli.analysis import retrieval
+from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
+from simcse_cli.analysis.retrieval import (
+    open_search,
+    read_queries,
+    read_ranks,
+    retrieval_analysis,
+    retrieval_figure,
+    with_arguments,
+)
+from simcse_cli.data.qrels import NumberedTexts
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.errors import DataError, MissingExtraError, UsageError
 from simcse_cli.evaluation.retrieval import RetrievalScores
+from simcse_cli.progress import SILENT
+from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
+
+
+class AngleModel:
+    query_prompt, document_prompt = "query", "document"
+
+    def __init__(self, name, options):
+        self.name, self.options, self.prompts = name, options, []
+        self.digest, self.pooler = f"digest of {name}", options.pooler or Pooler.AVG
+
+    def encode(self, sentences, *, prompt, progress, batch_tokens):
+        self.prompts.append(prompt)
+        angles = np.deg2rad([float(sentence.split()[0]) for sentence in sentences])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+    def find_prompt(self, prompt):
+        return f"the prompt {prompt}"
+
+    def digest_with(self, prompt):
+        return f"{self.digest}/{prompt}"
+
+    def facts(self, prompt):
+        return {
+            "model": self.name,
+            "digest": self.digest_with(prompt),
+            "pooler": self.pooler.value,
+            "prompt": prompt,
+        }
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Load any name as a model of angles, and return those that were loaded."""
+    found = []
+
+    def load_for_encoding(name, options, progress):
+        found.append(AngleModel(name, options))
+        return found[-1]
+
+    monkeypatch.setattr(retrieval, "load_for_encoding", load_for_encoding)
+    return found
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("0 degrees\n90 degrees\n20 degrees\n10 degrees\n")
+    return str(path)
+
+
+def search(shown=None, *, force=False, **options):
+    return open_search(RetrievalOptions(**options), shown or ViewOptions(), SILENT, force=force)
+
+
+def analyse(**options):
+    found = search(**options)
+    return retrieval_analysis(found, read_queries(found.options, found.corpus))
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "expected"),
+    [
+        ({}, ["c.txt", "a", "b"], ("c.txt", ["a", "b"], ["minilm"])),
+        ({}, [], (None, [], ["minilm"])),
+        ({"corpus": "c.txt", "query": ["a"]}, ["b"], ("c.txt", ["a", "b"], ["minilm"])),
+        ({"index": ["i"]}, ["a"], (None, ["a"], [])),
+        ({"index": ["i"], "model": ["m"]}, ["a"], (None, ["a"], ["m"])),
+    ],
+)
+def test_the_first_argument_is_the_corpus_unless_there_is_one(given, words, expected):
+    found = with_arguments(RetrievalOptions(**given), words)
+    assert (found.corpus, found.query, found.model) == expected
+
+
+def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpus):
+    options = {"corpus": corpus, "model": ["d/m", "n"], "query": ["0 degrees", "80 degrees"], "top_k": 2}
+    found = analyse(**options)
+    assert [model.prompts for model in loaded] == [["document", "query"]] * 2
+    table, _ = found.tables
+    assert (table.title, [column.heading for column in table.columns]) == (
+        "Query: 0 degrees",
+        ["#", "m", "cosine", "n", "cosine"],
+    )
+    assert table.cells() == [
+        ["1", "10 degrees", "0.9848", "10 degrees", "0.9848"],
+        ["2", "20 degrees", "0.9397", "20 degrees", "0.9397"],
+    ]
+    nearest = {"query": "80 degrees", "model": "m", "rank": 1, "line": 2, "sentence": "90 degrees"}
+    assert found.series[0].rows[4] == nearest | {"cosine": pytest.approx(np.cos(np.pi / 18))}
+    facts = {"model": "d/m", "label": "m", "model_digest": "digest of d/m", "pooler": "avg"}
+    assert found.payload["models"][0] == facts
+    assert {key: value for key, value in found.payload.items() if key != "models"} == {
+        "analysis": "retrieval",
+        "corpus": corpus,
+        "n_sentences": 4,
+        "n_queries": 2,
+        "neighbours": found.series[0].rows,
+        "scores": [],
+    }
+    assert (found.figure, found.terminal_plot()) == (None, "")
+    kept = analyse(**options, keep_identical=True, show_n=1)
+    assert [row["sentence"] for row in kept.payload["neighbours"]] == ["0 degrees", "10 degrees"] * 2
+
+
+QRELS = "q\td\tscore\n1\t1\t1\n1\t2\t1\n1\t4\t1\n2\t3\t1\n"
+"""For the query 0: itself, 90 and 10; for the query 85: 20. Query 3 has none."""
+
+
+@pytest.fixture
+def judged(tmp_path, corpus):
+    (tmp_path / "queries.txt").write_text("0 degrees\n85 degrees\n5 degrees\n")
+    (tmp_path / "qrels.tsv").write_text(QRELS)
+    return {
+        "corpus": corpus,
+        "queries": tmp_path / "queries.txt",
+        "qrels": tmp_path / "qrels.tsv",
+        "model": ["m"],
+    }
+
+
+def test_scores_of_known_rankings(loaded, judged):
+    # The first query finds 10, 20, 90, of which 10 and 90 are relevant; the second 90, 20, 10, 0.
+    found = analyse(**judged, at="2,1,3")
+    (row,) = found.payload["scores"]
+    second = 1 / np.log2(3)
+    assert row == pytest.approx(
+        {"model": "m", "n_queries": 2, "hit_rate@1": 0.5, "hit_rate@2": 1.0, "hit_rate@3": 1.0}
+        | {"recall@1": 0.25, "recall@2": 0.75, "recall@3": 1.0, "mrr": 0.75, "mrr@3": 0.75}
+        | {"ndcg@3": (1.5 / (1 + second) + second) / 2}
+    )
+    assert found.payload["neighbours"] == []
+    (table,) = found.tables
+    assert (table.title, [table] == found.series, found.payload["n_queries"]) == ("Retrieval", True, 3)
+    rates = [f"{name}@{k}" for name in ("hit", "recall") for k in (1, 2, 3)]
+    headings = ["model", "queries", *rates, "MRR@100", "MRR@3", "nDCG@3"]
+    assert [column.heading for column in table.columns] == headings
+    assert table.cells()[0][:3] == ["m", "2", "50.00"]
+    bars, note = found.terminal_plot().splitlines()
+    assert (bars[:5], note) == ("m  ▇█", "hit rate at 1 (left) to 100 (right)")
+    assert found.figure().axes[0].lines[0].get_ydata().tolist() == [50.0] + [100.0] * 99
+
+    whole = analyse(**judged, at="1", keep_identical=True, show_n=2)
+    (row,) = whole.payload["scores"]
+    assert (row["recall@1"], row["mrr@1"], row["ndcg@1"]) == pytest.approx((1 / 6, 0.5, 0.5))
+    assert len(whole.payload["neighbours"]) == 6
+    assert [table.title for table in whole.tables] == ["Query: 0 degrees", "Query: 85 degrees", "Retrieval"]
+    assert [table.title for table in whole.series] == ["Neighbours", "Retrieval"]
+
+
+def test_a_query_whose_only_relevant_sentence_is_itself_is_no_result(loaded, judged):
+    judged["qrels"].write_text("1 1 1\n")
+    with pytest.raises(DataError) as raised:
+        analyse(**judged)
+    assert raised.value.message == (
+        f"{judged['qrels']}: the only relevant sentence of every query is the query itself, which is left out"
+    )
+    assert analyse(**judged, keep_identical=True).payload["scores"][0]["mrr"] == 1
+
+
+def test_seeds_of_one_setting_are_searched_each(loaded, corpus, tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / f"runs/seed-{seed}", seed=seed)
+    found = analyse(corpus=corpus, model=[str(tmp_path / "runs")], query=["5"])
+    assert [model["label"] for model in found.payload["models"]] == ["runs/seed-1", "runs/seed-2"]
+
+
+def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path):
+    saved = tmp_path / "saved.index"
+    own = {"corpus": corpus, "model": ["m"], "pooler": Pooler.CLS, "corpus_prompt": "text"}
+    search(**own, save_index=saved)
+    assert loaded[0].prompts == ["the prompt text"]
+    with pytest.raises(Exception, match="exists already"):
+        search(**own, save_index=saved)
+    assert len(loaded) == 1  # refused before anything is loaded
+    search(**own, save_index=saved, force=True)
+
+    (tmp_path / "m").mkdir()
+    index = SearchIndex.load(saved)
+    index.info |= {"truncate_dim": "2", "long": "mean", "model": str(tmp_path / "m")}
+    index.info.pop("digest")
+    index.save(saved, force=True)
+    found = analyse(index=[saved], query=["1"], show_n=1)
+    used = loaded[-1]
+    assert (used.name, used.options.pooler, used.options.force_pooler) == (
+        str(tmp_path / "m"),
+        Pooler.CLS,
+        True,
+    )
+    assert (used.options.truncate_dim, used.options.long) == (2, LongTexts.MEAN)
+    assert [row["line"] for row in found.payload["neighbours"]] == [1, 4, 3]
+    assert (found.payload["models"][0]["label"], found.payload["n_sentences"]) == ("saved.index", 4)
+    search(index=[saved], model=["other"], query=["1"], pooler=Pooler.AVG)
+    assert (loaded[-1].name, loaded[-1].options.pooler, loaded[-1].options.force_pooler) == (
+        "other",
+        Pooler.AVG,
+        False,
+    )
+    two = search(index=[saved, saved], model=["a/m", "b/n"], query=["1"])
+    assert [encoder.label for encoder, _ in two.indexes] == ["m", "n"]
+
+    index.info |= {"model": "org/model"}
+    index.save(saved, force=True)
+    with pytest.raises(DataError) as raised:
+        search(index=[saved], query=["1"])
+    assert "names the model 'org/model', which is not on this machine" in raised.value.message
+    index.info |= {"digest": "another"}
+    index.save(saved, force=True)
+    with pytest.raises(DataError, match="made by another model or pooler"):
+        search(index=[saved], model=["m"], query=["1"])
+    index.info.clear()
+    index.save(saved, force=True)
+    with pytest.raises(DataError, match="does not say which model made it"):
+        search(index=[saved], query=["1"])
+    search(index=[saved], model=["m"], query=["1"])
+    assert (loaded[-1].options.pooler, loaded[-1].options.truncate_dim) == (None, None)
+
+
+def test_vectors_of_the_corpus_are_read_for_each_model(loaded, corpus, tmp_path):
+    for number, angles in enumerate(([0, 90, 20, 10], [90, 0, 20, 10])):
+        turns = np.deg2rad(angles)
+        np.save(
+            tmp_path / f"{number}.npy", np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
+        )
+    files = [tmp_path / "0.npy", tmp_path / "1.npy"]
+    found = analyse(corpus=corpus, model=["m", "n"], embeddings=files, query=["1"], top_k=1)
+    assert [model.prompts for model in loaded] == [["query"], ["query"]]
+    assert [row["sentence"] for row in found.payload["neighbours"]] == ["0 degrees", "90 degrees"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "message"),
+    [
+        (
+            {"corpus": "CORPUS", "model": ["m", "n"], "save_index": Path("i")},
+            {},
+            "saves the index of one model",
+        ),
+        ({"query": ["1"]}, {}, "need the sentences to search, or --index"),
+        (
+            {"corpus": "CORPUS", "query": ["1"]},
+            {"plot": Path("p.png")},
+            "the figure shows scores: it needs --qrels",
+        ),
+        ({"corpus": "CORPUS", "query": ["1"], "column": "text"}, {}, "needs a table"),
+        ({"corpus": "-", "interactive": True}, {}, "stdin cannot be both the corpus and the queries"),
+        ({"corpus": "-", "queries": Path("-")}, {}, "stdin cannot be both the corpus and the queries"),
+        (
+            {"corpus": "CORPUS", "query": ["1"], "sample": 1},
+            {},
+            "give one of --query, --queries and --sample",
+        ),
+        ({"corpus": "CORPUS"}, {}, "need a query after the corpus, --queries, --sample or --interactive"),
+        ({"corpus": "CORPUS", "interactive": True, "show_n": 1}, {}, "has no use without --query, --queries"),
+        (
+            {"corpus": "CORPUS", "interactive": True, "qrels": Path("q")},
+            {},
+            "has no use without --query, --queries",
+        ),
+        ({"corpus": "CORPUS", "interactive": True}, {"html": Path("p.html")}, "has no use without --query"),
+        (
+            {"corpus": "CORPUS", "model": ["m", "n"], "embeddings": [Path("v")], "query": ["1"]},
+            {},
+            "1 files for 2 models, need one --model each to encode the queries",
+        ),
+        (
+            {"index": [Path("i"), Path("j")], "model": ["m"], "query": ["1"]},
+            {},
+            "2 indexes for 1 models, need as many (or no --model)",
+        ),
+        (
+            {"corpus": "CORPUS", "model": ["SEEDS"], "embeddings": [Path("v")], "query": ["1"]},
+            {},
+            "each file goes with one run, such as FOLDER/seed-1",
+        ),
+        (
+            {"corpus": "CORPUS", "query": ["1"], "at": "0,1"},
+            {},
+            "'0,1': need whole numbers above 0, as in 1,5,10",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_a_model_is_loaded(
+    loaded, corpus, tmp_path, monkeypatch, options, shown, message
+):
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        write_run(tmp_path / f"runs/seed-{seed}", seed=seed)
+    places = {"CORPUS": corpus, "SEEDS": "runs"}
+    options = {"model": ["m"]} | options if "index" not in options else options
+    options |= {"model": [places.get(name, name) for name in options["model"]]}
+    with pytest.raises(UsageError) as raised:
+        search(
+            ViewOptions(**shown),
+            **options | {"corpus": places.get(options.get("corpus"), options.get("corpus"))},
+        )
+    assert message in str(raised.value)
+    assert loaded == []
+
+
+def test_faiss_is_asked_for_only_where_it_is_used(loaded, corpus, monkeypatch):
+    def require_extra(module, purpose):
+        raise MissingExtraError(module, "extra", purpose)
+
+    monkeypatch.setattr(retrieval, "require_extra", require_extra)
+    search(corpus=corpus, model=["m"], query=["1"])
+    with pytest.raises(MissingExtraError, match="--backend faiss"):
+        search(corpus=corpus, model=["m"], query=["1"], backend=SearchBackend.FAISS)
+    assert len(loaded) == 1
+
+
+def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
+    texts = NumberedTexts.numbered(["0", "90"])
+    table = tmp_path / "queries.csv"
+    table.write_text("id,text\n7,45\n")
+    assert read_queries(RetrievalOptions(query=["1"]), texts).sentences == ["1"]
+    assert list(read_queries(RetrievalOptions(), texts).sentences) == []
+    assert list(read_queries(RetrievalOptions(queries=table, column="text"), texts).ids) == ["7"]
+    (drawn,) = analyse(corpus=corpus, model=["m"], sample=1, top_k=1).payload["neighbours"]
+    assert drawn["query"] != drawn["sentence"]
+    for plain in ({"interactive": True}, {"query": ["1"], "interactive": True}):
+        assert search(corpus=corpus, model=["m"], **plain).corpus.sentences[0] == "0 degrees"
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("1", [1]), ("10, 2,10", [2, 10])])
+def test_ranks_are_sorted_and_each_is_shown_once(text, ranks):
+    assert read_ranks(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["0", "-3,1", "", "1,x"])
+def test_ranks_are_whole_numbers_above_0(text):
+    with pytest.raises(UsageError, match="need whole numbers above 0"):
+        read_ranks(text)
 
 
 def test_retrieval_figure_draws_hit_rate_and_recall():
+    zeros = np.zeros(5)
     scores = RetrievalScores(5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), np.zeros(2), np.zeros(2))
-    panels = retrieval_figure({"one": scores}).axes
+    longer = RetrievalScores(5, zeros, zeros, zeros, zeros)
+    panels = retrieval_figure({"one": scores, "two": longer}).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
+    assert panels[0].lines[0].get_xdata().tolist() == [1, 2]
+    assert [panel.get_title(loc="left") for panel in panels] == [
+        "at least one relevant (hit rate@k)",
+        "share of the relevant (recall@k)",
+    ]
+    assert [panel.get_ylabel() for panel in panels] == ["% of queries, or of relevant sentences", ""]
+    assert [text.get_text() for text in panels[0].get_legend().get_texts()] == ["one", "two"]
+    for panel in panels:
+        assert panel.get_xticks().tolist() == [1, 2, 5]
+        bottom, top = panel.get_ylim()
+        assert bottom == 0
+        assert 100 < top < 103
+    assert panels[0].get_shared_y_axes().joined(*panels)

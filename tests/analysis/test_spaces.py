@@ -1,15 +1,29 @@
 import json
-from unittest.mock import Mock
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from analysis.cases import encoder, space
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.spaces import EmbeddingSpace, NamedEncoder, PairSet, read_pair_set, sts_average
+from simcse_cli.analysis.spaces import (
+    EmbeddingSpace,
+    PairSet,
+    encode_pairs,
+    load_encoders,
+    read_pair_set,
+    spaces_payload,
+    sts_average,
+)
 from simcse_cli.data.pair_files import read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task
-from simcse_cli.errors import DataError
-from simcse_cli.settings.choices import STS_TASKS
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.evaluation.eval_encoder import EvalEncoder
+from simcse_cli.progress import SILENT
+from simcse_cli.settings.choices import STS_TASKS, Pooler, Precision
+
+PAIRS = StsSubset(["a", "bb", "c c"], ["dddd", "e", "f"], np.array([5.0, 1.0, 2.0]))
 
 
 def test_whole_stsb_is_train_dev_and_test_in_order(sts_folder):
@@ -37,10 +51,9 @@ def test_rated_file_finds_columns_by_their_usual_names(tmp_path):
 
 
 def test_score_is_taken_on_the_last_pairs():
-    pairs = StsSubset(["a"] * 4, ["b"] * 4, np.array([5.0, 0.0, 1.0, 2.0]))
     right = np.array([[0, 1], [1, 0], [1, 9], [1, 1]])
-    space = EmbeddingSpace(None, PairSet("some", pairs, 3), np.tile([1.0, 0.0], (4, 1)), right)
-    assert space.score == pytest.approx(-0.5)
+    found = space(np.tile([1.0, 0.0], (4, 1)), right, [5.0, 0.0, 1.0, 2.0])
+    assert replace(found, data=replace(found.data, n_scored=3)).score == pytest.approx(-0.5)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +70,194 @@ def test_rated_file_names_what_is_wrong(tmp_path, text, message):
         read_scored_pairs(path)
 
 
-def test_the_average_of_an_encoder_is_that_of_the_test_split(tmp_path):
-    def write(name: str, split: str, score: float, digest: str = "abc") -> None:
+def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_path):
+    def write(name: str, score: float | None, **facts: object) -> None:
         measured = {kind: {"all": score, "mean": score, "wmean": score} for kind in ("spearman", "pearson")}
         tasks = {task: {"n_pairs": 3, "score": score} | measured for task in STS_TASKS}
-        asked = {"metric": "spearman", "aggregation": "all", "split": split, "pooler": "avg"}
-        result = {"suite": "sts", "model": "m", "model_digest": digest, "tasks": tasks, "seconds": 1.0}
-        (tmp_path / name).write_text(json.dumps(result | asked))
+        asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
+        result = {
+            "suite": "sts",
+            "model": str(tmp_path),
+            "model_digest": "abc",
+            "tasks": tasks,
+            "seconds": 1.0,
+        }
+        (tmp_path / name).write_text(json.dumps(result | asked | facts))
 
-    encoder = NamedEncoder("m", str(tmp_path), Mock(), "abc", "avg")
-    write("a.json", "dev", 0.9)
-    write("b.json", "test", 0.7, digest="other")
-    assert sts_average(encoder, []) is None
-    write("c.json", "test", 0.6)
-    assert sts_average(encoder, []) == pytest.approx(0.6)
+    plain = replace(encoder("m"), source=str(tmp_path))
+    whitened = replace(plain, digest="def", suffix=" + whitening (nli)")
+    (tmp_path / "0.json").write_text("[1]")
+    (tmp_path / "1.json").write_text('{"suite": "transfer"}')
+    write("2.json", 0.9, split="dev")
+    write("3.json", 0.7, model_digest="other")
+    write("4.json", 0.8, postprocess={"name": "whitening"})
+    write("5.json", None)
+    assert sts_average(plain, []) is None
+    write("6.json", 0.6)
+    assert sts_average(plain, []) == pytest.approx(0.6)
+    assert sts_average(whitened, []) is None
+    write("7.json", 0.5, model_digest="def", postprocess={"name": "whitening"})
+    assert sts_average(whitened, []) == pytest.approx(0.5)
+    (tmp_path / "7.json").unlink()
+    # a post-processor for each task: the digest is that of the model
+    write("8.json", 0.4, model=f"{tmp_path} + whitening (nli)", postprocess={"name": "whitening"})
+    assert sts_average(whitened, []) == pytest.approx(0.4)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Open every source as an encoder of lengths, and return the options of each with the calls of its ``encode``."""
+    found = []
+
+    def open_encoder(options, progress):
+        calls = []
+
+        def encode(sentences):
+            calls.append(list(sentences))
+            return np.array([[len(text), text.count(" ")] for text in sentences], np.float32)
+
+        found.append((options, calls))
+        return EvalEncoder("name", "avg", f"digest of {options.model}", 2, Precision.FP32, encode)
+
+    monkeypatch.setattr("simcse_cli.analysis.spaces.open_encoder", open_encoder)
+    return found
+
+
+def load(labels=None, **options):
+    return list(load_encoders(SpaceOptions(**options), labels, PAIRS, SILENT))
+
+
+def test_models_and_vectors_are_opened_with_their_own_options(opened):
+    vectors = {"embeddings": [Path("e/v.npy")], "sentences": Path("t.txt")}
+    fit = {"postprocess": ["none", "whitening:1"], "fit": "target", "fit_seed": 7}
+    found = load(model=["d/m"], pooler=Pooler.CLS, **vectors, **fit)
+    assert [(each.label, each.name, each.pooler) for each in found] == [
+        ("m", "d/m", "avg"),
+        ("v.npy + whitening:1 (target)", "e/v.npy + whitening:1 (target)", None),
+    ]
+    assert [each.encode(["a", "b b"]).shape for each in found] == [(2, 2), (2, 1)]
+    (model, _), (file, _) = opened
+    assert (model.model, model.embeddings, model.sentences, model.pooler) == ("d/m", None, None, Pooler.CLS)
+    assert model.postprocess is None
+    assert (file.embeddings, file.sentences) == (Path("e/v.npy"), Path("t.txt"))
+    assert (file.postprocess, file.fit, file.fit_seed) == ("whitening:1", "target", 7)
+
+
+def test_one_post_processor_is_for_all_and_a_repeated_model_is_opened_and_run_once(opened):
+    fit = {"postprocess": ["whitening:1"], "fit": "target"}
+    assert [each.label for each in load(model=["d/m", "d/n", "n"], **fit)] == [
+        f"{name} + whitening:1 (target)" for name in ("m", "d/n", "n")
+    ]
+    opened.clear()
+    twice = load(model=["d/m", "d/m"], postprocess=["none", "whitening:1"], fit="target")
+    assert [each.label for each in twice] == ["m", "m + whitening:1 (target)"]
+    for each in twice:
+        each.encode(["a", "bb"])
+    ((_, calls),) = opened
+    assert sorted(text for call in calls for text in call) == sorted(PAIRS.sentences)
+    opened.clear()
+    (once,) = load(["mine"], model=["d/m"])
+    assert (once.label, once.facts()) == (
+        "mine",
+        {"model": "d/m", "label": "mine", "model_digest": "digest of d/m", "pooler": "avg"},
+    )
+    for _ in range(2):
+        once.encode(["a"])
+    assert opened[0][1] == [["a"], ["a"]]  # the vectors of a model that is named once are not kept
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "need a model, or --embeddings with --sentences"),
+        ({"embeddings": ["v.npy"]}, "needed with --embeddings: line i is the sentence of row i"),
+        (
+            {"embeddings": ["v.npy"], "sentences": Path("t.txt"), "pooler": Pooler.CLS},
+            "has no use with --embeddings, which need no model",
+        ),
+        (
+            {"model": ["m"], "postprocess": ["none", "none"]},
+            "2 for 1 models, need one for all or one for each",
+        ),
+        (
+            {"model": ["m", "n"], "postprocess": ["none", "whitening"], "fit": "nli"},
+            "nli looks for its pairs below --data-dir",
+        ),
+    ],
+)
+def test_wrong_sources_are_refused_before_any_is_opened(opened, options, message):
+    with pytest.raises(UsageError) as raised:
+        load(**options)
+    assert message in str(raised.value)
+    assert opened == []
+
+
+def test_only_a_fit_on_nli_needs_the_data(opened, tmp_path):
+    (tmp_path / "fit.txt").write_text("one\ntwo words\n")
+    common = {"model": ["m", "n"], "postprocess": ["none", "whitening:1"]}
+    assert len(load(**common, fit=str(tmp_path / "fit.txt"))) == 2
+    (tmp_path / "snli_train.jsonl").write_text('{"sentence1": "a b c", "sentence2": "d"}\n' * 3)
+    assert len(load(**common, fit="nli", data_dir=tmp_path)) == 2
+
+
+def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("sentence1\tsentence2\tscore\na b\tc\t4.5\nd\teee\t0\n")
+    options = SpaceOptions(model=["m"], pair_file=path, raw=True)
+    (found,) = encode_pairs(options, None, SILENT)
+    assert (found.left.tolist(), found.right.tolist()) == ([[3, 1], [1, 0]], [[1, 0], [3, 0]])
+    assert (found.data.name, found.raw, found.center, found.average) == ("mine.tsv", True, False, None)
+    options = SpaceOptions(model=["m"], center=True)
+    (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3))
+    assert (given.label, given.data.name, given.left.shape) == ("x", "given", (3, 2))
+    assert (given.raw, given.center) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "half"}, "'half'; need one of train, dev, test, all"),
+        ({}, "need the SentEval folder, or --pair-file"),
+        ({"pair_file": "p.tsv", "data_dir": "d"}, "has no use with --pair-file and without --fit nli"),
+        ({"pair_file": "p.tsv", "split": "test"}, "STS-B has parts, --pair-file has none"),
+    ],
+)
+def test_pairs_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(UsageError) as raised:
+        read_pair_set(SpaceOptions(**options))
+    assert message in str(raised.value)
+
+
+def test_a_part_of_stsb_is_scored_whole(sts_folder):
+    part = read_pair_set(SpaceOptions(data_dir=sts_folder, split="dev"))
+    assert (part.name, part.pairs.n_pairs, part.n_scored) == ("STS-B dev", 8, 8)
+    path = sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"
+    own = SpaceOptions(pair_file=path, data_dir=sts_folder, postprocess=["whitening"], fit="nli")
+    assert read_pair_set(own).n_scored == 8
+
+
+def test_the_seeds_of_a_setting_get_mean_and_deviation_of_their_numbers():
+    groups = {"r/seed-1": "r", "r/seed-2": "r", "q/seed-1": "q", "m": None}
+    spaces = [
+        EmbeddingSpace(encoder(label, group=group), PairSet("some", PAIRS, 3), np.eye(3), np.eye(3))
+        for label, group in groups.items()
+    ]
+    values = ((1.0, 0.5), (3.0, None), (2.0, 0.5), (5.0, 0.5))
+    payload = spaces_payload("spectrum", spaces, [{"x": x, "score": score} for x, score in values])
+    assert (spaces[0].raw, spaces[0].center) == (False, False)
+    assert list(payload) == ["analysis", "data", "n_pairs", "models", "seeds"]
+    assert (payload["analysis"], payload["data"], payload["n_pairs"]) == ("spectrum", "some", 3)
+    facts = {
+        "model": "models/q/seed-1",
+        "label": "q/seed-1",
+        "model_digest": "abc",
+        "pooler": "avg",
+        "group": "q",
+    }
+    assert payload["models"][2] == facts | {"x": 2.0, "score": 0.5}
+    assert payload["seeds"] == [
+        {"label": "r", "n_seeds": 2, "mean": {"x": 2.0}, "deviation": {"x": pytest.approx(2**0.5)}},
+        {"label": "q", "n_seeds": 1, "mean": {}, "deviation": {}},
+    ]
+    alone = spaces_payload("spectrum", spaces[3:], [{}])
+    assert "seeds" not in alone

@@ -229,11 +229,12 @@ def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
 def test_a_part_or_shard_has_one_writer(encode, tmp_path):
     for output, file, arguments in (
         ("v", "v/part-00001-of-00007.parquet", ()),
-        ("v.npy", "v.shard-1-of-2.npy", ("--shard", "1/2")),
+        ("deep/er.npy", "deep/er.shard-1-of-2.npy", ("--shard", "1/2")),
     ):
         with sole_writer(tmp_path / file):
             assert "is being written by process" in encode(output, *arguments).stderr
         assert encode(output, *arguments).exit_code == 0
+    assert encode("deeper/in/v").exit_code == 0
 
 
 def test_a_worker_gives_shards_that_are_joined_and_removed(encode, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from comparison.cases import entry, write_run
-from simcse_cli.comparison.entries import load_entries
+from simcse_cli.comparison.entries import Entry, EntryKind, load_entries
 from simcse_cli.comparison.join import add_means, merge_parts
 
 
@@ -15,6 +15,30 @@ def test_parts_of_one_label_are_joined() -> None:
     transfer = entry("ours", scores={"MR": 0.8, "seconds": 4.0})
     (joined,) = merge_parts([sts, transfer])
     assert joined.scores == {"STS12": 0.7, "MR": 0.8, "seconds": 4.0}
+
+
+TIMED = {"seconds": 3.0, "sentences_per_second": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("label", "scores", "seeds", "is_joined"),
+    [
+        ("a", {"MR": 0.8, **TIMED}, (None, None), True),
+        ("a", {"MR": 0.8}, (1, None), True),
+        ("a", {"MR": 0.8}, (1, 1), True),
+        ("a", {"MR": 0.8}, (1, 2), False),
+        ("b", {"MR": 0.8}, (None, None), False),
+        ("b", {"MR": 0.8}, (1, 1), False),
+        ("a", {"STS12": 0.7}, (None, None), False),
+        ("a", {"STS12": 0.7, **TIMED}, (None, None), False),
+    ],
+)
+def test_parts_are_of_one_label_and_seed_and_share_no_score(label, scores, seeds, is_joined) -> None:
+    parts = (
+        entry("a", scores={"STS12": 0.7, **TIMED}, seed=seeds[0]),
+        entry(label, scores=scores, seed=seeds[1]),
+    )
+    assert len(merge_parts(parts)) == (1 if is_joined else 2)
 
 
 def test_repetitions_get_their_mean_and_sample_deviation() -> None:
@@ -34,3 +58,41 @@ def test_runs_that_differ_in_the_seed_only_are_repetitions(tmp_path: Path) -> No
 def test_mean_is_over_the_scores_that_all_repetitions_have() -> None:
     whole, part = entry("ours", scores={"STS12": 0.7, "MR": 0.9}), entry("ours", scores={"STS12": 0.8})
     assert add_means([whole, part])[-1].scores == {"STS12": pytest.approx(0.75)}
+
+
+def test_a_mean_has_the_settings_and_scores_that_all_members_share() -> None:
+    settings = [
+        {"metric": "spearman", "pooler": "avg"},
+        {"metric": "spearman", "pooler": "cls"},
+        {"metric": "spearman"},
+    ]
+    data = [{"STS12": "x"}, {"STS12": "x"}, {"STS12": "y"}]
+    scores = [{"STS12": 0.5, "MR": 0.5}, {"STS12": 0.6, "MR": 0.5}, {"STS12": 0.7}]
+    members = [
+        entry("ours", scores=score, settings=own, data=where, seed=seed)
+        for score, own, where, seed in zip(scores, settings, data, (7, 8, None), strict=True)
+    ]
+    *lines, mean = add_means(members)
+    assert [line.label for line in lines] == ["ours [seed 7]", "ours [seed 8]", "ours [3]"]
+    assert mean == Entry(
+        "ours (mean of 3)",
+        EntryKind.MEAN,
+        "ours.json, ours.json, ours.json",
+        {"STS12": pytest.approx(0.6)},
+        {"metric": "spearman"},
+        deviations={"STS12": pytest.approx(0.1)},
+        members=("ours [seed 7]", "ours [seed 8]", "ours [3]"),
+    )
+
+
+def test_repetitions_are_runs_of_one_config_or_entries_of_one_label() -> None:
+    config = {"lr": 1e-5, "data.dev_file": "a.csv"}
+    runs = [
+        entry(label, kind=EntryKind.RUN, config=config | {"train.seed": seed, "output": label})
+        for seed, label in enumerate(("x", "y"))
+    ]
+    assert [line.label for line in add_means(runs)] == ["x", "y", "x (mean of 2)"]
+    results = [entry(label, config=config) for label in "xy"]
+    assert [line.label for line in add_means(results)] == ["x", "y"]
+    bare = [entry(label, kind=EntryKind.RUN) for label in "xy"]
+    assert [line.label for line in add_means(bare)] == ["x", "y"]

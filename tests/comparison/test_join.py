@@ -7,9 +7,18 @@ import pytest
 
 from comparison.cases import entry, published, write_run
 from simcse_cli.comparison.compare import comparison_tables
-from simcse_cli.comparison.entries import load_entries
-from simcse_cli.comparison.join import add_means, front_labels, is_pareto_optimal, join, setting_mismatches
-from simcse_cli.errors import ConfigError
+from simcse_cli.comparison.entries import EntryKind, load_entries
+from simcse_cli.comparison.join import (
+    ToleranceCheck,
+    add_means,
+    data_mismatches,
+    front_labels,
+    is_pareto_optimal,
+    join,
+    setting_mismatches,
+)
+from simcse_cli.errors import ConfigError, ToleranceError
+from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import STS_TASKS
 
 
@@ -47,6 +56,55 @@ def test_average_of_one_shared_task_is_left_out() -> None:
     assert "left out" in comparison.warnings[0]
 
 
+@pytest.mark.parametrize("shared", [["STS12", "STS13"], list(STS_TASKS)])
+def test_averages_over_the_same_tasks_stay_as_stated(shared: list[str]) -> None:
+    a, b = (entry(name, scores=dict.fromkeys(shared, 0.5) | {"average": 0.9}) for name in "ab")
+    alone = entry("alone", scores=dict.fromkeys(shared, 0.5))
+    comparison = join([a, b, alone])
+    assert ([each.scores for each in comparison.entries], comparison.warnings) == (
+        [a.scores, b.scores, alone.scores],
+        (),
+    )
+
+
+def test_levelled_averages_lose_what_belonged_to_the_stated_ones() -> None:
+    facts = {"intervals": {"average": (0.6, 0.8), "STS12": (0.5, 0.7)}, "deviations": {"average": 0.1}}
+    a = entry("a", scores={"STS12": 0.6, "STS13": 0.8, "STS14": 0.9, "average": 0.75}, **facts)
+    b = entry("b", scores={"STS12": 0.6, "STS13": 0.8, "average": 0.7})
+    headline, plain = entry("c", scores={"average": 0.8}), entry("d", scores={"STS12": 0.7, "STS13": 0.7})
+    comparison = join([a, b, headline, plain])
+    averages = [each.scores.get("average") for each in comparison.entries]
+    assert averages == [pytest.approx(0.7), pytest.approx(0.7), None, None]
+    first = comparison.entries[0]
+    assert (first.intervals, first.deviations) == ({"STS12": (0.5, 0.7)}, {})
+    assert join([b, headline]).entries[1].scores == {}  # the average of other tasks
+
+
+def test_own_entries_are_joined_over_all_but_minor_measures() -> None:
+    minor = {"MR-dev": 0.8, "average-dev": 0.8, "seconds": 2.0, "sentences_per_second": 3.0}
+    a = entry("a", scores={"transfer-average-dev": 0.8, "MR": 0.7} | minor)
+    assert join([a, entry("b", scores={"STS12": 0.5})]).measures == ("STS12", "MR", "transfer-average-dev")
+    assert join([a, a], measures=["MR-dev"]).measures == ("MR-dev",)
+    row = published("simcse.5", "SBERT-base")
+    assert join([row, entry("b", scores={"STS12": 0.5, "MR": 0.7})], reference=row).measures == ("STS12",)
+
+
+@pytest.mark.parametrize(
+    ("scores", "measures", "message"),
+    [
+        ([{}], [], "no entry has a score: x has no scores"),
+        ([{"STS12": 0.5, "MR": 0.5}], ["MR-dev", "CR"], "no entry has MR-dev, CR: x has STS12, MR"),
+        ([], ["STS12"], "nothing to compare: base has STS-B; there is one entry only"),
+    ],
+)
+def test_entries_without_a_column_say_what_they_have(scores, measures, message) -> None:
+    base = entry("base", scores={"STSBenchmark": 0.5})
+    own = [entry("x", scores=each) for each in scores]
+    with pytest.raises(ConfigError) as caught:
+        join(own or [base], measures=measures, reference=None if own else base)
+    assert caught.value.message == message
+
+
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
     with pytest.raises(
@@ -74,6 +132,60 @@ def test_unlike_settings_say_what_differs(settings: dict[str, str], expected: st
 def test_aggregation_does_not_matter_for_single_test_sets() -> None:
     a, b = entry("a", settings={"aggregation": "all"}), entry("b", settings={"aggregation": "mean"})
     assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "moved", "other"),
+    [
+        ("aggregation", "average", "MR"),
+        ("transfer protocol", "MR", "STS12"),
+        ("transfer protocol", "MR-dev", "STS12-dev"),
+        ("geometry data", "uniformity", "STS12"),
+        ("split", "STS12", None),
+    ],
+)
+def test_a_setting_counts_only_beside_a_measure_that_it_moves(
+    key: str, moved: str, other: str | None
+) -> None:
+    entries = [entry(value, settings={key: value, "model": value}) for value in "aba"]
+    entries[2:] = [entry("without"), entry("mean", kind=EntryKind.MEAN, settings={key: "a"})]
+    assert setting_mismatches(entries, [moved]) == [f"unlike settings: {key} is a in a; b in b"]
+    assert other is None or setting_mismatches(entries, [other]) == []
+
+
+def test_settings_of_published_rows_that_are_not_the_reference_do_not_count() -> None:
+    row = entry("row", kind=EntryKind.PUBLISHED, scores={"STS12": 0.5}, settings={"metric": "pearson"})
+    ours = [entry(name, scores={"STS12": 0.5}, settings={"metric": "spearman"}) for name in "ab"]
+    assert join([row, *ours], reference=ours[0]).warnings == ()
+    (warning,) = join([row, *ours], reference=row).warnings
+    assert warning == "unlike settings: metric is pearson in row; spearman in a, b"
+
+
+def test_scores_on_other_data_are_not_comparable() -> None:
+    both = ("STS12", "STSBenchmark")
+    rows = [
+        entry(
+            name,
+            kind=EntryKind.PUBLISHED,
+            scores=dict.fromkeys(both, 0.5),
+            data=dict.fromkeys(both, PUBLISHED),
+        )
+        for name in ("row 1", "row 2")
+    ]
+    demo = entry("demo", scores=dict.fromkeys((*both, "MR"), 0.5), data=dict.fromkeys((*both, "CR"), DEMO))
+    where = "scored on the published set in published rows, on the generated demo corpus in demo"
+    assert data_mismatches([*rows, demo], [*both, "MR", "CR"]) == [f"NOT COMPARABLE: STS12, STS-B: {where}"]
+    assert (
+        data_mismatches(rows, both)
+        == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both)
+        == []
+    )
+    mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": "mine.csv (abcd)"})
+    assert data_mismatches([rows[0], mine], both) == [
+        "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data in mine (mine.csv (abcd))"
+    ]
+    comparison = join([rows[0], mine], reference=rows[0])
+    assert comparison.warnings == comparison.unlike_data == tuple(data_mismatches([rows[0], mine], both))
 
 
 def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
@@ -109,6 +221,67 @@ def test_pareto_front_wants_alignment_and_uniformity_low() -> None:
         entry("absent", scores={"alignment": 0.0}),
     ]
     assert front_labels(entries, ["alignment", "uniformity"]) == {"good"}
+
+
+GEOMETRY = {"alignment": 0.1, "uniformity": -3.0}
+
+
+@pytest.mark.parametrize(
+    ("scores", "asked", "over", "front"),
+    [
+        ([GEOMETRY, GEOMETRY | {"alignment": 0.2}], (), ("alignment", "uniformity"), {"0"}),
+        ([GEOMETRY], (), (), set()),
+        ([GEOMETRY, {"alignment": 0.2}], (), (), set()),
+        ([{"average": 0.5}, {"average": 0.6}], (), (), set()),
+        ([{"average": 0.5}, {"average": 0.6}], ("average",), ("average",), {"1"}),
+        ([{"average": 0.5}, {}], ("average",), (), set()),
+    ],
+)
+def test_a_front_needs_two_systems_and_two_measures_unless_one_is_asked_for(
+    scores, asked, over, front
+) -> None:
+    comparison = join([entry(str(i), scores=each) for i, each in enumerate(scores)], pareto_measures=asked)
+    assert (comparison.pareto_measures, comparison.front) == (over, front)
+    assert front_labels([], ["alignment", "uniformity"]) == frozenset()
+
+
+def outside(n: int) -> list[dict[str, object]]:
+    return [{"label": f"run {i}", "measure": "STSBenchmark", "score": 0.5, "expected": 0.6} for i in range(n)]
+
+
+@pytest.mark.parametrize(("n", "more"), [(1, ""), (5, ""), (6, "; and 1 more"), (7, "; and 2 more")])
+def test_a_failed_check_names_five_scores(n: int, more: str) -> None:
+    check = ToleranceCheck("row", 0.005, 9, outside(n))
+    assert check.to_json() == {"tolerance": 0.005, "n_checked": 9, "outside": outside(n)}
+    with pytest.raises(ToleranceError) as raised:
+        check.verdict()
+    shown = "; ".join(f"run {i} STS-B 50.00, not 60.00" for i in range(min(n, 5)))
+    assert raised.value.message == f"{n} of 9 scores are more than 0.5 points off row: {shown}{more}"
+    assert ToleranceCheck("row", 0.005, 9, []).verdict() == "check passed: 9 scores within 0.5 points of row"
+
+
+def test_only_scores_that_both_have_are_checked() -> None:
+    base = entry("base", scores={"STS12": 0.5, "STS13": 0.5, "alignment": 0.1, "uniformity": -2.0})
+    ours = entry("ours", scores={"STS12": 0.625, "STS14": 0.5, "alignment": 0.9, "uniformity": -2.0})
+    comparison = join([base, ours], reference=base)
+    assert comparison.differences(ours) == {"STS12": 0.125, "alignment": 0.8, "uniformity": 0.0}
+    found = {"label": "ours", "measure": "STS12", "score": 0.625, "expected": 0.5}
+    assert comparison.check(0.1) == ToleranceCheck("base", 0.1, 1, [found])
+    assert comparison.check(0.125).outside == []
+    alone = join([base, ours])
+    assert alone.differences(ours) == {}
+    with pytest.raises(ConfigError, match="--check needs one reference"):
+        alone.check(0.1)
+
+
+def test_the_file_of_the_reference_comes_first() -> None:
+    files = {name: Path(f"{name}.jsonl") for name in "abc"}
+    entries = [entry(name, scores={"STS12": 0.5}, pair_scores=files.get(name)) for name in "abdc"]
+    comparison = join(entries, reference=entries[3])
+    assert [(each.label, path) for each, path in comparison.saved("pair_scores")] == [
+        (name, files[name]) for name in "cab"
+    ]
+    assert comparison.saved("predictions") == []
 
 
 def test_check_judges_means_and_single_entries_both_ways() -> None:

@@ -1,11 +1,21 @@
 """The shipped published tables: complete, consistent with themselves and with each other."""
 
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 import yaml
 
-from simcse_cli.comparison.published import PublishedTable, TableRow, load_table, origins, sources, table_ids
+from simcse_cli.comparison.published import (
+    PublishedSystem,
+    PublishedTable,
+    TableRow,
+    load_table,
+    origins,
+    published_tables,
+    sources,
+    table_ids,
+)
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.sts import STS_SETTINGS
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE
@@ -34,6 +44,24 @@ def test_tables_cover_the_four_documents_and_the_repository() -> None:
     assert {table.source.short for table in TABLES.values()} == {
         source.short for source in sources().values()
     }
+
+
+def test_tables_are_in_the_order_of_their_documents() -> None:
+    names = list(TABLES)
+    assert names[:11] == [*(f"simcse.{i}" for i in range(1, 9)), "simcse.A.1", "simcse.B.1", "simcse.B.2"]
+    assert [name for name in names if name.startswith("v1.")][:5] == ["v1.2", "v1.4", "v1.8", "v1.9", "v1.10"]
+    found = published_tables(None)
+    (table,) = found.reports
+    assert [column.heading for column in table.columns] == [
+        "table",
+        "source",
+        "in the source",
+        "what",
+        "rows",
+        "comparable",
+    ]
+    cells = ["simcse.5", "SimCSE paper", "Table 5", TABLES["simcse.5"].title, "23", "23"]
+    assert (table.cells()[4], found.payload) == (cells, {"tables": table.rows})
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -177,25 +205,185 @@ def test_ambiguous_row_names_its_groups() -> None:
 def test_misspelt_row_and_table_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"SimCSE-BERT-base \(supervised\)"):
         TABLES["simcse.5"].system("SimCES-BERT-base")
-    with pytest.raises(ConfigError, match=r"nearest: simcse\.5"):
+    with pytest.raises(ConfigError) as caught:
         load_table("simsce.5")
+    start, *others = caught.value.message.split(", ")
+    assert (start, len(others)) == ("no published table 'simsce.5'; nearest: simcse.5", 2)
+    assert load_table("SIMCSE.5") == TABLES["simcse.5"]
+    with pytest.raises(ConfigError) as caught:
+        load_table("?")
+    assert caught.value.message == "no published table '?'"
 
 
-def test_own_table_is_read_from_a_file(tmp_path) -> None:
-    path = tmp_path / "ours.yaml"
-    content = {
-        "id": "ours",
-        "source": "internal note 7",
-        "label": "PublishedTable 1",
-        "title": "Our models",
-        "columns": ["STS-B"],
-        "measures": ["STSBenchmark"],
-        "rows": [{"name": "small", "values": [80.5]}],
+OWN = {
+    "id": "own",
+    "source": "internal note 7",
+    "label": "Table 1",
+    "title": "Our models",
+    "columns": ["STS-B", "align."],
+    "measures": ["STSBenchmark", "alignment"],
+    "settings": {"metric": "spearman", "pooler": "avg"},
+    "rows": [
+        {
+            "name": "small",
+            "values": [80.5, 0.25],
+            "group": "a",
+            "origin": "authors",
+            "settings": {"pooler": "cls"},
+        },
+        {"name": "big", "values": [None, 0.5], "origin": "elsewhere"},
+        {"name": "blank", "values": [None, None], "group": "b"},
+    ],
+    "corrections": [{"row": "small", "column": "STS-B", "extracted": 81.5, "published": 80.5}],
+    "average_exceptions": [
+        {"row": "*", "reason": "rounded"},
+        {"row": "big", "reason": "as printed", "mean": 0.4},
+    ],
+    "notes": ["measured twice"],
+}
+
+
+def own_table(folder: Path, **change: object) -> str:
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump(OWN | change))
+    load_table.cache_clear()
+    return str(path)
+
+
+def test_own_table_is_read_from_a_file(tmp_path: Path) -> None:
+    table = load_table(own_table(tmp_path))
+    assert table.source.short == table.source.citation == "internal note 7"
+    asked = {"metric": "spearman", "pooler": "avg"}
+    small = {"STSBenchmark": 0.805, "alignment": 0.25}
+    assert table.all_systems() == [
+        PublishedSystem("own", "small", "a", small, asked | {"pooler": "cls"}),
+        PublishedSystem("own", "big", None, {"alignment": 0.5}, asked),
+    ]
+    assert [table.system(name).label for name in ("SMALL", "small (a)", "big")] == [
+        "small (a)",
+        "small (a)",
+        "big",
+    ]
+    assert table.system("small", group="A").name == "small"
+
+
+def test_own_table_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    found = published_tables(own_table(tmp_path))
+    (report,) = found.reports
+    assert report.title == "own: Our models (internal note 7, Table 1)"
+    headings = ["row", "group", "STS-B", "align.", "pooler", "origin"]
+    assert [column.heading for column in report.columns] == headings
+    assert report.cells() == [
+        ["small", "a", "80.50", "0.25", "cls", "authors"],
+        ["big", "–", "–", "0.5", "–", "elsewhere"],
+        ["blank", "b", "–", "–", "–", "–"],
+    ]
+    assert report.notes == [
+        "source: internal note 7",
+        "settings: metric spearman, pooler avg",
+        f"authors: {origins()['authors']}",
+        "corrected: small, STS-B: 80.5 (misread as 81.5)",
+        "average: all rows: rounded",
+        "average: big: as printed",
+        "measured twice",
+    ]
+    rows = [
+        {"group": None, "origin": None, "settings": {}}
+        | {key: value for key, value in row.items() if key != "values"}
+        for row in OWN["rows"]
+    ]
+    for row, (stsb, align) in zip(rows, ((0.805, 0.25), (None, 0.5), (None, None)), strict=True):
+        row["values"] = {"STS-B": stsb, "align.": align}
+    exceptions = [{"group": None, "mean": None} | each for each in OWN["average_exceptions"]]
+    corrections = [each | {"group": None} for each in OWN["corrections"]]
+    assert found.payload == {
+        **{key: OWN[key] for key in ("source", "label", "title", "settings", "columns", "notes")},
+        **{"table": "own", "unit": "fraction", "rows": rows},
+        **{"corrections": corrections, "average_exceptions": exceptions},
     }
-    path.write_text(yaml.safe_dump(content))
-    table = load_table(str(path))
-    assert table.source.short == "internal note 7"
-    assert table.system("small").scores == {"STSBenchmark": 0.805}
+    plain = published_tables(own_table(tmp_path, unit="plain", rows=[{"name": "big", "values": [80.5, 0.5]}]))
+    assert plain.payload["unit"] == "plain"
+    (report,) = plain.reports
+    assert [column.heading for column in report.columns] == ["row", "STS-B", "align."]
+    assert report.cells() == [["big", "80.5", "0.5"]]
+
+
+@pytest.mark.parametrize(
+    ("systems", "change", "scores", "cells"),
+    [
+        (
+            "columns",
+            {"measures": []},
+            {"STS-B": {"mteb-small": 0.8, "mteb-big": 0.7}, "align.": {"mteb-small": 0.25}},
+            [["small", "80.00", "25.00"], ["big", "70.00", "–"]],
+        ),
+        (
+            "cells",
+            {},
+            {
+                "small, STS-B": {"STSBenchmark": 0.8},
+                "small, align.": {"alignment": 25.0},
+                "big, STS-B": {"STSBenchmark": 0.7},
+            },
+            [["small", "80.00", "25"], ["big", "70.00", "–"]],
+        ),
+        (
+            "rows",
+            {"measures": []},
+            {},
+            [["small", "80.00", "25.00"], ["big", "70.00", "–"]],
+        ),
+    ],
+)
+def test_systems_are_rows_columns_or_cells(tmp_path: Path, systems, change, scores, cells) -> None:
+    rows = [{"name": "small", "values": [80.0, 25.0]}, {"name": "big", "values": [70.0, None]}]
+    path = own_table(tmp_path, systems=systems, rows=rows, **change)
+    assert {system.name: system.scores for system in load_table(path).all_systems()} == scores
+    assert published_tables(path).reports[0].cells() == cells
+
+
+def test_a_row_may_have_measures_of_its_own(tmp_path: Path) -> None:
+    row = {"name": "small", "values": [80.0, 70.0], "measures": ["STS12", None]}
+    path = own_table(tmp_path, rows=[row, {"name": "big", "values": [80.0, 0.5]}])
+    assert [system.scores for system in load_table(path).all_systems()] == [
+        {"STS12": 0.8},
+        {"STSBenchmark": 0.8, "alignment": 0.5},
+    ]
+    values = [found["values"] for found in published_tables(path).payload["rows"]]
+    assert values == [{"STS-B": 0.8, "align.": 0.7}, {"STS-B": 0.8, "align.": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "n_named"),
+    [
+        ([f"model {i}" for i in range(6)], "model", 5),
+        ([f"{i}abcde" for i in range(4)], "abcdf", 3),
+        (["abc"], "xyz", 0),
+    ],
+)
+def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(
+    tmp_path, names, name, n_named
+) -> None:
+    rows = [{"name": each, "values": [1.0, None]} for each in names]
+    with pytest.raises(ConfigError) as caught:
+        load_table(own_table(tmp_path, rows=rows)).system(name)
+    start, _, nearest = caught.value.message.partition("; nearest: ")
+    found = nearest.split(", ") if nearest else []
+    assert (start, len(found)) == (f"own has no row {name!r}", n_named)
+    assert set(found) <= set(map(repr, names))
+
+
+def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> None:
+    rows = [
+        {"name": name, "group": group, "values": [1.0, None]} for name, group in (("Big", "a"), ("big", "b"))
+    ]
+    table = load_table(own_table(tmp_path, rows=rows))
+    with pytest.raises(ConfigError) as caught:
+        table.system("big")
+    assert caught.value.message == "own has 2 rows named 'Big' (groups a, b), need one"
+    with pytest.raises(ConfigError) as caught:
+        table.system("big", group="c")
+    assert caught.value.message == "own, group 'c', has no row 'big'"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +392,11 @@ def test_own_table_is_read_from_a_file(tmp_path) -> None:
         ({"rows": [{"name": "small", "values": [1.0, 2.0]}]}, "row 'small' has 2 values, need 1"),
         ({"rows": [{"name": "small"}]}, "values"),
         ({"colour": "blue"}, "colour"),
-        ({"columns": None}, "columns"),
+        ({"columns": None, "id": None}, "own.yaml: no id, columns$"),
+        (
+            {"rows": [{"name": "small", "values": [1.0], "measures": ["a", "b"]}]},
+            "row 'small' has 2 measures, need 1",
+        ),
     ],
 )
 def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], message: str) -> None:
@@ -213,6 +405,12 @@ def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], messa
     path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
     with pytest.raises(DataError, match=message):
         load_table(str(path))
+
+
+def test_own_table_that_is_a_list_is_named(tmp_path: Path) -> None:
+    (tmp_path / "list.yml").write_text("- 1\n")
+    with pytest.raises(DataError, match=r"list\.yml: no id, source, label, title, columns, rows$"):
+        load_table(str(tmp_path / "list.yml"))
 
 
 def test_table_of_protocols_is_what_eval_does() -> None:

@@ -8,10 +8,12 @@ import pytest
 from scipy import stats
 
 from comparison.cases import entry
+from simcse_cli.comparison import significance
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
-from simcse_cli.progress import SILENT
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.settings.choices import Correction
 
 GOLD = np.array([0.0, 1, 2, 3, 4, 5])
 NEAR, FAR = np.array([0.0, 1, 2, 3, 4, 50]), np.array([1.0, 0, 3, 2, 4, 5])
@@ -36,6 +38,23 @@ def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baselin
     assert found.test.difference == pytest.approx(correlation(NEAR, GOLD)[0] - correlation(FAR, GOLD)[0])
 
 
+@pytest.mark.parametrize("aggregation", ["all", "mean"])
+def test_subsets_are_aggregated_as_in_the_result_of_the_baseline(tmp_path, aggregation):
+    def correlation(*parts: np.ndarray) -> float:
+        return float(stats.spearmanr(np.concatenate(parts), np.tile(GOLD, len(parts)))[0])
+
+    sides = {"base": (FAR, 9 * NEAR), "new": (NEAR, 9 * NEAR)}
+    for name, parts in sides.items():
+        subsets = dict(zip(("one", "two"), (SubsetPairs(GOLD, part) for part in parts), strict=True))
+        write_pair_scores(tmp_path / name, {"STS12": subsets})
+    (found,) = paired("pair_scores", tmp_path / "base", tmp_path / "new", aggregation=aggregation)
+    before, after = (
+        correlation(*parts) if aggregation == "all" else np.mean([correlation(part) for part in parts])
+        for parts in sides.values()
+    )
+    assert found.test.difference == pytest.approx(after - before)
+
+
 def test_the_discordant_examples_are_counted_for_the_entry_that_is_right(tmp_path):
     gold = np.array([0, 1, 0, 1])
     for name, predicted in (("base", [1, 1, 1, 1]), ("new", [0, 1, 0, 0])):
@@ -45,3 +64,65 @@ def test_the_discordant_examples_are_counted_for_the_entry_that_is_right(tmp_pat
     counts = found.to_json()
     assert (counts["n_only_candidate"], counts["n_only_baseline"]) == (2, 1)
     assert counts["p_mcnemar"] == 1.0  # of one head or two in three throws, and of none or three
+
+
+def write_both(folder: Path, name: str, cosine: np.ndarray, predicted: list[int]) -> None:
+    pairs = {"one": SubsetPairs(GOLD, cosine)}
+    write_pair_scores(folder / f"{name}.pairs", {"STS12": pairs, "STSBenchmark": pairs})
+    answers = TaskPredictions(np.array([0, 1, 0, 1]), np.array(predicted))
+    write_predictions(folder / f"{name}.answers", {"MR": answers, "CR": answers})
+
+
+def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
+    write_both(tmp_path, "base", FAR, [1, 1, 1, 1])
+    write_both(tmp_path, "new", NEAR, [0, 1, 0, 0])
+    write_both(tmp_path, "alone", NEAR, [0, 1, 0, 0])
+    write_pair_scores(tmp_path / "alone.pairs", {"STS13": {"one": SubsetPairs(GOLD, NEAR)}}, force=True)
+    files = {"pair_scores": "pairs", "predictions": "answers"}
+    names = ("base", "new", "alone")
+    comparison = SimpleNamespace(
+        saved=lambda kind: [(entry(name), tmp_path / f"{name}.{files[kind]}") for name in names]
+    )
+    progress = SilentProgress()
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert progress.warnings == ["alone and base share no task with the same examples: not tested"]
+    for changed in ({"seed": 1}, {"resamples": 51}):
+        others = run_tests(comparison, CompareOptions(**{"resamples": 50} | changed), SILENT)
+        assert all(found[i].test != others[i].test for i in (0, 3))
+    sts, transfer = ["STS12", "STSBenchmark", "average"], ["MR", "CR", "transfer-average"]
+    assert [(test.candidate, test.measure) for test in found] == [
+        *(("new", measure) for measure in (*sts, *transfer)),
+        *(("alone", measure) for measure in transfer),
+    ]
+    assert found[2].test.difference == pytest.approx(found[0].test.difference)
+    shared = ["candidate", "baseline", "measure", *vars(found[0].test), "p_corrected"]
+    assert list(found[0].to_json()) == list(found[5].to_json()) == shared
+    exact = ["n_only_candidate", "n_only_baseline", "p_mcnemar", "p_mcnemar_corrected"]
+    assert list(found[3].to_json()) == [*shared, *exact]
+
+    first, second = significance.tests_tables(found, 50, Correction.HOLM)
+    assert (first.title, second.title) == (
+        "Paired tests against base",
+        "Paired tests of accuracy against base",
+    )
+    numbers = ["difference", "95% low", "95% high", "p", "p (holm)"]
+    assert [column.heading for column in first.columns] == ["system", "task", "pairs", *numbers]
+    mcnemar = ["only system right", "only baseline", "McNemar p", "(holm)"]
+    assert [column.heading for column in second.columns] == ["system", "task", "examples", *numbers, *mcnemar]
+    resampled = "paired bootstrap over examples, 50 resamples, two-sided; holm correction, tests: 9"
+    assert first.notes == [resampled]
+    assert second.notes == [resampled, "McNemar: exact, two-sided; holm correction, tests: 4"]
+    assert [row[1] for row in first.cells()] == ["STS12", "STS-B", "Avg."]
+    assert [row[:3] for row in second.cells()[:2]] == [["new", "MR", "4"], ["new", "CR", "4"]]
+    assert second.cells()[2][8:] == ["–", "–", "–", "–"]
+    assert [table.title for table in significance.tests_tables(found[:1], 50, Correction.HOLM)] == [
+        first.title
+    ]
+    assert [table.title for table in significance.tests_tables(found[3:4], 50, Correction.HOLM)] == [
+        second.title
+    ]
+
+
+def test_a_single_entry_with_saved_scores_is_not_tested():
+    comparison = SimpleNamespace(saved=lambda kind: [(entry("base"), Path("nowhere"))])
+    assert run_tests(comparison, CompareOptions(), SILENT) == []

@@ -1,16 +1,30 @@
 """Run folders and result files as entries."""
 
+import io
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from comparison.cases import write_run, write_sts_result, write_transfer_result
-from simcse_cli.comparison.entries import EntryKind, StsView, load_entries, read_results
+from comparison.cases import entry, write_run, write_sts_result, write_transfer_result
+from simcse_cli.comparison.entries import (
+    Entry,
+    EntryKind,
+    StsView,
+    add_missing,
+    from_published,
+    join_parts,
+    load_entries,
+    read_results,
+)
 from simcse_cli.comparison.join import merge_parts
+from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.results.columns import label
+from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import Aggregation, Metric
 
 
@@ -160,3 +174,343 @@ def test_predictions_are_found_beside_the_result_and_joined_with_its_pairs(tmp_p
     (tmp_path / "s.pairs.jsonl").write_text("{}\n")
     (joined,) = merge_parts([*load_entries(f"ours={sts}"), entry])
     assert (joined.pair_scores, joined.predictions) == (tmp_path / "s.pairs.jsonl", entry.predictions)
+
+
+def change(path: Path, **facts: Any) -> Path:
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suite", "measure", "settings"),
+    [
+        ("sts", "STS12", {"metric": "pearson"}),
+        ("sts", "STSBenchmark-dev", {"metric": "pearson", "dev data": "STS-B dev"}),
+        ("transfer", "MR", {}),
+        (None, "MR", {}),
+    ],
+)
+def test_a_published_row_keeps_the_metric_of_sts_alone(suite, measure, settings) -> None:
+    given = {"metric": "pearson"} | ({"suite": suite} if suite else {})
+    row = PublishedSystem("simcse.5", "SBERT", "base", {measure: 0.5}, given)
+    expected = Entry("simcse.5: SBERT (base)", EntryKind.PUBLISHED, "simcse.5", {measure: 0.5}, settings)
+    assert vars(from_published(row)) == vars(expected) | {"data": {measure: PUBLISHED}}
+
+
+def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
+    facts: dict[str, dict[str, Any]] = {
+        "a": {"scores": {"STS12": 0.5}, "settings": {"pooler": "avg"}, "intervals": {"STS12": (0.4, 0.6)}},
+        "b": {
+            "scores": {"MR": 0.7},
+            "settings": {"pooler": "cls", "split": "test"},
+            "intervals": {"MR": (0.6, 0.8)},
+        },
+    }
+    single = {"config": {"lr": 1}, "pair_scores": Path("p"), "predictions": Path("q")}
+    for first, second in ((single, {}), ({}, single)):
+        a = entry("a", **facts["a"], **first, data={"STS12": DEMO}, remarks=("one",))
+        b = entry("b", **facts["b"], **second, data={"MR": DEMO}, remarks=("two",), seed=3)
+        assert join_parts(a, b) == Entry(
+            "a",
+            EntryKind.RESULT,
+            "a.json, b.json",
+            {"STS12": 0.5, "MR": 0.7},
+            {"pooler": "avg", "split": "test"},
+            seed=3,
+            intervals={"STS12": (0.4, 0.6), "MR": (0.6, 0.8)},
+            data={"STS12": DEMO, "MR": DEMO},
+            remarks=("one", "two"),
+            **single,
+        )
+    assert join_parts(entry("a", seed=0), entry("b", seed=3)).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, {"STS12": 0.5, "STS13": 0.6, "average": 0.55, "seconds": 2.0, "MR": 0.7}),
+        (
+            {"average": 0.9, "seconds": 5.0},
+            {"STS12": 0.5, "STS13": 0.6, "average": 0.55, "seconds": 2.0, "MR": 0.7},
+        ),
+        ({"STS13": 0.7}, None),
+    ],
+)
+def test_a_result_adds_the_scores_that_a_run_lacks_unless_they_differ_in_one(changed, expected) -> None:
+    scores = {"STS12": 0.5, "STS13": 0.6, "average": 0.55, "seconds": 2.0}
+    found = add_missing(entry("run", scores=scores), entry("result", scores=scores | {"MR": 0.7} | changed))
+    assert (found and found.scores) == expected
+
+
+def test_what_stands_before_a_sign_is_a_label_unless_there_is_such_a_file(tmp_path, monkeypatch) -> None:
+    path = write_sts_result(tmp_path / "x=1.json", {"STS12": 0.7})
+    assert [one.label for one in load_entries(str(path))] == ["x=1"]
+    assert [one.label for one in load_entries(f"ours={path}")] == ["ours"]
+    text = path.read_bytes()
+    for item, expected in (("-", "standard input"), ("ours=-", "ours")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        assert [(one.label, one.source) for one in load_entries(item)] == [(expected, "-")]
+    write_run(tmp_path / "all/seed-1")
+    assert [one.label for one in load_entries(f"ours={tmp_path / 'all'}")] == ["ours"]
+    assert load_entries(str(tmp_path / "all/seed-1"))[0].label == "seed-1"
+
+
+def test_a_result_of_several_seeds_in_their_folder_is_read_by_seed(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / f"all/seed-{seed}", seed=seed)
+    other = write_run(tmp_path / "all/other", seed=1)
+    runs = []
+    for seed, score in ((1, 0.7), (2, 0.8)):
+        result = json.loads(write_sts_result(tmp_path / "one.json", {"STS12": score}).read_text())
+        runs.append(result | {"seed": seed})
+    (tmp_path / "all/sts.json").write_text(json.dumps({"suite": "sts", "runs": runs}))
+    (tmp_path / "all/notes.json").write_text('{"text": "no result"}')
+    found = {one.label: one.scores.get("STS12") for one in load_entries(str(tmp_path / "all"))}
+    assert found == {"all/other": None, "all/seed-1": 0.7, "all/seed-2": 0.8}
+    assert [one.seed for one in load_entries(str(tmp_path / "all/sts.json"))] == [1, 2]
+    write_sts_result(other / "a.json", {"STS12": 0.7})
+    write_sts_result(other / "b.json", {"STS12": 0.6})
+    with pytest.raises(DataError, match=r"b\.json and another result in .*other hold the same scores"):
+        load_entries(str(other))
+
+
+def test_results_kept_in_a_run_are_joined_or_stand_beside_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    change(run / "run.json", model_digest="new")
+    own = {"pooler": "cls_before_pooler", "model_digest": "new"}
+    kept = run / "results"
+    kept.mkdir()
+    write_sts_result(kept / "a-few.json", {"STS12": 0.6}, **own)
+    write_sts_result(kept / "b-more.json", {"STS12": 0.7, "STS13": 0.7}, **own)
+    (kept / "c.json").write_text("[1]")
+    found, variant = load_entries(f"ours={run}")
+    assert (found.scores["STS12"], found.source, found.remarks) == (0.7, str(run), ())
+    assert (variant.label, variant.scores["STS12"]) == ("ours [a-few]", 0.6)
+    for name in ("a-few", "b-more"):
+        (kept / f"{name}.json").unlink()
+
+    outdated = f"{kept / 'd.json'} is of an earlier model of the run; evaluate it again"
+    for settings, remarks in (
+        (own, ()),
+        (own | {"model_digest": "old"}, (outdated,)),
+        (own | {"model_digest": "old", "pooler": "avg"}, ()),
+        (own | {"model_digest": "old", "postprocess": {"name": "whitening"}}, ()),
+    ):
+        write_sts_result(kept / "d.json", {"STS12": 0.7}, **settings)
+        assert load_entries(str(run))[0].remarks == remarks
+    change(run / "run.json", model_digest=None)
+    write_sts_result(kept / "d.json", {"STS12": 0.7}, **own | {"model_digest": "old"})
+    assert load_entries(str(run))[0].remarks == ()
+
+
+def test_run_folder_gives_its_facts_settings_and_cost(tmp_path: Path) -> None:
+    facts = {
+        "device": "cpu",
+        "precision": "fp32",
+        "hardware": {"cores": 2},
+        "n_processes": 3,
+        "started": "now",
+    }
+    times = {"train_s": 5.0, "hours": 0.1}
+    change(write_run(tmp_path / "run") / "run.json", **facts, timings=times, versions={"torch": "2"})
+    (found,) = load_entries(str(tmp_path / "run"))
+    settings = {"lr": 3e-5, "objective": "simcse-unsup", "seed": 1, "dev_metric": "spearman"}
+    data = {"data.n_examples": 100, "data.dev_file": "sts-dev.csv", "data.dev_sha256": "abcdef0123"}
+    assert found.config == settings | data | {"processes": 3, "versions.torch": "2"}
+    cost = {"peak_memory_bytes": None, "finished": None, "sentences_per_second": None}
+    assert found.cost == facts | times | cost
+    chosen = {"pooler": "cls_before_pooler", "chosen by": "the dev file", "metric": "spearman"}
+    assert found.settings == chosen | {"dev data": "sts-dev.csv (abcdef01)"}
+    change(tmp_path / "run/run.json", pooler=None, best_score=None)
+    (bare,) = load_entries(str(tmp_path / "run"))
+    assert (bare.scores, bare.settings, bare.remarks) == ({}, {}, ())
+    change(tmp_path / "run/run.json", best_score=0.5)
+    (tmp_path / "run/metrics.jsonl").unlink()
+    assert load_entries(str(tmp_path / "run"))[0].scores == {"STSBenchmark-dev": 0.5}
+
+
+STS_DEV = ["STSBenchmark-dev", "SICKRelatedness-dev"]
+
+
+@pytest.mark.parametrize(
+    ("data", "measured", "scores", "settings"),
+    [
+        (
+            {"dev_suite": "sts", "dev_tasks": STS_DEV},
+            {STS_DEV[0]: 0.7, STS_DEV[1]: None},
+            {STS_DEV[0]: 0.7, "average-dev": 0.8},
+            {"metric": "pearson", "aggregation": "all", "dev data": "STS-B dev"},
+        ),
+        (
+            {"dev_suite": "sts", "dev_tasks": ["STS12", "STS13"]},
+            {"STS12": 0.7, "STS13": 0.9},
+            {"STS12": 0.7, "STS13": 0.9, "average": 0.8},
+            {"metric": "pearson", "aggregation": "all"},
+        ),
+        (
+            {"dev_suite": "sts", "dev_tasks": ["STS12", STS_DEV[1]]},
+            {"STS12": 0.7, STS_DEV[1]: 0.9},
+            {"STS12": 0.7, STS_DEV[1]: 0.9},
+            {"metric": "pearson", "aggregation": "all"},
+        ),
+        (
+            {"dev_suite": "transfer", "dev_tasks": ["MR-dev"]},
+            {"MR-dev": 0.8},
+            {"MR-dev": 0.8, "transfer-average-dev": 0.8},
+            {"transfer protocol": "fast, probe senteval"},
+        ),
+        (
+            {"dev_suite": "retrieval", "dev_tasks": ["nDCG@10-dev"], "queries": "q.txt"},
+            {"nDCG@10-dev": 0.8, "MRR@10-dev": 0.9},
+            {"nDCG@10-dev": 0.8, "MRR@10-dev": 0.9},
+            {},
+        ),
+        (
+            {"dev_suite": "inverse perplexity", "dev_tasks": ["inverse perplexity-dev"], "dev_split": 0.1},
+            {"inverse perplexity-dev": 0.8},
+            {"inverse perplexity-dev": 0.8},
+            {},
+        ),
+    ],
+)
+def test_each_dev_suite_gives_the_scores_of_its_tasks(tmp_path, data, measured, scores, settings) -> None:
+    run = write_run(tmp_path / "run", best_score=0.8)
+    digest = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
+    data["dev_files"] = {"STS/STSBenchmark/sts-dev.csv": digest}
+    change(run / "run.json", data=data, config={"dev_metric": "pearson"})
+    lines = [{"step": 10, "dev_score": 0.1, "dev_tasks": {"MR": 0.1}}, {"step": 20}]
+    lines += [{"step": 20, "dev_score": 0.8, "dev_tasks": measured, "alignment": 0.2}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = load_entries(str(run))
+    assert found.scores == scores | {"alignment": 0.2}
+    own = {key: value for key, value in found.settings.items() if key not in ("pooler", "chosen by")}
+    assert own == settings
+    on_test = [label(task) for task in data["dev_tasks"] if not task.endswith("-dev")]
+    assert found.remarks == ((f"run was chosen on test data: {', '.join(on_test)}",) if on_test else ())
+
+
+def test_intervals_and_data_go_with_the_scores_of_the_split(tmp_path: Path) -> None:
+    path = write_sts_result(tmp_path / "a.json", {"STSBenchmark": 0.8, "STS12": None}, split="dev")
+    content = json.loads(path.read_text())
+    content["tasks"]["STSBenchmark"] |= {"n_pairs": 1500, "ci": {"low": 0.7, "high": 0.9}}
+    content["average_ci"] = {"low": 0.6, "high": 0.9, "level": 0.95}
+    (found,) = read_results(content, label="a", source=str(path))
+    dev, average = "STSBenchmark-dev", "average-dev"
+    assert found.intervals == {dev: (0.7, 0.9), average: (0.6, 0.9)}
+    assert found.data == dict.fromkeys((dev, average), PUBLISHED)
+    content["tasks"]["STS12"] = content["tasks"]["STSBenchmark"] | {"score": None}
+    content["average_ci"] = {"level": 0.95}
+    content["tasks"]["STSBenchmark"]["n_pairs"] = 7
+    (found,) = read_results(content, label="a", source=str(path))
+    assert found.intervals == {dev: (0.7, 0.9)}
+    other = found.data[dev]
+    assert other != PUBLISHED
+    assert found.data == {dev: other, average: other}
+
+
+def test_data_of_transfer_tasks_and_their_average(tmp_path: Path) -> None:
+    tasks = {"MR": {"accuracy": 0.8, "n_test": 10662}, "own": {"accuracy": 0.1}}
+    content = {"suite": "transfer", "protocol": "default", "probe": "sklearn", "tasks": tasks}
+    (found,) = read_results(content, label="a", source=str(tmp_path / "a.json"))
+    assert found.scores == {"MR": 0.8, "own": 0.1, "transfer-average": 0.8}
+    assert found.data == {"MR": found.data["MR"], "transfer-average": found.data["MR"]}
+    assert found.settings == {"transfer protocol": "default, probe sklearn"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"regressor": False, "postprocess": {}}, {}),
+        (
+            {"regressor": True, "postprocess": {"name": "flow"}},
+            {"regressor": "True", "postprocess": "{'name': 'flow'}"},
+        ),
+    ],
+)
+def test_settings_that_are_off_are_not_shown(tmp_path, settings, shown) -> None:
+    (found,) = load_entries(str(write_sts_result(tmp_path / "a.json", {"STS12": 0.7}, **settings)))
+    asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
+    assert found.settings == asked | shown
+    assert found.scores["seconds"] == 2.0
+
+
+def test_a_result_without_the_aggregation_that_is_asked_for_is_named(tmp_path: Path) -> None:
+    path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7})
+    tasks = {"STS12": {"score": 0.7, "spearman": {"all": 0.7}}}
+    change(path, tasks=tasks)
+    with pytest.raises(DataError) as raised:
+        load_entries(str(path), view=StsView(Aggregation.MEAN, None))
+    assert raised.value.message == f"{path}: STS12 has no spearman for aggregation mean"
+
+
+@pytest.mark.parametrize(
+    ("suite", "measure"),
+    [
+        ("file", "STSBenchmark-dev"),
+        ("retrieval", "nDCG@10-dev"),
+        ("sts", "average-dev"),
+        (None, "average-dev"),
+    ],
+)
+def test_a_sweep_gives_an_entry_for_each_quantile(suite, measure) -> None:
+    content = {"suite": "sweep", "dev_suite": suite, "quantiles": {"max": 0.8, "q50": 0.7}}
+    found = read_results(content, label="sweep", source="s.json")
+    assert [(one.label, one.scores) for one in found] == [
+        ("sweep, max", {measure: 0.8}),
+        ("sweep, q50", {measure: 0.7}),
+    ]
+
+
+def test_geometry_is_named_after_the_file_or_after_each_model_or_its_seeds() -> None:
+    rows = [{"model": name, "alignment": 0.2, "uniformity": -2.0, "pooler": "avg"} for name in ("m", "n")]
+    rows[1]["group"] = "seeds"
+    result = {"analysis": "geometry", "data": "STS-B", "models": rows}
+    assert [one.label for one in read_results(result, label="g", source="g.json")] == ["g: m", "g: seeds"]
+    (alone,) = read_results(result | {"models": rows[:1]}, label="g", source="g.json")
+    settings = {"pooler": "avg", "geometry data": "STS-B"}
+    assert alone == Entry("g", EntryKind.RESULT, "g.json", {"alignment": 0.2, "uniformity": -2.0}, settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"text": "x"}, "a.json: no result file (no suite, no analysis)"),
+        (
+            {"analysis": "density"},
+            "a.json: holds density, need a result of `simcse eval` or `simcse analyze geometry`",
+        ),
+        ({"runs": []}, "a.json: no result file (no suite, no analysis)"),
+        ({"analysis": "retrieval", "runs": []}, "a.json: holds retrieval, need a result of `simcse eval` or"),
+    ],
+)
+def test_other_objects_are_no_results(content, message) -> None:
+    with pytest.raises(DataError) as raised:
+        read_results(content, label="a", source="a.json")
+    assert raised.value.message.startswith(message)
+
+
+def test_mteb_averages_count_when_all_their_tasks_were_scored() -> None:
+    result = {
+        "suite": "mteb",
+        "tasks": {"STS12": {"score": 0.7}, "STS13": {"score": 0.8}},
+        "categories": {"STS": {"n_tasks": 2, "n_scored": 2, "score": 0.75}},
+        "n_tasks": 2,
+        "n_scored": 2,
+    }
+    (found,) = read_results(result, label="a", source="a.json")
+    assert found.scores == {"mteb-STS12": 0.7, "mteb-STS13": 0.8, "mteb-STS": 0.75, "mteb-average": 0.75}
+    bare = {"suite": "mteb", "tasks": {"STS12": {"score": 0.7}}}
+    for content in (bare, bare | {"n_tasks": 1}):
+        assert read_results(content, label="a", source="a.json")[0].scores == {"mteb-STS12": 0.7}
+
+
+def test_saved_examples_may_be_anywhere_that_the_result_names(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "pairs.jsonl"
+    elsewhere.parent.mkdir()
+    elsewhere.touch()
+    path = change(write_sts_result(tmp_path / "a.json", {"STS12": 0.7}), pair_scores=str(elsewhere))
+    (tmp_path / "a.predictions.jsonl").touch()
+    (found,) = load_entries(str(path))
+    assert (found.pair_scores, found.predictions) == (elsewhere, None)
+    change(path, pair_scores="x" * 5000)  # no file has so long a name
+    assert load_entries(str(path))[0].pair_scores is None

@@ -44,12 +44,14 @@ def test_exact_search_in_blocks_is_the_full_ranking(
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def test_candidates_are_all_that_reach_the_bound():
+@pytest.mark.parametrize("k", [2, 50])
+def test_candidates_are_all_that_reach_the_bound(k):
     """Which is the k-th largest maximum of the 4k groups of a row, or what the row has already, if that is more."""
-    k, scores = 2, np.random.default_rng(3).normal(size=(5, 83)).astype(np.float32)
-    maxima = scores[:, :80].reshape(5, 8, 10).max(axis=2)  # three columns are left over
+    scores = np.random.default_rng(3).normal(size=(5, 40 * k + 3)).astype(np.float32)
+    maxima = scores[:, :-3].reshape(5, 4 * k, 10).max(axis=2)  # three columns are left over
     lowest = np.array([-np.inf, -1, 0, 1.5, 9], np.float32)
     bound = np.maximum(lowest, np.sort(maxima, axis=1)[:, -k])
+    scores[:4, -2] = bound[:4]
     found = set(zip(*(part.tolist() for part in search_index._candidates(scores, lowest, k)), strict=True))
     assert found == {(i, j) for i, j in np.ndindex(scores.shape) if scores[i, j] >= bound[i]}
     assert not any(i == 4 for i, _ in found)
@@ -270,9 +272,9 @@ def test_a_text_that_fills_the_first_results_is_looked_through():
     vectors, texts = np.repeat(CIRCLE, [100, 1, 1, 1, 1], axis=0), ["east"] * 100 + NAMES[1:]
     rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[[3, 0]], 3, ["new", "east"])
     assert rows.tolist() == [[102, 101, 100], [100, 101, 102]]
-    vectors, texts = np.r_[CIRCLE[:1], vectors], ["first", *texts]  # row 0 is a row like others
-    rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[:1], 3, ["east"])
-    assert rows.tolist() == [[0, 101, 102]]
+    vectors, texts = np.repeat(CIRCLE, [1, 100, 1, 1, 1], axis=0), ["east", *["ten"] * 100, *NAMES[2:]]
+    rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[:1], 3, ["ten"])
+    assert rows.tolist() == [[0, 101, 102]]  # row 0 is a row like others
 
 
 def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(vectors, texts, tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> plot
         1.4 + 3.6 * len(groups_by_model), 4.6, len(groups_by_model), sharey=True
     )
     filled = [group for groups in groups_by_model.values() for group in groups if group.n_pairs]
-    lowest = min((float(group.cosines.min()) for group in filled), default=-1.0)
+    lowest = min(float(group.cosines.min()) for group in filled)
     for axes, (name, groups) in zip(panels, groups_by_model.items(), strict=True):
         _draw_ridges(axes, groups)
         axes.set(title=name, xlabel="cosine similarity", xlim=(max(-1.0, lowest - 0.05), 1.0))
@@ -109,7 +109,7 @@ def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> plot
 
 
 def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
-    scale = RIDGE_HEIGHT / max(max(float(group.density.max()) for group in groups), 1e-12)
+    scale = RIDGE_HEIGHT / max(float(group.density.max()) for group in groups)
     tints = plots.shades(len(groups))
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density

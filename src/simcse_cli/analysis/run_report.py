@@ -21,7 +21,7 @@ from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, ConfigError, require_extra
+from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
@@ -86,7 +86,7 @@ def _dev_name(record: RunRecord) -> str:
 
 def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
     """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
-    (entry,) = load_entries(str(run))
+    entry, *_ = load_entries(str(run))  # the others are results of other settings
     if not entry.scores:
         return []
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
@@ -94,22 +94,16 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
         wanted = replace(wanted, baseline=options.baseline)
     comparable = [task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO]
     if options.against is None and comparable:
-        group = options.group or ("supervised" if record.objective in SUPERVISED else "unsupervised")
+        group = (
+            options.group or ("supervised" if record.objective in SUPERVISED else "unsupervised")
+        ).lower()
         rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
-        published = replace(wanted, against=[STS_TABLE], row=options.row or rows, group=group)
-    else:
-        published = wanted
-    try:
-        found = compare([str(run)], published, progress)
-    except ConfigError as error:
-        if published is wanted:
-            raise
-        progress.warn(f"no published rows: {error.message}")
-        found = compare([str(run)], wanted, progress)
+        wanted = replace(wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group)
+    found = compare([str(run)], wanted, progress)
     found.reports[0].notes += found.payload["warnings"]
-    text = "Measured by `simcse eval`, or by the dev evaluation of the run; published rows as printed."
+    text = "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
     payload = {"own_average": entry.scores.get(AVERAGE)}
-    return [Analysis("Scores", text.replace("`", ""), tables=found.reports, payload=payload)]
+    return [Analysis("Scores", text, tables=found.reports, payload=payload)]
 
 
 def _training(run: Path, record: RunRecord) -> list[Analysis]:
@@ -187,8 +181,6 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
         for space in spaces
     )
     changes = changed_pairs(before, after, n=CHANGES_SHOWN)
-    if not changes:
-        return []
     table = pairs_table(changes, spaces[0].label, spaces[1].label)
     kept = [column for column in table.columns if column.key not in ("task", "pair")]
     text = "Rated pairs that moved most in the order by cosine, first those that came nearer to their rating."

@@ -71,18 +71,16 @@ def load_encoders(
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
-    plain = (
-        [Path(source).name or source for source in sources] if any(suffixes) else label_sources(sources, None)
-    )
-    given = labels or [label + suffix for label, suffix in zip(plain, suffixes, strict=True)]
+    full = [source.rstrip("/") + suffix for source, suffix in zip(sources, suffixes, strict=True)]
+    labels = label_sources(sources, labels or label_sources(full, None))
     open_source = partial(open_encoder, progress=progress)
     kept: dict[str, EvalEncoder] = {}
-    for each, plan, label, suffix in zip(chosen, plans, label_sources(sources, given), suffixes, strict=True):
+    for each, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
             opened = kept.get(named.path) or open_source(replace(each, model=named.path))
             if sources.count(named.path) > 1 and named.path not in kept:
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
-            used = with_postprocess(opened, plan, options.data_dir or Path(), progress, target=pairs.pairs)
+            used = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
             yield NamedEncoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
 
@@ -97,13 +95,14 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
         )
     if options.embeddings and options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
-    of_models = {name: getattr(options, name) for name in settings_of(LoadOptions)}
-    of_fit = {name: getattr(options, name) for name in settings_of(FitOptions)}
+    if not options.model:
+        unused = [name for name in settings_of(LoadOptions) if name != "device"]
+        refuse_unused(options, unused, "has no use with --embeddings, which need no model")
+    common = {name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)}
     n_models = len(options.model or [])
     return [
         EncoderOptions(
-            **({} if options.model and number >= n_models else of_models),
-            **({} if name == "none" and options.postprocess else of_fit),
+            **common,
             model=source,
             embeddings=Path(source) if number >= n_models else None,
             sentences=options.sentences if number >= n_models else None,

@@ -203,7 +203,7 @@ def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
     joined: Entry | None = run
     for path in sorted(folder.glob("*.json")):
-        if path.name == RUN_FILE or not is_result(content := read_json(path)):
+        if not is_result(content := read_json(path)):
             continue
         for found in read_results(content, label=run.label, source=str(path), view=view):
             if joined is not None and found.seed in (None, run.seed):
@@ -230,7 +230,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         metrics, step = folder / "metrics.jsonl", record.best_step
         lines = read_metrics(metrics) if metrics.is_file() else []
         scored = (line for line in lines if line.step == step and line.dev_score is not None)
-        line = next(scored, Measured(step or 0))
+        line = next(scored, Measured(0))
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}

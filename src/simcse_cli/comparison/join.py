@@ -114,7 +114,10 @@ class Comparison:
                 hint="name it with --against TABLE --row NAME, or with --baseline RUN",
             )
         gaps = [
-            (entry, name, gap) for entry in self.checked() for name, gap in self.differences(entry).items()
+            (entry, name, gap)
+            for entry in self.checked()
+            for name, gap in self.differences(entry).items()
+            if is_score(name)
         ]
         outside = [
             {
@@ -124,7 +127,7 @@ class Comparison:
                 "expected": entry.scores[name] - gap,
             }
             for entry, name, gap in gaps
-            if is_score(name) and abs(gap) > tolerance + 1e-12
+            if abs(gap) > tolerance + 1e-12
         ]
         return ToleranceCheck(self.reference.label, tolerance, len(gaps), outside)
 

@@ -1,0 +1,32 @@
+"""The page of an analysis of spaces has all analyses of them, and the paths of models that are runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.cases import encoder, space
+from comparison.cases import write_run
+from simcse_cli.analysis import analyses
+from simcse_cli.analysis.analyses import SPACE_ANALYSES, analyze_spaces
+from simcse_cli.analysis.options import SpaceOptions
+from simcse_cli.progress import SILENT
+
+TITLES = ["Alignment and uniformity", "Singular values", "Cosine similarity by gold rating"]
+
+
+@pytest.mark.parametrize("name", ["geometry", "spectrum", "density"])
+def test_a_page_has_every_analysis_once_and_means_over_seeds(name, monkeypatch, tmp_path):
+    run = write_run(tmp_path / "seed-1")
+    made = [space([[1, 0], [0, 1]], [[1, 0], [1, 1]], [5, 0]) for _ in range(2)]
+    for seed, each in enumerate(made, 1):
+        each.encoder = replace(encoder(f"all/seed-{seed}", group="all"), source=str(run))
+    monkeypatch.setattr(analyses, "encode_pairs", lambda options, labels, progress: made[: len(labels)])
+    found = analyze_spaces(name, SpaceOptions(), ["one", "two"], SILENT)
+    assert found.title == TITLES[list(SPACE_ANALYSES).index(name)]
+    assert "all (mean of 2)" in {row[0] for row in found.tables[0].cells()}
+    assert found.page.title == "Embedding spaces on some"
+    page = found.page.analyses()
+    assert [part.title for part in page] == [*TITLES, "Paths of training runs"]
+    assert page[list(SPACE_ANALYSES).index(name)].payload is found.payload
+    alone = analyze_spaces(name, SpaceOptions(), ["one"], SILENT)
+    assert alone.page.title == "Embedding spaces on some"

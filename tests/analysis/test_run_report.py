@@ -1,0 +1,248 @@
+"""The parts of the page about a run, computed from a record, its results and spaces of chosen vectors."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.cases import space
+from comparison.cases import write_run, write_sts_result
+from simcse_cli.analysis import run_report
+from simcse_cli.analysis.options import ReportOptions
+from simcse_cli.analysis.presentation import Page
+from simcse_cli.analysis.run_report import training_figure, write_run_report
+from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.progress import SilentProgress
+from simcse_cli.results.runs import read_run_record
+from simcse_cli.settings.choices import STS_TASKS
+
+N_PAIRS = 12
+ANGLES = np.arange(N_PAIRS) / N_PAIRS
+
+
+class Heard(SilentProgress):
+    def info(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Encode pairs of any model, whose cosines fall with the rating, or rise if its name is that of a run."""
+    found = []
+
+    def encode_pairs(options: Any, labels: Any, progress: Any, data: Any) -> Any:
+        (model,), (label,) = options.model, labels
+        if model == "gone":
+            raise CheckpointError("gone")
+        found.append((model, label))
+        angles = ANGLES if "run" not in model else ANGLES[::-1]
+        right = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        made = space(
+            np.tile([1.0, 0.0], (N_PAIRS, 1)), right, np.linspace(0, 5, N_PAIRS).tolist(), label=label
+        )
+        rows = dict(zip(made.data.pairs.sentences, made.vectors, strict=True))
+        made.encoder = replace(made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts]))
+        return [made]
+
+    monkeypatch.setattr(run_report, "encode_pairs", encode_pairs)
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.csv"
+    path.write_text("sentence1,sentence2,score\na,b,1\n")
+    return path
+
+
+def change(run: Path, **facts: Any) -> None:
+    path = run / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def report(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Page, list[str]]:
+    """Write the page and return it with what was said."""
+    pages, heard = [], Heard()
+    monkeypatch.setattr(run_report, "html_page", lambda page: pages.append(page) or "the page")
+    write_run_report(run, ReportOptions(output=run / "page.html", force=True, **options), heard)
+    assert (run / "page.html").read_text() == "the page"
+    return pages[0], heard.warnings
+
+
+def parts(page: Page) -> dict[str, Any]:
+    return {analysis.title: analysis for analysis in page.analyses()}
+
+
+def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
+    write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, 0.4321))
+    data = {"n_examples": 1000, "dev_file": "d/own-dev.csv"}
+    change(
+        run, data=data, step=1020, start_score=0.5, timings={"train_s": 60}, model_digest="0123456789abcdef"
+    )
+    page, said = report(run, monkeypatch)
+    assert (page.title, page.own) == ("run", {"run"})
+    assert page.subtitle == "simcse-unsup on tiny, seed 1, finished."
+    assert page.facts == [
+        ("STS average", "43.21"),
+        ("own-dev, best", "80.00"),
+        ("gain over the start", "+30.00"),
+        ("steps", "1,020"),
+        ("training examples", "1,000"),
+        ("training time", "1.0 min"),
+    ]
+    titles = ["Scores", "Training", "Paths of training runs", "Settings and data"]
+    assert list(parts(page)) == titles
+    assert said == [
+        *parts(page)["Scores"].tables[0].notes,
+        "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours",
+        f"wrote {run / 'page.html'}: scores, training, paths of training runs, settings and data",
+    ]
+    figure = parts(page)["Paths of training runs"].figure()
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["whole run (20 steps)"]
+    settings = parts(page)["Settings and data"]
+    assert settings.text.startswith("Started None, finished None; weights 0123456789ab. The same run again:")
+    assert [table.title for table in settings.tables] == ["Settings", "Data", "Versions"]
+    assert settings.tables[1].cells() == [["n_examples", "1000"], ["dev_file", "d/own-dev.csv"]]
+
+
+def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> None:
+    change(
+        run,
+        best_score=None,
+        data={"dev_suite": "transfer", "dev_tasks": ["MR-dev"]},
+        timings={"train_s": 59.4},
+    )
+    (run / "metrics.jsonl").unlink()
+    page, _ = report(run, monkeypatch)
+    assert page.facts == [("steps", "20"), ("training time", "59 s")]
+    assert list(parts(page)) == ["Settings and data"]
+    change(run, best_score=0.5, timings={"train_s": 600})
+    (run / "metrics.jsonl").write_text("")
+    page, _ = report(run, monkeypatch)
+    assert page.facts == [("dev score, best", "50.00"), ("steps", "20"), ("training time", "10.0 min")]
+    (run / "metrics.jsonl").write_text('{"step": 1, "dev_score": 0.5}\n')
+    assert "Training" not in parts(report(run, monkeypatch)[0])
+
+
+def test_scores_stand_beside_rows_of_the_kind_of_the_run(run, monkeypatch) -> None:
+    def systems(**options: Any) -> list[str]:
+        tables = parts(report(run, monkeypatch, **options)[0])["Scores"].tables
+        return [row[0] for row in tables[0].cells()]
+
+    assert systems() == ["run"]  # only a dev score
+    write_sts_result(run / "sts.json", {"STS12": 0.5})
+    unsupervised = systems()
+    assert len(unsupervised) == 13
+    assert all("(unsupervised)" in name for name in unsupervised[:-1])
+    for kind in ("simcse-sup", "sbert"):
+        change(run, objective=kind)
+        supervised = systems()
+        assert len(supervised) == 12
+        assert all("(supervised)" in name for name in supervised[:-1])
+    assert systems(group="Unsupervised") == unsupervised
+    row = "SimCSE-BERT-base"
+    assert systems(row=[row]) == [f"simcse.5: {row} (supervised)", "run"]
+    assert systems(against=["repro.6"], row=[row]) == [f"repro.6: {row}", "run"]
+    with pytest.raises(ConfigError, match=r"simcse\.5, group 'other', has no row 'other'"):
+        systems(group="Other")
+    write_sts_result(run / "sts.json", {"STS12": 0.5}, split="dev")
+    assert systems() == ["run"]
+
+
+def test_results_of_other_settings_and_the_baseline_stand_beside_the_run(
+    run, monkeypatch, tmp_path, opened
+) -> None:
+    (run / "results").mkdir()
+    for name, score in (("a", 0.5), ("b", 0.6)):
+        write_sts_result(run / f"results/{name}.json", {"STS12": score})
+    before = write_run(tmp_path / "before", lr=1.0)
+    page, _ = report(run, monkeypatch, baseline=str(before), against=["simcse.3"], row=["p=0.1"])
+    scores, differences, settings = parts(page)["Scores"].tables
+    assert [row[0] for row in scores.cells()] == ["simcse.3: p=0.1", "before", "run", "run [b]"]
+    assert (differences.title, settings.title) == ("Difference to before", "Settings that differ")
+    page, _ = report(run, monkeypatch, baseline="minilm")  # a model, which has no scores
+    assert len(parts(page)["Scores"].tables) == 1
+
+
+def test_spaces_are_those_of_the_start_and_of_the_run(run, monkeypatch, opened, pairs) -> None:
+    page, _ = report(run, monkeypatch, pair_file=pairs)
+    assert opened == [("tiny", "tiny (start)"), (str(run), "run")]
+    found = parts(page)
+    assert list(found)[-6:-1] == [
+        *("Alignment and uniformity", "Singular values", "Cosine similarity by gold rating"),
+        *("What changed", "Nearest sentences"),
+    ]
+    (table,) = found["What changed"].tables
+    headings = ["gold", "cosine before", "after", "rank error before", "after", "sentence 1", "sentence 2"]
+    assert [column.heading for column in table.columns] == headings
+    assert len(table.rows) == 10
+    assert table.notes[0].startswith("before: tiny (start); after: run.")
+    texts = [f"{side} {i}" for side in ("left", "right") for i in range(N_PAIRS)][::-1]
+    drawn = sorted(random.Random(42).sample(range(len(texts)), 5))
+    neighbours = found["Nearest sentences"].payload["neighbours"]
+    assert [row["query"] for row in neighbours[::6]] == [texts[row] for row in drawn]
+    assert [(row["model"], row["rank"]) for row in neighbours[:6]] == [
+        (name, rank) for name in ("tiny (start)", "run") for rank in (1, 2, 3)
+    ]
+
+    opened.clear()
+    page, _ = report(run, monkeypatch, pair_file=pairs, baseline=str(run.parent), queries=0)
+    assert opened[0] == (str(run.parent), run.parent.name)
+    assert "Nearest sentences" not in parts(page)
+
+
+def test_a_start_that_is_gone_is_left_out(run, monkeypatch, opened, pairs) -> None:
+    change(run, model="gone")
+    page, said = report(run, monkeypatch, pair_file=pairs)
+    assert "gone cannot be opened any more: the page shows the run alone" in said
+    assert list(parts(page))[-2:] == ["Nearest sentences", "Settings and data"]
+    assert "What changed" not in parts(page)
+    with pytest.raises(CheckpointError):
+        report(run, monkeypatch, pair_file=pairs, baseline="gone")
+
+
+def test_the_data_folder_alone_gives_spaces_too(run, monkeypatch, opened, sts_folder) -> None:
+    page, _ = report(run, monkeypatch, data_dir=sts_folder, queries=0)
+    assert "Singular values" in parts(page)
+
+
+def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, monkeypatch) -> None:
+    lines = [{"step": 1, "loss": 1.0}, {"step": 2, "dev_score": 0.5}, {"step": 3, "loss": 3.0}]
+    lines += [{"step": 4, "dev_score": 0.6, "loss": None}]
+    change(run, best_score=0.6, best_step=4)
+    record = read_run_record(run)
+    left, right = training_figure(lines, record).axes
+    assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 1], [3, 3]], [[1, 1], [3, 1.2]]]
+    assert (left.get_ylabel(), left.get_xlabel(), right.get_xlabel()) == ("loss", "step", "step")
+    assert [line.get_xydata().tolist() for line in right.lines] == [[[2, 50], [4, 60]]]
+    assert right.get_ylabel() == "sts-dev x100"
+    assert right.collections[0].get_offsets().tolist() == [[4, 60]]
+    low, high = right.get_ylim()
+    assert 49 < low < 50 < 60 < high < 61
+
+    record.data["n_dev_pairs"] = 26
+    noise = 200 * (1 - 0.55**2) / 5  # two standard errors of 0.55 over 26 pairs
+    right = training_figure(lines, record).axes[1]
+    assert right.get_ylim() == pytest.approx((55 - noise, 55 + noise))
+    for missing in ("best_step", "best_score"):
+        change(run, best_score=0.6, best_step=4)
+        change(run, **{missing: None})
+        assert not training_figure(lines, read_run_record(run)).axes[1].collections
+    assert len(training_figure(lines[:1], record).axes) == 1
+
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scored = parts(report(run, monkeypatch)[0])["Training"]
+    assert scored.text == "Loss of each logged step with its running mean."
+    assert len(scored.figure().axes) == 2
+    change(run, best_score=0.6)
+    text = parts(report(run, monkeypatch)[0])["Training"].text
+    assert text == "Loss of each logged step with its running mean, and the dev score at each evaluation."
