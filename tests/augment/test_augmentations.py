@@ -181,6 +181,20 @@ def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) 
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("method", "model", "needs_model"),
+    [
+        ("crop:0.1+delete", None, False),
+        ("crop+mlm", None, True),
+        ("MLM:0.1", None, True),
+        ("shuffle::tiny", None, True),
+        ("shuffle", "tiny", True),
+    ],
+)
+def test_options_tell_whether_a_model_is_needed(method: str, model: str | None, needs_model: bool) -> None:
+    assert AugmentOptions(method=method, model=model).needs_model is needs_model
+
+
 def test_combination_applies_its_steps_in_turn_with_randomness_of_their_own() -> None:
     text = " ".join(map(str, range(40)))
     combined = word_augmenter(AugmentOptions(method="crop:0.5+delete:0.5"))

@@ -111,6 +111,8 @@ def test_synonyms_tell_names_from_common_nouns(wordnet: WordNet) -> None:
         ("", "w", Pos.ADVERB, BASE, 10, 11),
         ("the", "w", Pos.VERB, BASE, 10, 3500),
         ("the", "w", Pos.NOUN, BASE, 10, 14),
+        ('("The"', "w", Pos.VERB, BASE, 10, 3500),
+        ("--", "w", Pos.VERB, BASE, 10, 35),
         ("in", "w", Pos.VERB, BASE, 10, 3500),
         ("in", "wing", Pos.VERB, Inflection.GERUND, 10, 70),
         ("in", "w", Pos.NOUN, BASE, 10, 14),

@@ -141,8 +141,7 @@ def test_find_wordnet_finds_a_package_that_carries_the_files(
     information = tmp_path / "words_of_the_world-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: words-of-the-world\nVersion: 1.0\n")
-    names = (path.relative_to(tmp_path) for path in sorted(folder.iterdir()))
-    (information / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    (information / "RECORD").write_text(f"{folder.relative_to(tmp_path) / 'index.noun'},,\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_wordnet().directory == folder
 
