@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers import LIMIT_S, CountingProgress
+from helpers import LIMIT_S, CountingProgress, Told
 from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentJob, number_lines, write_pairs
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
@@ -39,19 +39,6 @@ class Exclaim:
         return [text if text.startswith("same") else f"{text} !" for text in texts]
 
 
-class Told(SilentProgress):
-    """Keeps what the user is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def info(self, message: str) -> None:
-        self.said.append(message)
-
-    detail = info
-
-
 def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told, list[str]]:
     """Augment the lines into ``o.csv``; return what the user is told and the labels of the preview."""
     (folder / "in.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -77,10 +64,8 @@ def test_augment_file_tells_and_records_what_it_made(
     progress, labels = augmented(tmp_path, ["a", " ", "same b", "c"], method=method, copies=2)
     output = tmp_path / "o.csv"
     assert output.read_text() == "anchor,positive\na,a !\na,a !\nsame b,same b\nsame b,same b\nc,c !\nc,c !\n"
-    assert progress.said == [
-        f"{output}: 6 pairs of 3 sentences, 2 of them unchanged, 1 blank lines skipped",
-        f"wrote {output}.manifest.json",
-    ]
+    assert progress.lines == [f"{output}: 6 pairs of 3 sentences, 2 of them unchanged, 1 blank lines skipped"]
+    assert progress.said == f"wrote {output}.manifest.json"
     assert (progress.warnings, labels) == ([], [])
     manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
     assert {**settings, "copies": 2, "model": None}.items() <= manifest["settings"].items()
@@ -92,7 +77,8 @@ def test_augment_file_writes_to_stdout_without_a_manifest(
 ) -> None:
     progress, _ = augmented(tmp_path, ["a"], output=Path("-"))
     assert capsys.readouterr().out == "anchor,positive\na,a !\n"
-    assert progress.said == ["standard output: 1 pairs of 1 sentences, 0 of them unchanged"]
+    assert progress.lines == ["standard output: 1 pairs of 1 sentences, 0 of them unchanged"]
+    assert progress.said == ""
 
 
 @pytest.mark.parametrize(
@@ -135,7 +121,7 @@ def test_augment_file_previews_as_many_sentences_as_asked_for(
     lines = ["", "a b", " ", "c d", "e f"]
     progress, labels = augmented(tmp_path, lines, output=None, **options)
     assert labels == [f"{name}: distance 1, 2 words" for name in names]
-    assert (progress.said, [path.name for path in tmp_path.iterdir()]) == ([], ["in.txt"])
+    assert (progress.lines, [path.name for path in tmp_path.iterdir()]) == ([], ["in.txt"])
     progress, again = augmented(tmp_path, lines, **options)
     assert again == labels
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 1 + 3 * options.get("copies", 1)
@@ -216,7 +202,7 @@ def test_write_pairs_draws_copies_and_sides_independently() -> None:
 def test_write_pairs_gives_each_side_of_a_copy_its_own_key_and_counts_lines() -> None:
     job, line, progress = AugmentJob(DELETE, 1, copies=2, both_sides=True), LINES[1], CountingProgress()
     rows: list[tuple[str, str]] = []
-    write_pairs(["", line], rows.append, job, workers=1, progress=progress)  # type: ignore[arg-type]
+    write_pairs(["", line], rows.append, job, workers=1, progress=progress)
     assert rows == [
         (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0)))
         for copy in (0, 1)

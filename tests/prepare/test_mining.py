@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, CountingProgress, build_tiny_model
+from helpers import SENTENCES, CountingProgress, Told, build_tiny_model
 from simcse_cli.data.text import match_key
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.errors import DataError, OutputError, UsageError
@@ -441,15 +441,6 @@ class Circle:
         )
 
 
-class Told(SilentProgress):
-    def __init__(self):
-        super().__init__()
-        self.said = []
-
-    def info(self, message):
-        self.said.append(message)
-
-
 @pytest.fixture
 def circle(monkeypatch):
     encoder = Circle()
@@ -469,7 +460,7 @@ def mine_on_circle(folder, rows=PAIRS_ON_CIRCLE, more=MORE_ON_CIRCLE, **options)
     progress = Told()
     prepare_hard_negatives([str(source)], chosen, RowWriter(chosen, progress))
     manifest = json.loads((folder / "o.csv.manifest.json").read_text())
-    return read_written(chosen.output), manifest, progress.said
+    return read_written(chosen.output), manifest, progress.lines
 
 
 @pytest.mark.parametrize(
@@ -618,7 +609,7 @@ def paraphrases_on_circle(folder, cosines, **options):
     progress = Told()
     prepare_paraphrases([str(folder / "texts.txt")], chosen, RowWriter(chosen, progress))
     names = "".join(f"{left[1]}{right[1]} " for left, right in read_written(chosen.output))
-    return names.split(), json.loads((folder / "p.csv.manifest.json").read_text()), progress.said
+    return names.split(), json.loads((folder / "p.csv.manifest.json").read_text()), progress.lines
 
 
 @pytest.mark.parametrize(("top_k", "max_pairs"), [(20, 200), (2, 200), (20, 5), (3, 7), (1, 2)])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import Told
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import temporary_beside
 from simcse_cli.files.locks import sole_writer
@@ -16,17 +17,6 @@ from simcse_cli.settings.choices import Dedup
 
 PAIR = ("anchor", "positive")
 GUITAR, DOGS = "A man plays a guitar.", "Two dogs are running through a field of tall grass near the river."
-
-
-class Told(SilentProgress):
-    """Keeps what the user is told."""
-
-    def __init__(self):
-        super().__init__()
-        self.said = []
-
-    def info(self, message):
-        self.said.append(message)
 
 
 def write(rows, output, columns=("text",), *, options=RowOptions, **settings):
@@ -67,7 +57,7 @@ def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, le
     writer = RowWriter(chosen, progress)
     writer.write("pairs", rows, PAIR, inputs=[], settings={"own": 1}, corpus=counts)
     near, n_rows = (" and 1 nearly", 2) if leak_near else ("", 1)
-    assert progress.said == [
+    assert progress.lines == [
         "left out 7 hard negatives; `simcse train` reads such files as they are",
         "pairs: 5 rows read, 3 kept",
         "  dropped           1  too short",
@@ -93,7 +83,7 @@ def test_row_writer_tells_what_it_did_not_find(tmp_path, evaluation_sets, capsys
     progress = Told()
     RowWriter(chosen, progress).write("sentences", [("a",), ("b",)], ("text",), inputs=[], settings={})
     assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
-    assert progress.said == [
+    assert progress.lines == [
         "sentences: 2 rows read, 2 kept",
         "  no sentence of the 1 evaluation tasks occurs in the rows",
     ]
