@@ -69,6 +69,8 @@ class CountingProgress:
     def advance(self, amount: float = 1) -> None:
         self.n_done += amount
 
+    def update(self, **fields: Any) -> None: ...
+
     def detail(self, text: str) -> None:
         self.said = text
 
@@ -78,6 +80,20 @@ class CountingProgress:
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
+
+
+class Told(CountingProgress):
+    """Also keeps the lines and the warnings that the user sees."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.warnings: list[str] = []
+
+    def info(self, message: str) -> None:
+        self.lines.append(message)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
 
 
 def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:

@@ -37,6 +37,8 @@ def _describe(param: Any) -> str:
         words.append(f"env {param.envvar}")
     if param.min is not None:
         words.append(f"min {param.min:g}")
+    if param.max is not None:
+        words.append(f"max {param.max:g}")
     if param.nargs == -1 or getattr(param, "multiple", False):
         words.append("repeated")
     return "  ".join(words)

@@ -1,20 +1,24 @@
+import json
+import os
 import select
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers import LIMIT_S
+from helpers import LIMIT_S, CountingProgress, Told
 from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentJob, number_lines, write_pairs
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.errors import DataError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.settings.choices import Augmentation
+from simcse_cli.results.report import DiffRow
+from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
 
 DELETE = make_augmenter(Augmentation.DELETE, 0.3)
 LINES = [f"line {i} has a few words, some of which go" if i % 7 else "" for i in range(60)]
@@ -26,6 +30,138 @@ def pairs_of(
     rows: list[tuple[str, str]] = []
     counts = write_pairs(lines, rows.append, job, workers=workers, progress=SilentProgress())
     return rows, counts
+
+
+class Exclaim:
+    """Adds a word to every text but those that begin with ``same``."""
+
+    def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
+        return [text if text.startswith("same") else f"{text} !" for text in texts]
+
+
+def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told, list[str]]:
+    """Augment the lines into ``o.csv``; return what the user is told and the labels of the preview."""
+    (folder / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    chosen = AugmentOptions(**{"method": "crop", "output": folder / "o.csv", **options})
+    progress = Told()
+    shown: list[DiffRow] = []
+    augment_file.augment_file(
+        str(folder / "in.txt"), chosen, lambda _: Exclaim(), show=shown.extend, progress=progress
+    )
+    return progress, [row.label for row in shown]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("crop:0.2", {"method": "crop", "rate": 0.2}),
+        ("crop:0.2+delete", {"method": "crop:0.2+delete", "rate": None}),
+    ],
+)
+def test_augment_file_tells_and_records_what_it_made(
+    tmp_path: Path, method: str, settings: dict[str, object]
+) -> None:
+    progress, labels = augmented(tmp_path, ["a", " ", "same b", "c"], method=method, copies=2)
+    output = tmp_path / "o.csv"
+    assert output.read_text() == "anchor,positive\na,a !\na,a !\nsame b,same b\nsame b,same b\nc,c !\nc,c !\n"
+    assert progress.lines == [f"{output}: 6 pairs of 3 sentences, 2 of them unchanged, 1 blank lines skipped"]
+    assert progress.said == f"wrote {output}.manifest.json"
+    assert (progress.warnings, labels) == ([], [])
+    manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
+    assert {**settings, "copies": 2, "model": None}.items() <= manifest["settings"].items()
+    assert manifest["counts"] == {"sentences": 3, "blank": 1, "unchanged": 2}
+
+
+def test_augment_file_writes_to_stdout_without_a_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress, _ = augmented(tmp_path, ["a"], output=Path("-"))
+    assert capsys.readouterr().out == "anchor,positive\na,a !\n"
+    assert progress.lines == ["standard output: 1 pairs of 1 sentences, 0 of them unchanged"]
+    assert progress.said == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "warning"),
+    [
+        (["a"] * 5 + ["same"] * 5, TextUnit.WORD, ""),
+        (["a"] * 6 + ["same"] * 4, TextUnit.WORD, ""),
+        (["a"] * 4 + ["same"] * 6, TextUnit.WORD, "more than half of the positives equal their anchor"),
+        (["a"] * 99 + ["今天天气很好"], TextUnit.WORD, ""),
+        (["a"] * 98 + ["今天天气很好"] * 2, TextUnit.WORD, "2 sentences hold text without spaces"),
+        (["a"] * 98 + ["今天天气很好"] * 2, TextUnit.CHAR, ""),
+    ],
+)
+def test_augment_file_warns_of_text_that_it_hardly_changes(
+    tmp_path: Path, lines: list[str], unit: TextUnit, warning: str
+) -> None:
+    progress, _ = augmented(tmp_path, lines, unit=unit)
+    assert len(progress.warnings) == bool(warning)
+    assert warning in "".join(progress.warnings)
+
+
+def test_augment_file_refuses_blank_lines_alone(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"in\.txt has no sentences, only 2 blank lines"):
+        augmented(tmp_path, ["", " "])
+    assert not (tmp_path / "o.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"preview": 2}, ["line 2", "line 4"]),
+        ({"preview": 9}, ["line 2", "line 4", "line 5"]),
+        ({"preview": 1, "copies": 2}, ["line 2, copy 1", "line 2, copy 2"]),
+        ({"preview": 1, "sides": Sides.BOTH}, ["line 2, anchor", "line 2, positive"]),
+    ],
+)
+def test_augment_file_previews_as_many_sentences_as_asked_for(
+    tmp_path: Path, options: dict[str, Any], names: list[str]
+) -> None:
+    lines = ["", "a b", " ", "c d", "e f"]
+    progress, labels = augmented(tmp_path, lines, output=None, **options)
+    assert labels == [f"{name}: distance 1, 2 words" for name in names]
+    assert (progress.lines, [path.name for path in tmp_path.iterdir()]) == ([], ["in.txt"])
+    progress, again = augmented(tmp_path, lines, **options)
+    assert again == labels
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 1 + 3 * options.get("copies", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "affinity", "n_cores", "expected"),
+    [
+        ({}, range(7), 5, 7),
+        ({"workers": 3}, range(7), 5, 3),
+        ({"method": "crop+mlm"}, range(7), 5, 1),
+        ({}, None, 5, 5),
+        ({}, None, None, 1),
+    ],
+)
+def test_augment_file_has_a_worker_for_each_core_unless_told_otherwise(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    affinity: range | None,
+    n_cores: int | None,
+    expected: int,
+) -> None:
+    used: list[int] = []
+
+    def write_pairs(
+        _: object, write: Callable[..., object], job: object, *, workers: int, progress: object
+    ) -> Any:
+        used.append(workers)
+        write(("a", "b"))
+        return Counter(rows=1)
+
+    monkeypatch.setattr(augment_file, "write_pairs", write_pairs)
+    monkeypatch.setattr(os, "cpu_count", lambda: n_cores)
+    if affinity is None:
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    else:
+        monkeypatch.setattr(os, "sched_getaffinity", {0: affinity}.__getitem__, raising=False)
+    augmented(tmp_path, ["a"], **options)
+    assert used == [expected]
 
 
 @pytest.fixture
@@ -61,6 +197,35 @@ def test_write_pairs_draws_copies_and_sides_independently() -> None:
     assert len(rows) == 30
     assert all(len(cell.split()) == 7 for cell in cells)
     assert len(set(cells)) > 40  # 60 draws from 120 possibilities
+
+
+def test_write_pairs_gives_each_side_of_a_copy_its_own_key_and_counts_lines() -> None:
+    job, line, progress = AugmentJob(DELETE, 1, copies=2, both_sides=True), LINES[1], CountingProgress()
+    rows: list[tuple[str, str]] = []
+    write_pairs(["", line], rows.append, job, workers=1, progress=progress)
+    assert rows == [
+        (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0)))
+        for copy in (0, 1)
+    ]
+    assert progress.n_done == 2
+
+
+@pytest.mark.parametrize(("n_chunks", "workers", "has_pool"), [(3, 5, False), (4, 2, True), (9, 1, False)])
+def test_write_pairs_starts_workers_for_four_chunks(
+    small_chunks: None, monkeypatch: pytest.MonkeyPatch, n_chunks: int, workers: int, has_pool: bool
+) -> None:
+    asked: list[int] = []
+
+    def refuse(workers: int, *_: object) -> None:
+        asked.append(workers)
+        raise InterruptedError
+
+    monkeypatch.setattr(augment_file, "ProcessPoolExecutor", refuse)
+    try:
+        pairs_of(AugmentJob(DELETE, seed=5), ["a b"] * 5 * n_chunks, workers=workers)
+    except InterruptedError:
+        assert asked == [workers]
+    assert bool(asked) is has_pool
 
 
 def test_write_pairs_does_not_depend_on_seedless_state_or_chunks(small_chunks: None) -> None:
@@ -103,7 +268,7 @@ def test_write_pairs_reads_only_a_few_chunks_ahead(small_chunks: None) -> None:
     for _ in range(20):
         next(results)
     results.close()  # type: ignore[attr-defined]
-    assert taken <= 5 * (20 + 2 * augment_file._CHUNKS_PER_WORKER + augment_file._CHUNKS_WITHOUT_WORKERS)
+    assert taken == 5 * (20 + 2 * 3)  # three chunks a worker wait
 
 
 def test_workers_end_with_a_parent_that_is_killed() -> None:

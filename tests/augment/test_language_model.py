@@ -5,6 +5,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from scipy.stats import chisquare
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from helpers import SENTENCES, build_tiny_model
+from simcse_cli.augment import language_model
 from simcse_cli.augment.language_model import (
     MlmFiller,
     cut_pieces,
@@ -19,8 +22,10 @@ from simcse_cli.augment.language_model import (
     load_mlm_filler,
     make_subword_shuffler,
     mask_words,
+    model_augmenter,
     split_subwords,
 )
+from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import split_graphemes
 from simcse_cli.errors import CheckpointError
 
@@ -58,6 +63,92 @@ def plain_fill(folder: Path, text: str, chosen: Sequence[int]) -> str:
                 words[i] = word
                 break
     return " ".join(words)
+
+
+class FirstTokens:
+    """A model that finds the tokens likelier the smaller their ids; keeps the shapes of its inputs."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, n_tokens: int, **config: int) -> None:
+        self.config = SimpleNamespace(vocab_size=n_tokens, **config)
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __call__(self, *, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
+        self.shapes.append(tuple(input_ids.shape))
+        assert input_ids.shape == attention_mask.shape
+        return SimpleNamespace(
+            logits=-torch.arange(self.config.vocab_size).expand(*input_ids.shape, -1).float()
+        )
+
+
+def plain_filler(tokens: str, max_length: int = 10**9, **config: int) -> tuple[MlmFiller, FirstTokens]:
+    """Return a filler whose vocabulary is a mask token, an unknown one, and ``tokens``; text is cut at white space."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate(("MASK", "UNK", *tokens.split()))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="UNK"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="UNK", mask_token="MASK", model_max_length=max_length
+    )
+    model = FirstTokens(len(vocabulary) + 1, **config)  # with a row that is no word
+    return MlmFiller(model, fast, rate=1.0), model
+
+
+def test_filler_takes_words_that_begin_one_where_white_space_stands_before() -> None:
+    filler, _ = plain_filler(". ##s Ġ � ing Ġdog Ġcat")
+    assert filler("x (y) z", 0) == "ing (ing) dog"
+    assert filler("Ing x Dog", 0) == "Dog dog Cat"  # another word than before
+    filler, _ = plain_filler(". ##s dog cat")
+    assert filler("x (y) Dog", 0) == "dog (dog) Cat"
+    filler, _ = plain_filler("dog")
+    assert filler("x dog", 0) == "dog dog"  # there is no other
+
+
+@pytest.mark.parametrize(
+    ("max_length", "config", "n_read"),
+    [
+        (10**9, {}, 510),
+        (10**9, {"max_position_embeddings": 2000}, 512),
+        (10**9, {"max_position_embeddings": 130}, 128),
+        (10**9, {"max_position_embeddings": 40}, 38),
+        (100, {"max_position_embeddings": 130}, 100),
+    ],
+)
+def test_filler_reads_no_more_than_model_and_tokenizer_can(
+    max_length: int, config: dict[str, int], n_read: int
+) -> None:
+    filler, model = plain_filler("dog", max_length, **config)
+    assert filler("x " * 600, 0).split() == ["dog"] * n_read + ["x"] * (600 - n_read)
+    assert model.shapes == [(1, n_read)]
+
+
+def test_filler_reads_as_many_texts_at_a_time_as_the_logits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    filler, model = plain_filler("dog")
+    monkeypatch.setattr(language_model, "_LOGITS_PER_PASS", 12 * model.config.vocab_size)
+    texts = [("x " * n).strip() for n in (20, 3, 3, 6, 3, 3, 3)]
+    assert filler.many(texts, range(7)) == [text.replace("x", "dog") for text in texts]
+    assert model.shapes == [(4, 3), (2, 6), (1, 20)]
+
+
+def test_model_augmenter_builds_each_step_with_the_model_it_needs(
+    mlm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, keys = "one two three four", [3, 4]
+    filled = model_augmenter(AugmentOptions(method=f"mlm:1.0:{mlm_dir}")).many([text] * 2, keys)
+    assert filled == load_mlm_filler(mlm_dir, rate=1.0).many([text] * 2, keys)
+    assert all(set(each.split()).isdisjoint(text.split()) for each in filled)
+    shuffled = model_augmenter(AugmentOptions(method=f"shuffle:1:{mlm_dir}")).many([text] * 2, keys)
+    assert shuffled == make_subword_shuffler(mlm_dir, 1.0).many([text] * 2, keys) != [text] * 2
+    (deleted,) = model_augmenter(AugmentOptions(method="delete-one")).many([text], [3])
+    assert len(deleted.split()) == 3
+    names: list[Any] = []
+    monkeypatch.setattr(language_model, "load_mlm_filler", lambda name, **_: names.append(name))
+    model_augmenter(AugmentOptions(method="mlm"))
+    assert names == ["bert-base"]
 
 
 def test_mask_words_masks_exactly_the_rounded_share_at_uniform_positions() -> None:
@@ -177,6 +268,16 @@ def test_load_mlm_filler_refuses_a_model_without_the_head(tiny_model_dir: Path) 
     with pytest.raises(CheckpointError, match="would be random") as caught:
         load_mlm_filler(tiny_model_dir, rate=0.1)
     assert "--model" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("n_missing", "named"), [(3, "a, b, c"), (4, "a, b, c and 1 more")])
+def test_load_mlm_filler_names_three_weights_that_are_missing(
+    mlm_dir: Path, monkeypatch: pytest.MonkeyPatch, n_missing: int, named: str
+) -> None:
+    info = {"missing_keys": set("abcdefg"[:n_missing])}
+    monkeypatch.setattr(AutoModelForMaskedLM, "from_pretrained", lambda *_, **__: (None, info))
+    with pytest.raises(CheckpointError, match=rf"would be random \({named}\)$"):
+        load_mlm_filler(mlm_dir, rate=0.1)
 
 
 def test_load_mlm_filler_names_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy.stats import chisquare
@@ -17,6 +18,25 @@ from simcse_cli.augment.synonyms import (
 from simcse_cli.augment.wordnet import Pos, WordNet, find_wordnet
 
 ALMOST_NEVER = 1e-4
+BASE, PAST, PARTICIPLE = Inflection.BASE, Inflection.PAST, Inflection.PARTICIPLE
+
+
+class Lexicon(WordNet):
+    """A database of what a test gives, by word and part of speech."""
+
+    def __init__(self, **tables: dict[tuple[str, Pos], Any]) -> None:
+        super().__init__(Path("nowhere"))
+        self.base_forms = lambda word, pos: tables.get("bases", {}).get((word, pos), ())
+        self.synsets = lambda lemma, pos: tables.get("synsets", {}).get((lemma, pos), ())
+        self.tables = tables
+
+    def frequency(self, lemma: str, pos: Pos) -> int:
+        return self.tables.get("counts", {}).get((lemma, pos), 0)
+
+    def irregular_forms(self, lemma: str, pos: Pos) -> tuple[str, ...]:
+        return self.tables.get("irregular", {}).get((lemma, pos), ())
+
+
 DEBIAN = Path("/usr/share/wordnet")
 needs_debian = pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs the Debian package wordnet-base")
 
@@ -69,8 +89,73 @@ def test_synonyms_tell_names_from_common_nouns(wordnet: WordNet) -> None:
     assert synonyms_in_place(["made", "of", "china"], 2, wordnet) == ["porcelain"]
     assert synonyms_in_place(["made", "in", "China"], 2, wordnet) == ["Cathay"]
     assert synonyms_in_place(["China", "sets"], 0, wordnet) == ["Porcelain", "Cathay"]
+    assert synonyms_in_place(["Yes.", "China", "sets"], 1, wordnet) == ["Porcelain", "Cathay"]
     assert synonyms_in_place(["in", "cathay"], 1, wordnet) == ["China"]
     assert synonyms_in_place(["by", "Dog", "himself"], 1, wordnet) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "pos", "form", "n_adjective", "least"),
+    [
+        # (n + 0.5) share [0.01] against (n_adjective + 0.5) [0.01]: the shares are 0.75, 0.25, 0.3, ..., 1.
+        ("", "w", Pos.NOUN, BASE, 10, 14),
+        ("", "ws", Pos.NOUN, Inflection.PLURAL, 10, 42),
+        ("", "w", Pos.VERB, BASE, 10, 35),
+        ("", "ws", Pos.VERB, Inflection.THIRD_PERSON, 10, 105),
+        ("", "wed", Pos.VERB, PAST, 10, 42),
+        ("was not so", "wed", Pos.VERB, PARTICIPLE, 10, 52),  # a tie: the verb comes first
+        ("was not so very", "wed", Pos.VERB, PAST, 10, 42),
+        ("", "wing", Pos.VERB, Inflection.GERUND, 10, 70),
+        ("", "wer", Pos.ADJECTIVE, Inflection.COMPARATIVE, 10, 210),
+        ("", "west", Pos.ADJECTIVE, Inflection.SUPERLATIVE, 10, 210),
+        ("", "w", Pos.ADVERB, BASE, 10, 11),
+        ("the", "w", Pos.VERB, BASE, 10, 3500),
+        ("the", "w", Pos.NOUN, BASE, 10, 14),
+        ('("The"', "w", Pos.VERB, BASE, 10, 3500),
+        ("--", "w", Pos.VERB, BASE, 10, 35),
+        ("in", "w", Pos.VERB, BASE, 10, 3500),
+        ("in", "wing", Pos.VERB, Inflection.GERUND, 10, 70),
+        ("in", "w", Pos.NOUN, BASE, 10, 14),
+        ("was", "w", Pos.VERB, BASE, 10, 3500),
+        ("was", "wed", Pos.VERB, PARTICIPLE, 10, 52),
+        ("to", "w", Pos.VERB, BASE, 1000, 33),
+        ("to", "ws", Pos.VERB, Inflection.THIRD_PERSON, 10, 105),
+        ("can", "w", Pos.VERB, BASE, 1000, 33),
+        ("can", "w", Pos.NOUN, BASE, 10, 14),
+        ("they", "w", Pos.VERB, BASE, 1000, 33),
+        ("they", "w", Pos.ADVERB, BASE, 1000, 10),
+        ("they", "w", Pos.NOUN, BASE, 10, 14),
+    ],
+)
+def test_read_word_weighs_how_often_lemmas_and_forms_are_and_the_word_before(
+    before: str, word: str, pos: Pos, form: Inflection, n_adjective: int, least: int
+) -> None:
+    words = [*before.split(), word]
+    adjective = Reading(word, Pos.ADJECTIVE, BASE)
+    bases = {(word, Pos.ADJECTIVE): (word,)}
+    bases[word, pos] = (*bases.get((word, pos), ()), "w")
+    for count, expected in ((least, Reading("w", pos, form)), (least - 1, adjective)):
+        lexicon = Lexicon(bases=bases, counts={("w", pos): count, (word, Pos.ADJECTIVE): n_adjective})
+        assert read_word(words, len(words) - 1, word, lexicon) == expected
+
+
+def test_synonyms_of_capitals_are_those_of_letters_but_not_of_abbreviations() -> None:
+    both = {("x", Pos.NOUN): ("x",), ("tv", Pos.NOUN): ("tv",)}
+    synsets = {("x", Pos.NOUN): (("X", "ten"),), ("tv", Pos.NOUN): (("TV", "telly"),)}
+    lexicon = Lexicon(bases=both, synsets=synsets)
+    assert synonyms_in_place(["the", "X"], 1, lexicon) == ["Ten"]
+    assert synonyms_in_place(["the", "TV"], 1, lexicon) == []
+    assert synonyms_in_place(["THE", "TV"], 1, lexicon) == ["TELLY"]
+
+
+def test_synonyms_without_a_certain_form_are_left_out() -> None:
+    irregular = {("rise", Pos.VERB): ("risen", "rose"), ("wake", Pos.VERB): ("waked", "woke")}
+    lexicon = Lexicon(
+        bases={("rose", Pos.VERB): ("rise",)},
+        synsets={("rise", Pos.VERB): (("rise", "wake", "climb"),)},
+        irregular=irregular,
+    )
+    assert synonyms_in_place(["they", "rose"], 1, lexicon) == ["climbed"]
 
 
 def test_read_word_gives_lemma_part_of_speech_and_form(wordnet: WordNet) -> None:
@@ -135,11 +220,16 @@ def test_inflection_of_names_the_form(
         ("box", Pos.NOUN, Inflection.PLURAL, "boxes"),
         ("human", Pos.NOUN, Inflection.PLURAL, "humans"),
         ("sheep", Pos.NOUN, Inflection.PLURAL, "sheep"),
+        ("policeman", Pos.NOUN, Inflection.PLURAL, "policemen"),
         ("give up", Pos.VERB, Inflection.THIRD_PERSON, "gives up"),
         ("go", Pos.VERB, Inflection.THIRD_PERSON, "goes"),
         ("jog", Pos.VERB, Inflection.GERUND, "jogging"),
         ("place", Pos.VERB, Inflection.GERUND, "placing"),
         ("lie", Pos.VERB, Inflection.GERUND, "lying"),
+        ("see", Pos.VERB, Inflection.GERUND, "seeing"),
+        ("work", Pos.VERB, Inflection.GERUND, "working"),
+        ("carry", Pos.VERB, Inflection.PAST, "carried"),
+        ("place", Pos.VERB, Inflection.PAST, "placed"),
         ("jog", Pos.VERB, Inflection.PAST, "jogged"),
         ("devour", Pos.VERB, Inflection.PAST, "devoured"),
         ("set", Pos.VERB, Inflection.PAST, "set"),
@@ -148,6 +238,7 @@ def test_inflection_of_names_the_form(
         ("big", Pos.ADJECTIVE, Inflection.SUPERLATIVE, "biggest"),
         ("large", Pos.ADJECTIVE, Inflection.COMPARATIVE, "larger"),
         ("beautiful", Pos.ADJECTIVE, Inflection.COMPARATIVE, "more beautiful"),
+        ("clever", Pos.ADJECTIVE, Inflection.COMPARATIVE, "more clever"),
         ("8-ball", Pos.NOUN, Inflection.PLURAL, None),
     ],
 )
@@ -157,29 +248,39 @@ def test_inflect_gives_the_form(
     assert inflect(lemma, pos, inflection, wordnet) == form
 
 
+VERBS = [
+    ("bear", "bore", "borne", "bore borne born bearing"),
+    ("begin", "began", "begun", "began begun beginning begins"),
+    ("bring", "brought", "brought", "brought"),
+    ("come", "came", "come", "came"),
+    ("drink", "drank", "drunk", "drank drunk"),
+    ("fly", "flew", "flown", "flew flown"),
+    ("lead", "led", "led", "led"),
+    ("ring", "rang", "rung", "rang rung"),
+    ("show", "showed", "shown", "shown"),
+    ("stop", "stopped", "stopped", "stopped stopping"),
+    ("string", "strung", "strung", "strung"),
+    ("try", "tried", "tried", "tried tries"),
+    ("win", "won", "won", "won winning"),
+    ("write", "wrote", "written", "written wrote"),
+]
+
+
+@pytest.mark.parametrize(("lemma", "past", "participle", "exceptions"), VERBS)
+def test_inflect_tells_past_and_participle_among_irregular_forms(
+    lemma: str, past: str, participle: str, exceptions: str
+) -> None:
+    lexicon = Lexicon(irregular={(lemma, Pos.VERB): tuple(exceptions.split())})
+    assert inflect(lemma, Pos.VERB, PAST, lexicon) == past
+    assert inflect(lemma, Pos.VERB, PARTICIPLE, lexicon) == participle
+
+
 @needs_debian
-@pytest.mark.parametrize(
-    ("lemma", "past", "participle"),
-    [
-        ("begin", "began", "begun"),
-        ("bring", "brought", "brought"),
-        ("come", "came", "come"),
-        ("drink", "drank", "drunk"),
-        ("fly", "flew", "flown"),
-        ("lead", "led", "led"),
-        ("ring", "rang", "rung"),
-        ("show", "showed", "shown"),
-        ("stop", "stopped", "stopped"),
-        ("string", "strung", "strung"),
-        ("try", "tried", "tried"),
-        ("win", "won", "won"),
-        ("write", "wrote", "written"),
-    ],
-)
+@pytest.mark.parametrize(("lemma", "past", "participle"), [verb[:3] for verb in VERBS[1:]])
 def test_inflect_knows_irregular_verbs_of_the_real_wordnet(lemma: str, past: str, participle: str) -> None:
     wordnet = find_wordnet(DEBIAN)
-    assert inflect(lemma, Pos.VERB, Inflection.PAST, wordnet) == past
-    assert inflect(lemma, Pos.VERB, Inflection.PARTICIPLE, wordnet) == participle
+    assert inflect(lemma, Pos.VERB, PAST, wordnet) == past
+    assert inflect(lemma, Pos.VERB, PARTICIPLE, wordnet) == participle
 
 
 @needs_debian

@@ -3,7 +3,9 @@ from functools import cache
 
 import pytest
 
-from simcse_cli.augment.text_diff import Change, word_changes
+from simcse_cli.augment.text_diff import Change, diff_row, word_changes
+from simcse_cli.results.report import DiffRow
+from simcse_cli.settings.choices import TextUnit
 
 
 def plain_distance(before: str, after: str) -> int:
@@ -42,5 +44,20 @@ def test_word_changes_agrees_with_the_definition_and_rebuilds_both_texts() -> No
         after = "".join(rng.choices("abc", k=rng.randrange(9)))
         distance, changes = word_changes(before, after)
         assert distance == plain_distance(before, after)
+        assert distance == sum(max(map(len, change)) for change in changes if not change.is_equal)
         assert "".join(word for change in changes for word in change.before) == before
         assert "".join(word for change in changes for word in change.after) == after
+
+
+@pytest.mark.parametrize(
+    ("unit", "separator", "before", "after"),
+    [(TextUnit.WORD, " ", "b c", "d"), (TextUnit.CHAR, "", " b c", " d")],
+)
+def test_diff_row_marks_what_differs(unit: TextUnit, separator: str, before: str, after: str) -> None:
+    row = diff_row("x", "a b c", "a d", unit)
+    assert row == DiffRow(
+        f"x: distance 2, 3 {unit}s",
+        [("a", False), (before, True)],
+        [("a", False), (after, True)],
+        separator,
+    )

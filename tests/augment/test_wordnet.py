@@ -6,7 +6,7 @@ import pytest
 
 from simcse_cli.augment.wordnet import Pos, WordNet, find_wordnet
 from simcse_cli.errors import DataError
-from tiny_wordnet import write_wordnet
+from tiny_wordnet import SYNSETS, write_wordnet
 
 DEBIAN = Path("/usr/share/wordnet")
 
@@ -25,6 +25,14 @@ def test_synsets_come_in_order_with_spaces_and_without_markers(wordnet: WordNet)
     assert wordnet.synsets("domestic dog", Pos.NOUN) == (("dog", "domestic dog"),)
     assert wordnet.synsets("galore", Pos.ADJECTIVE) == (("galore", "abundant"),)
     assert wordnet.synsets("china", Pos.NOUN) == (("china", "porcelain"), ("China", "Cathay"))
+
+
+def test_synsets_have_their_number_of_words_in_hexadecimal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tuple(f"w{number}" for number in range(26))  # 1a
+    monkeypatch.setitem(SYNSETS, "r", [words])
+    assert find_wordnet(write_wordnet(tmp_path)).synsets("w0", Pos.ADVERB) == (words,)
 
 
 def test_synsets_of_an_unknown_word_are_none(wordnet: WordNet) -> None:
@@ -60,6 +68,9 @@ def test_all_synsets_joins_the_parts_of_speech(wordnet: WordNet) -> None:
 def test_frequency_sums_the_tagged_senses(wordnet: WordNet) -> None:
     assert wordnet.frequency("work", Pos.NOUN) == 20
     assert wordnet.frequency("work", Pos.VERB) == 10
+    assert wordnet.frequency("light", Pos.ADJECTIVE) == 9
+    assert wordnet.frequency("beautiful", Pos.ADJECTIVE) == 4
+    assert wordnet.frequency("quickly", Pos.ADVERB) == 7
     assert wordnet.frequency("car", Pos.NOUN) == 0
 
 
@@ -85,18 +96,31 @@ def test_find_wordnet_looks_inside_the_folder_given(tmp_path: Path, below: str) 
     assert find_wordnet(tmp_path).directory == tmp_path / below
 
 
-def test_find_wordnet_names_the_missing_file(tmp_path: Path) -> None:
+def test_find_wordnet_names_the_missing_files(tmp_path: Path) -> None:
     write_wordnet(tmp_path)
     (tmp_path / "data.verb").unlink()
-    with pytest.raises(DataError, match=r"data\.verb missing or empty") as caught:
+    (tmp_path / "data.adv").write_text("")
+    with pytest.raises(DataError, match=r"database: data\.verb, data\.adv missing or empty") as caught:
         find_wordnet(tmp_path)
     assert "apt install wordnet-base" in str(caught.value.hint)
+    with pytest.raises(DataError, match="nowhere is not a folder"):
+        find_wordnet(tmp_path / "nowhere")
 
 
 def test_find_wordnet_says_where_to_get_one(nowhere: None) -> None:
     with pytest.raises(DataError, match="no WordNet database") as caught:
         find_wordnet()
     assert "--wordnet-dir" in str(caught.value.hint)
+
+
+def test_find_wordnet_takes_the_variable_of_simcse_unless_a_folder_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        write_wordnet(tmp_path / name)
+    monkeypatch.setenv("SIMCSE_WORDNET", str(tmp_path / "a"))
+    assert find_wordnet().directory == tmp_path / "a"
+    assert find_wordnet(tmp_path / "b").directory == tmp_path / "b"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +141,7 @@ def test_find_wordnet_finds_a_package_that_carries_the_files(
     information = tmp_path / "words_of_the_world-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: words-of-the-world\nVersion: 1.0\n")
-    names = (path.relative_to(tmp_path) for path in sorted(folder.iterdir()))
-    (information / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    (information / "RECORD").write_text(f"{folder.relative_to(tmp_path) / 'index.noun'},,\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_wordnet().directory == folder
 

@@ -6,8 +6,7 @@ import torch
 from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from simcse_cli.augment.augmentations import Augmenter, CombinedAugmenter, TokenShuffle, make_augmenter
-from simcse_cli.augment.language_model import MlmFiller
+from simcse_cli.augment.augmentations import CombinedAugmenter, TokenShuffle, make_augmenter
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.simcse import SimcseUnsup
@@ -61,8 +60,8 @@ def test_collate_draws_nothing_where_nothing_augments(tiny_encoder: SentenceEnco
 
 def test_build_augment_makes_text_and_subword_augmenters() -> None:
     delete = build_augment("delete:0.3")
-    assert isinstance(delete, Augmenter)
-    assert delete("one two three four", 5) == DELETE("one two three four", 5)
+    assert isinstance(delete, CombinedAugmenter)
+    assert delete.many(["one two three four"], [5]) == [DELETE("one two three four", 5)]
     assert build_augment("shuffle:0.2") == TokenShuffle(0.2)
     assert build_augment("shuffle") == TokenShuffle(0.1)
     assert build_augment(None) is None
@@ -73,8 +72,9 @@ def test_build_augment_loads_the_masked_lm_named_after_the_rate(tiny_model_dir: 
     model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_model_dir))
     model.save_pretrained(tiny_model_dir)
     filler = build_augment(f"mlm:1:{tiny_model_dir}", Device.CPU)
-    assert isinstance(filler, MlmFiller)
-    assert all(a != b for a, b in zip(filler("cat dog", 0).split(), ["cat", "dog"], strict=True))
+    assert isinstance(filler, CombinedAugmenter)
+    (filled,) = filler.many(["cat dog"], [0])
+    assert all(a != b for a, b in zip(filled.split(), ["cat", "dog"], strict=True))
 
 
 def test_build_augment_refuses_a_model_elsewhere() -> None:

@@ -2,14 +2,16 @@ import random
 
 import pytest
 
+from helpers import CountingProgress, write_transfer_folder
 from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.data.table import Table
-from simcse_cli.errors import DataError
-from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences
+from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences, leak_filter
+from simcse_cli.prepare.options import RowOptions
 
 LONG = "Two dogs are running through a field of tall grass near the river."
-SENTENCES = {"A": [LONG, "A man plays a guitar."], "B": ["A man plays a guitar.", "Yes."]}
+SENTENCES = {"A": [LONG, "A man plays a guitar."], "B": ["A man plays a guitar.", "Very good."]}
 
 
 def check(rows, **settings):
@@ -26,8 +28,11 @@ def test_leak_filter_counts_exact_occurrences_per_task():
     assert found["A"].n_near is None
 
 
-def test_leak_filter_leaves_very_short_sentences_out():
-    assert check([("Yes.",)])[1]["B"].n_rows == 0
+def test_leak_filter_leaves_sentences_of_two_words_out():
+    assert check([("Very good.",)])[1]["B"].n_rows == 0
+    leak = LeakFilter({"C": ["It is raining."]})
+    leak.reasons([("it is raining",)])
+    assert leak.result()[0].n_rows == 1
 
 
 def test_leak_filter_drops_rows_if_asked():
@@ -50,6 +55,29 @@ def test_evaluation_sentences_takes_the_tasks_that_are_there(tmp_path):
     found = evaluation_sentences(tmp_path)
     assert list(found) == ["STSBenchmark"]
     assert len(found["STSBenchmark"]) == 80
+
+
+def test_evaluation_sentences_leaves_the_training_part_of_transfer_tasks_out(tmp_path):
+    root = write_transfer_folder(tmp_path, n_good=4, n_bad=3) / "downstream"
+    found = evaluation_sentences(tmp_path)
+    assert {task: len(texts) for task, texts in found.items()} == {
+        **dict.fromkeys(("MR", "CR", "SUBJ", "MPQA"), 7), "SST2": 14, "TREC": 4, "MRPC": 14
+    }  # fmt: skip
+    lines = [(root / f"SST/binary/sentiment-{part}").read_text().splitlines() for part in ("dev", "test")]
+    assert sorted(found["SST2"]) == sorted(line.split("\t")[0] for part in lines for line in part)
+
+
+@pytest.mark.parametrize("flag", ["drop_leaks", "leak_near"])
+def test_leak_filter_does_what_the_options_say(tmp_path, flag):
+    with pytest.raises(ConfigError, match=f"^--{flag.replace('_', '-')} needs the evaluation folder"):
+        leak_filter(RowOptions(output=tmp_path / "a.txt", **{flag: True}), CountingProgress())
+    assert leak_filter(RowOptions(output=tmp_path / "a.txt"), CountingProgress()) is None
+    write_transfer_folder(tmp_path, n_good=4, n_bad=3)
+    progress, longest = CountingProgress(), max(evaluation_sentences(tmp_path)["MRPC"], key=len)
+    leak = leak_filter(RowOptions(output=tmp_path / "a.txt", check_leak=tmp_path, **{flag: True}), progress)
+    assert progress.said == "looking for 60 evaluation sentences of MR, CR, SUBJ, MPQA, SST2, TREC, MRPC"
+    assert leak.reasons([(longest,)]) == [("in_evaluation_set" if flag == "drop_leaks" else None)]
+    assert [each.n_near is None for each in leak.result()] == [flag == "drop_leaks"] * 7
 
 
 def test_evaluation_sentences_refuses_other_folders(tmp_path):

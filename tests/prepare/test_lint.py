@@ -2,13 +2,28 @@ import json
 
 import pytest
 
-from simcse_cli.prepare.lint import Check, Linter, faults, guess_language, training_rows
+from simcse_cli.errors import DataError
+from simcse_cli.prepare.lint import (
+    Check,
+    Linter,
+    faults,
+    guess_language,
+    lint_files,
+    lint_outcome,
+    training_rows,
+)
+from simcse_cli.prepare.options import LintFileOptions
+from simcse_cli.progress import SilentProgress
 
 ENGLISH = "The cat was in the house and it was not happy."
 
 
-def lint(*rows, **settings):
-    linter = Linter(**settings)
+def count_words(texts):
+    return [len(text.split()) for text in texts]
+
+
+def lint(*rows, count_tokens=None, max_length=2):
+    linter = Linter(count_tokens, max_length)
     assert list(linter.watch(rows)) == list(rows)
     return {finding.check: finding for finding in linter.findings()}
 
@@ -19,8 +34,8 @@ def lint(*rows, **settings):
         (("",), Check.EMPTY),
         (("a sentence", "0.543"), Check.NUMBER_AS_TEXT),
         (("  ", "a"), Check.EMPTY),
-        (("a\x07b",), Check.CONTROL_CHARACTERS),
-        (("caf\u00c3\u00a9",), Check.WRONG_ENCODING),
+        (("a\x07b", "c"), Check.CONTROL_CHARACTERS),
+        (("caf\u00c3\u00a9", "c"), Check.WRONG_ENCODING),
         (("it\u00e2\u20ac\u2122s",), Check.WRONG_ENCODING),
         (("a \ufffd b",), Check.WRONG_ENCODING),
         (("A dog.", "a dog"), Check.ANCHOR_IS_POSITIVE),
@@ -46,8 +61,9 @@ def test_linter_finds_repeated_and_swapped_pairs():
     assert len(found) == 3
 
 
-def test_linter_finds_positive_and_hard_negative_exchanged():
-    found = lint(("a", "b", "c"), ("a", "c", "b"))
+@pytest.mark.parametrize("exchanged", [("a", "c", "b"), ("b", "a", "c")])
+def test_linter_finds_two_texts_of_a_triplet_exchanged(exchanged):
+    found = lint(("a", "b", "c"), exchanged)
     assert list(found) == [Check.SHARED_TEXT, Check.SWAPPED_COLUMNS]
 
 
@@ -76,18 +92,33 @@ def test_linter_accepts_a_corpus_in_one_other_language():
 
 def test_linter_counts_cut_texts_with_the_tokenizer_given():
     rows = [("one two",), ("one two three",)] * 700
-    found = lint(*rows, count_tokens=lambda texts: [len(t.split()) for t in texts], max_length=2)
+    found = lint(*rows, count_tokens=count_words)
     assert list(found) == [Check.TRUNCATED]
     assert (found[Check.TRUNCATED].n_rows, found[Check.TRUNCATED].first_row) == (700, 2)
 
 
-def test_linter_counts_a_row_once_when_two_texts_are_cut():
-    found = lint(("a b c", "d e f"), count_tokens=lambda texts: [len(t.split()) for t in texts], max_length=2)
-    assert found[Check.TRUNCATED].n_rows == 1
+def test_linter_counts_a_row_once_however_many_texts_are_cut():
+    found = lint(("a b c", "d e f"), ("g", "h i j"), ("k", "l"), count_tokens=count_words)
+    assert found[Check.TRUNCATED].n_rows == 2
 
 
-def test_linter_shows_control_characters_in_its_example():
-    assert lint(("a\x07b" + "c" * 100,))[Check.CONTROL_CHARACTERS].example.startswith("a\\x07bc")
+@pytest.mark.parametrize(("n_rows", "sizes"), [(1024, [1024]), (1025, [1024, 1])])
+def test_linter_has_many_texts_counted_together_but_never_none(n_rows, sizes):
+    asked = []
+    lint(*[("a",)] * n_rows, count_tokens=lambda texts: asked.append(len(texts)) or count_words(texts))
+    assert asked == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        ("a\x07b", "a\\x07b"),
+        ("\x07" + "a" * 56, "\\x07" + "a" * 56),
+        ("\x07" + "a" * 57, "\\x07" + "a" * 55 + "…"),
+    ],
+)
+def test_linter_shows_control_characters_and_sixty_characters_in_its_example(text, example):
+    assert lint((text,))[Check.CONTROL_CHARACTERS].example == example
 
 
 @pytest.mark.parametrize(
@@ -97,12 +128,21 @@ def test_linter_shows_control_characters_in_its_example():
         ("Das ist nicht der Hund, den ich auf dem Weg gesehen habe.", "German"),
         ("Les enfants sont dans une maison qui est au bord du lac.", "French"),
         ("Los niños están en una casa que está cerca del río y muy lejos.", "Spanish"),
+        ("Il cane non è nella casa che ha una porta.", "Italian"),
+        ("Het kind is niet op de fiets van zijn vader.", "Dutch"),
+        ("Ele não foi com os dois cães da sua mãe.", "Portuguese"),
+        ("The dog is with us.", "English"),  # three function words
+        ("The dog is ours.", None),  # two
+        ("los las que para", "Spanish"),  # four function words, of which two are Portuguese, too
+        ("los que para", None),
         ("Де бабушка живёт", "Cyrillic"),
+        ("мир cat", None),  # half of the letters
+        ("миру cat και", None),
         ("我喜欢猫", "CJK"),
         ("नमस्ते दुनिया", "Devanagari"),
         ("Two dogs run.", None),
         ("", None),
-        ("1234 !!", None),
+        ("1234 …", None),
     ],
 )
 def test_guess_language_of_clear_and_unclear_texts(text, expected):
@@ -120,19 +160,58 @@ def test_training_rows_takes_the_columns_there_are(tmp_path):
     assert list(training_rows(tmp_path / "b.txt")) == [("one",)]
     (tmp_path / "c.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "score": 1}')
     assert list(training_rows(tmp_path / "c.jsonl")) == [("q", "a"), ("q", "b")]
+    (tmp_path / "d.jsonl").write_text(
+        '{"sent0": "a", "hard_neg": "b", "n": 1}\n{"sent0": "c", "hard_neg": null, "n": 2}'
+    )
+    assert list(training_rows(tmp_path / "d.jsonl")) == [("a", "b", "1"), ("c", "", "2")]
+    (tmp_path / "e.csv").write_text("left,right\na,b\n")
+    assert list(training_rows(tmp_path / "e.csv", {"anchor": "right"})) == [("b",)]
+    assert list(training_rows(tmp_path / "e.csv", {"positive": "right"})) == [("a", "b")]
 
 
 def test_findings_name_the_file_and_its_row(invoke, tmp_path):
-    for name, text in (("a.txt", "one\ntwo\n"), ("b.txt", "three\n\n"), ("c.txt", "four\x07\n\n")):
+    for name, text in (("a.txt", "one\n2\n"), ("b.txt", "three\n\n"), ("c.txt", "four\x07\n\n")):
         (tmp_path / name).write_text(text)
     files = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
     outcome = invoke("prepare", "lint", *files, "--format", "json")
     found = {
         each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)
     }
-    assert found == {"empty": (2, files[1], 2), "control_characters": (1, files[2], 1)}
+    assert found == {
+        "empty": (2, files[1], 2), "number_as_text": (1, files[0], 2), "control_characters": (1, files[2], 1)
+    }  # fmt: skip
     assert "b.txt" in invoke("prepare", "lint", *files).stdout
     assert "file" not in invoke("prepare", "lint", files[1]).stdout.splitlines()[1]
+
+
+def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
+    sources = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    for source, text in zip(sources, ("one\n\n", "two three four\nfive\n"), strict=True):
+        (tmp_path / source).write_text(text)
+    options = LintFileOptions(max_length=3)
+    linter = lint_files(sources, options, count_tokens=count_words, progress=SilentProgress())
+    outcome = lint_outcome(sources, linter)
+    empty = {"check": "empty", "n_rows": 1, "share": 0.25, "first_row": 2, "example": "", "file": sources[0]}
+    assert outcome.payload == {"inputs": sources, "n_rows": 4, "findings": [empty]}
+    nothing = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
+    assert outcome.reports[0].rows == [
+        {
+            **(empty if check is Check.EMPTY else nothing),
+            "check": check.replace("_", " "),
+            "meaning": check.meaning,
+        }
+        for check in Check
+    ]
+    assert [column.key for column in outcome.reports[0].columns] == [
+        *("check", "n_rows", "share", "file", "first_row", "example", "meaning")
+    ]
+    plain = lint_files(sources[:1], options, count_tokens=None, progress=SilentProgress())
+    shown = lint_outcome(sources[:1], plain).reports[0]
+    assert "truncated" not in [row["check"] for row in shown.rows]
+    assert "file" not in [column.key for column in shown.columns]
+    (tmp_path / "c.csv").write_text("anchor,positive\n")
+    with pytest.raises(DataError, match=r"c\.csv: no rows"):
+        lint_files([tmp_path / "c.csv"], options, count_tokens=None, progress=SilentProgress())
 
 
 def findings_of(outcome):

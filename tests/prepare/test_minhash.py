@@ -1,3 +1,4 @@
+import hashlib
 import random
 
 import numpy as np
@@ -69,9 +70,20 @@ def test_near_index_recall_matches_its_formula():
         changed[rng.randrange(20)] = "new"
         copies.append(" ".join(changed))
     similarity = np.mean([plain_jaccard(a, b) for a, b in zip(originals, copies, strict=True)])
-    index = fill(originals, threshold=0.5)
+    index = fill([*originals, *copies], threshold=0.5)  # the copy itself comes first in every chain
     found = np.mean([number in find(index, copy) for number, copy in enumerate(copies)])
     assert found == pytest.approx(1 - (1 - similarity**4) ** 16, abs=0.02)
+
+
+def test_near_index_with_the_highest_threshold_finds_equal_texts_alone(sentences):
+    index = fill(sentences, threshold=1.0)
+    assert [find(index, text) for text in sentences] == [[number] for number in range(len(sentences))]
+    assert find(NearIndex(1.0), sentences[0]) == []
+
+
+def test_near_index_has_the_keys_of_earlier_versions():
+    keys = np.array([row for _, row in NearIndex(0.5).sketch(["Two dogs run."])], dtype="<u8")
+    assert hashlib.sha256(keys.tobytes()).hexdigest()[:16] == "2bc1d50787e574b8"
 
 
 def test_near_index_does_not_depend_on_batches(sentences):

@@ -2,20 +2,31 @@ import csv
 import errno
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from helpers import SENTENCES, build_tiny_model
+from helpers import SENTENCES, CountingProgress, Told, build_tiny_model
 from simcse_cli.data.text import match_key
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
+from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder
 from simcse_cli.prepare import mining
-from simcse_cli.settings.choices import SearchBackend
+from simcse_cli.prepare.mining import (
+    NegativeCounts,
+    ParaphraseCounts,
+    prepare_hard_negatives,
+    prepare_paraphrases,
+)
+from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
+from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.choices import NegativePick, SearchBackend
 
 WORDS = sorted({word.strip(".,?") for sentence in SENTENCES for word in sentence.split()})
 
@@ -394,3 +405,240 @@ def test_a_name_that_cannot_hold_columns_leaves_no_folder(invoke, tmp_path):
     outcome = invoke("prepare", "hard-negatives", tmp_path / "pairs.tsv", "-o", tmp_path / "new" / "out.txt")
     assert (outcome.exit_code, "plain text cannot hold" in outcome.stderr) == (1, True)
     assert not (tmp_path / "new").exists()
+
+
+class Circle:
+    """An encoder whose vector of a text has the cosine in the text, as in ``b 0.5``, with that of ``a 1``."""
+
+    name, digest, dim, prompt, query_prompt, document_prompt = (
+        "circle",
+        "d",
+        2,
+        "plain: ",
+        "query: ",
+        "text: ",
+    )
+
+    def __init__(self):
+        self.asked = []
+        self.is_interrupted = False
+
+    def digest_with(self, prompt):
+        return self.digest
+
+    def find_prompt(self, prompt):
+        return f"<{prompt}>"
+
+    def warn_truncated(self, progress): ...
+
+    def encode(self, texts, *, normalize, prompt, batch_tokens, progress):
+        if self.asked and self.is_interrupted:
+            raise KeyboardInterrupt
+        self.asked.append((prompt, list(texts)))
+        cosines = np.array([float(re.search(r"-?[\d.]+", text)[0]) for text in texts])
+        return (np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1) * (1 if normalize else 3)).astype(
+            np.float32
+        )
+
+
+@pytest.fixture
+def circle(monkeypatch):
+    encoder = Circle()
+    monkeypatch.setattr(mining, "load_for_encoding", lambda *_: encoder)
+    return encoder
+
+
+PAIRS_ON_CIRCLE = [("q 1", "p 0.5"), ("r 1", "s -0.5"), ("q 1", "p 0.75"), ("", "t 0"), ("t 0", "")]
+MORE_ON_CIRCLE = [f"n {cosine}" for cosine in (0.9, 0.625, 0.5, 0.4375, 0.25, 0.0)]
+
+
+def mine_on_circle(folder, rows=PAIRS_ON_CIRCLE, more=MORE_ON_CIRCLE, **options):
+    source = write_pairs(folder / "pairs.csv", rows)
+    (folder / "more.txt").write_text("\n".join([*more, " "]))
+    options = {"corpus": [str(folder / "more.txt")], "ranks": "0:20", **options}
+    chosen = HardNegativeOptions(output=folder / "o.csv", **options)
+    progress = Told()
+    prepare_hard_negatives([str(source)], chosen, RowWriter(chosen, progress))
+    manifest = json.loads((folder / "o.csv.manifest.json").read_text())
+    return read_written(chosen.output), manifest, progress.lines
+
+
+@pytest.mark.parametrize(
+    ("options", "cosines"),
+    [
+        ({"margin": 0.25}, [0.25, 0.0, -0.5]),
+        ({}, [0.4375, 0.25, 0.0, -0.5]),
+        ({"ratio": 0.5}, [0.25, 0.0, -0.5]),
+        ({"ratio": 1.0}, [0.5, 0.4375, 0.25, 0.0, -0.5]),
+        ({"ratio": 1.0, "margin": 0.25}, [0.25, 0.0, -0.5]),
+        ({"margin": -2, "max_score": 0.625}, [0.625, 0.5, 0.4375, 0.25, 0.0, -0.5]),
+        ({"margin": -2, "min_score": 0.5}, [0.9, 0.625, 0.5]),
+        ({"margin": -2, "ranks": "1:3", "per_anchor": 2}, [0.625, 0.5]),
+        ({"margin": -2, "ranks": "0:1", "per_anchor": 1}, [0.9]),
+        ({"margin": -2, "ranks": "1:20", "per_anchor": 2}, [0.625, 0.5]),
+    ],
+)
+def test_negatives_on_a_circle_are_the_nearest_allowed_ones(circle, tmp_path, options, cosines):
+    rows, _, _ = mine_on_circle(tmp_path, **{"per_anchor": 9, **options})
+    found = [float(negative.split()[1]) for anchor, positive, negative in rows if positive == "p 0.5"]
+    assert found == cosines
+    assert [row[2] for row in rows if row[1] == "p 0.75"] == [row[2] for row in rows if row[1] == "p 0.5"]
+
+
+def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
+    rows, manifest, said = mine_on_circle(tmp_path, margin=-2, min_score=0.5, per_anchor=4, corpus_prompt="x")
+    assert rows[3:7] == [("r 1", "s -0.5", f"{text}") for text in ("n 0.9", "p 0.75", "n 0.625", "p 0.5")]
+    assert len(rows) == 3 + 4 + 3
+    # The farthest positive of q has 0.5, that of r -0.5; q has three negatives for each of its pairs.
+    positive, negative = (0.5 - 0.5 + 0.5) / 3, (2 * (0.9 + 0.625 + 0.5) + 0.9 + 0.75 + 0.625 + 0.5) / 10
+    assert manifest["corpus"] == {
+        "n_pairs": 3, "n_anchors": 2, "n_texts": 9, "n_short_of_negatives": 2,
+        "positive_cosine": pytest.approx(positive), "negative_cosine": pytest.approx(negative),
+    }  # fmt: skip
+    assert said[0] == (
+        "3 pairs of 2 anchors, 9 texts searched; mean cosine 0.167 of positives, 0.683 of negatives; "
+        "2 pairs found fewer negatives than asked for"
+    )
+    assert NegativeCounts(3, 2, 9, 0).summary() == "3 pairs of 2 anchors, 9 texts searched"
+    assert {"model_digest": "d", "margin": -2, "index": None, "corpus_prompt": "x"}.items() <= manifest[
+        "settings"
+    ].items()
+    assert [Path(each["path"]).name for each in manifest["inputs"]] == ["pairs.csv", "more.txt"]
+    assert [prompt for prompt, _ in circle.asked] == ["<x>", "query: "]
+    assert circle.asked[1][1] == ["q 1", "r 1"]
+    rows, _, _ = mine_on_circle(tmp_path, force=True, pick=NegativePick.RANDOM)
+    assert len(rows) == 2  # r has no negative
+    assert circle.asked[2][0] == "text: "
+
+
+def test_search_on_a_circle_goes_deeper_by_the_texts_that_are_known(circle, tmp_path):
+    pairs = [("q 1", "p 0.9"), ("q 1", "s 0.8"), ("r 0", "t 0.25")]
+    rows, _, _ = mine_on_circle(tmp_path, pairs, ["Q: 1!", "n 0.5"], margin=-2, ranks="0:1")
+    assert rows == [("q 1", "p 0.9", "n 0.5"), ("q 1", "s 0.8", "n 0.5"), ("r 0", "t 0.25", "n 0.5")]
+
+
+def test_an_index_on_a_circle_is_searched_and_recorded(circle, tmp_path):
+    texts = ["u 0.25", "q 1", "v 0.5"]
+    path = tmp_path / "i.index"
+    SearchIndex.build(Circle().encode(texts, normalize=False, prompt="", batch_tokens=None, progress=None), texts,
+                      info={"digest": "d"}).save(path)  # fmt: skip
+    rows, manifest, _ = mine_on_circle(tmp_path, margin=-2, per_anchor=3, corpus=None, index=path)
+    assert [negative for _, positive, negative in rows if positive == "p 0.5"] == ["v 0.5", "u 0.25"]
+    assert manifest["settings"]["index"] == manifest["inputs"][1]["path"] == str(path)
+    assert manifest["corpus"]["n_texts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": "5:6", "per_anchor": 2}, "--range: 5:6: need 0 <= MIN < MAX"),
+        ({"ranks": "-1:6"}, "--range: -1:6: need 0 <= MIN < MAX"),
+        ({"ranks": "6:6"}, "--range: 6:6: need 0 <= MIN < MAX"),
+        ({"columns": "a,b,c"}, "need anchor=NAME,positive=NAME"),
+        ({"output": Path("-")}, "--output: mining reads"),
+        ({}, "INPUT: mining reads"),
+    ],
+)
+def test_wrong_options_of_a_search_are_named(circle, tmp_path, options, message):
+    chosen = HardNegativeOptions(**{"output": tmp_path / "o.csv", **options})
+    with pytest.raises(UsageError, match=message):
+        prepare_hard_negatives(
+            ["in.csv" if "output" in options else "-"], chosen, RowWriter(chosen, SilentProgress())
+        )
+
+
+def test_a_search_without_a_text_says_so(circle, tmp_path):
+    source = write_pairs(tmp_path / "pairs.csv", [("", "a 1")])
+    chosen = HardNegativeOptions(output=tmp_path / "o.csv")
+    with pytest.raises(DataError, match=r"pairs\.csv: no pair of texts"):
+        prepare_hard_negatives([str(source)], chosen, RowWriter(chosen, SilentProgress()))
+    (tmp_path / "in.txt").write_text(" \n")
+    chosen = PairOptions(output=tmp_path / "p.csv", paraphrases=True)
+    with pytest.raises(DataError, match=r"in\.txt: no text"):
+        prepare_paraphrases([str(tmp_path / "in.txt")], chosen, RowWriter(chosen, SilentProgress()))
+
+
+def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_force(circle, tmp_path):
+    rows, _, _ = mine_on_circle(tmp_path)
+    n_asked = len(circle.asked)
+    assert mine_on_circle(tmp_path, resume=True)[2] == [f"{tmp_path / 'o.csv'} is already finished"]
+    assert len(circle.asked) == n_asked
+    for changed in ({"seed": 7}, {"more": ["n 0.1"]}, {"margin": 0.1}):
+        with pytest.raises(OutputError, match=r"o\.csv exists already, and this search did not write it"):
+            mine_on_circle(tmp_path, resume=True, **changed)
+    assert mine_on_circle(tmp_path, resume=True, force=True)[0] == rows
+    assert len(circle.asked) == 2 * n_asked
+    circle.digest = "other"
+    with pytest.raises(OutputError, match="this search did not write it"):
+        mine_on_circle(tmp_path, resume=True)
+    with pytest.raises(OutputError, match=r"o\.csv exists already$"):
+        mine_on_circle(tmp_path)
+    assert mine_on_circle(tmp_path, force=True)[0] == rows
+
+
+def test_texts_on_a_circle_that_are_encoded_already_are_not_encoded_again(circle, tmp_path, monkeypatch):
+    monkeypatch.setattr("simcse_cli.encoding.stream.WINDOW", 4)
+    circle.is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        mine_on_circle(tmp_path)
+    circle.is_interrupted = False
+    mine_on_circle(tmp_path, resume=True)
+    assert [len(texts) for _, texts in circle.asked] == [4, 4, 1, 2]
+
+
+def test_blocks_are_searched_once_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "BLOCK", 2)
+    searched = []
+
+    def search(block):
+        searched.append(block)
+        return np.arange(5)[block]
+
+    for _ in range(2):
+        progress = CountingProgress()
+        found = np.concatenate(list(mining._blocks(tmp_path, 5, search, progress)))
+        assert (found.tolist(), progress.n_expected, progress.n_done) == ([0, 1, 2, 3, 4], 5, 5)
+    assert len(searched) == 3
+
+
+def paraphrases_on_circle(folder, cosines, **options):
+    (folder / "texts.txt").write_text(
+        "".join(f"t{chr(97 + i)} {cosine}\n" for i, cosine in enumerate(cosines))
+    )
+    chosen = PairOptions(output=folder / "p.csv", paraphrases=True, force=True, **options)
+    progress = Told()
+    prepare_paraphrases([str(folder / "texts.txt")], chosen, RowWriter(chosen, progress))
+    names = "".join(f"{left[1]}{right[1]} " for left, right in read_written(chosen.output))
+    return names.split(), json.loads((folder / "p.csv.manifest.json").read_text()), progress.lines
+
+
+@pytest.mark.parametrize(("top_k", "max_pairs"), [(20, 200), (2, 200), (20, 5), (3, 7), (1, 2)])
+def test_paraphrases_on_a_circle_are_the_nearest_pairs(circle, tmp_path, monkeypatch, top_k, max_pairs):
+    monkeypatch.setattr(mining, "BLOCK", 2)
+    angles = np.random.default_rng(2).uniform(0, np.pi, 11)
+    found, manifest, said = paraphrases_on_circle(
+        tmp_path, np.cos(angles), top_k=top_k, max_pairs=max_pairs, min_score=-1
+    )
+    gaps = np.abs(angles[:, None] - angles[None])
+    near = np.argsort(gaps, axis=1)[:, 1 : top_k + 1]
+    pairs = {tuple(sorted((i, int(j)))) for i in range(len(angles)) for j in near[i]}
+    expected = sorted(pairs, key=lambda pair: gaps[pair])[:max_pairs]
+    assert found == [f"{chr(97 + i)}{chr(97 + j)}" for i, j in expected]
+    first, last = (np.cos(gaps[expected[at]]) for at in (0, -1))
+    assert manifest["corpus"] == {
+        "n_texts": 11, "highest_cosine": pytest.approx(first), "lowest_cosine": pytest.approx(last)
+    }  # fmt: skip
+    assert said[0] == f"11 different texts searched; cosines from {first:.3f} down to {last:.3f}"
+    assert ParaphraseCounts(11).summary() == "11 different texts searched"
+    assert {"model": "minilm", "paraphrases": True}.items() <= manifest["settings"].items()
+    assert (tmp_path / "p.csv").read_text().startswith("anchor,positive\n")
+    assert [prompt for prompt, _ in circle.asked] == ["plain: "]
+
+
+def test_paraphrases_on_a_circle_include_the_scores_asked_for(circle, tmp_path):
+    assert paraphrases_on_circle(tmp_path, (1, 0.5, 0), min_score=0.5, max_score=0.5)[0] == ["ab"]
+
+
+def test_equal_vectors_on_a_circle_have_as_many_paraphrases_as_asked_for(circle, tmp_path):
+    found, _, _ = paraphrases_on_circle(tmp_path, (1, 1, 1, 1, 1), top_k=1)
+    assert 3 <= len(found) <= 5  # one for each text, of which some are the same

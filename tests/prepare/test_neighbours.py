@@ -4,7 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-from simcse_cli.prepare.neighbours import DocumentCounts, iter_documents, neighbour_pairs
+from simcse_cli.prepare.neighbours import (
+    DocumentCounts,
+    iter_documents,
+    neighbour_pairs,
+    prepare_neighbours,
+)
+from simcse_cli.prepare.options import NeighbourOptions
+from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.progress import SilentProgress
 
 DOCUMENTS = [["a1", "a2", "a3", "a4"], ["b1"], ["c1", "c2"]]
 TEXT = "\n\na1\na2\na3\na4\n\n \nb1\n\nc1\nc2"
@@ -32,6 +40,31 @@ def test_iter_documents_takes_each_table_row_as_one(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read([tmp_path / "a.jsonl"]) == [["One here. Two there."], ["x", "y"]]
     assert read([tmp_path / "a.jsonl"], split=True) == [["One here.", "Two there."], ["x", "y"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "expected", "n_warnings"),
+    [
+        ("a.txt", "a\nb\n", {}, "a,b\n", 0),
+        ("a.txt", "a\nb\nc\n", {}, "a,b\nb,c\n", 1),
+        ("a.txt", "a\nb\n\nc\nd\n", {}, "a,b\nc,d\n", 0),
+        ("a.csv", "id,body\n1,One. Two. Three.\n2,Four.\n",
+         {"column": "body", "reach": 2, "every": True, "split_sentences": True},
+         "One.,Two.\nOne.,Three.\nTwo.,Three.\n", 0),
+    ],
+)  # fmt: skip
+def test_prepare_neighbours_warns_if_all_lines_seem_to_be_one_document(
+    tmp_path, name, text, options, expected, n_warnings
+):
+    (tmp_path / name).write_text(text)
+    chosen = NeighbourOptions(output=tmp_path / "o.csv", **options)
+    progress = SilentProgress()
+    prepare_neighbours([str(tmp_path / name)], chosen, RowWriter(chosen, progress))
+    assert chosen.output.read_text() == f"anchor,positive\n{expected}"
+    assert len(progress.warnings) == n_warnings
+    settings = json.loads((tmp_path / "o.csv.manifest.json").read_text())["settings"]
+    assert {"next": chosen.reach, "every": chosen.every, "column": chosen.column,
+            "split_sentences": chosen.split_sentences}.items() <= settings.items()  # fmt: skip
 
 
 def test_neighbour_pairs_pairs_each_sentence_with_the_next():

@@ -4,7 +4,10 @@ from collections import Counter, defaultdict
 import pytest
 
 from simcse_cli.data.nli import Label, NliPair, iter_nli
-from simcse_cli.prepare.nli import NliCounts, choose, nli_rows
+from simcse_cli.prepare.nli import NliCounts, choose, nli_rows, prepare_nli
+from simcse_cli.prepare.options import NliOptions
+from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 E, N, C = Label
@@ -82,16 +85,38 @@ def test_nli_rows_without_hard_negatives_gives_every_pair_of_the_label(positive,
 
 
 def test_nli_rows_with_both_gives_a_row_for_each_kind_of_hard_negative():
-    made, _ = rows(hard_negative="both")
-    assert [row[:2] for row in made] == [made[0][:2]] * 2
+    more = [NliPair("s", "s-e", E), NliPair("s", "s-c", C)]  # has no neutral hypothesis
+    made, counts = rows(hard_negative="both", corpora=[[*PAIRS, *more]])
+    assert [row[:2] for row in made[:2]] == [made[0][:2]] * 2
     assert made[0][2] in {"p-c1", "p-c2"}
     assert made[1][2] == "p-n"
+    assert (made[2:], counts.n_without_partner) == ([("s", "s-e", "s-c")], 2)
 
 
 def test_nli_rows_never_takes_the_positive_as_its_hard_negative():
     for seed in range(20):
         made, _ = rows("all", "contradiction", seed=seed)
         assert all(positive != negative for _, positive, negative in made)
+
+
+@pytest.mark.parametrize(
+    ("hard_negative", "expected"),
+    [("none", "anchor,positive\np,n\n"), ("contradiction", "anchor,positive,hard_negative\np,n,c\n")],
+)
+def test_prepare_nli_joins_its_files_and_records_what_it_read(tmp_path, hard_negative, expected):
+    snli = [("p", "n", "neutral"), ("p", "c", "contradiction")]
+    anli = [("q", "e", "e"), ("q", "f", "c")]
+    names = {"snli": ("sentence1", "sentence2", "gold_label"), "anli": ("context", "hypothesis", "label")}
+    for (name, keys), rows in zip(names.items(), (snli, anli), strict=True):
+        lines = (json.dumps({"uid": "1", **dict(zip(keys, row, strict=True))}) for row in rows)
+        (tmp_path / name).with_suffix(".jsonl").write_text("\n".join(lines))
+    chosen = NliOptions(output=tmp_path / "o.csv", anli=[str(tmp_path / "anli.jsonl")],
+                        positive=PositiveLabel.NEUTRAL, hard_negative=HardNegativeLabel(hard_negative))  # fmt: skip
+    prepare_nli([str(tmp_path / "snli.jsonl")], chosen, RowWriter(chosen, SilentProgress()))
+    assert chosen.output.read_text() == expected
+    manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
+    assert {"positive": "neutral", "hard_negative": hard_negative}.items() <= manifest["settings"].items()
+    assert manifest["corpus"]["labels"] == {"neutral": 1, "contradiction": 2, "entailment": 1}
 
 
 def test_nli_rows_of_snli_belong_together(shared_data):
@@ -120,3 +145,7 @@ def test_choose_is_uniform_over_keys_and_fixed_by_seed_and_key():
     assert all(abs(count - 2000) < 5 * 36.5 for count in drawn.values())
     assert choose(options, seed=7, key="x") == choose(options, seed=7, key="x")
     assert len({choose(options, seed=seed, key="x") for seed in range(50)}) == 3
+
+
+def test_choose_draws_what_earlier_versions_drew():
+    assert [choose("abcdefgh", seed=42, key=str(i)) for i in range(12)] == list("gfdaabehfccg")

@@ -1,10 +1,14 @@
 import gzip
+import io
 import json
 
 import pytest
 
-from simcse_cli.errors import DataError
-from simcse_cli.prepare.pairs import PairCounts, caption_rows, pair_rows, parallel_rows
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.prepare.options import PairOptions
+from simcse_cli.prepare.pairs import PairCounts, caption_rows, pair_rows, parallel_rows, prepare_pairs
+from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.progress import SilentProgress
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow so?\t1\n1\t3\t4\tA\tB\t0\n"
 MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid he\n0\t7\t8\ta\tb\n'
@@ -23,6 +27,7 @@ TOKEN = "10.jpg#0\ta\n10.jpg#1\tb\n10.jpg#2\tc\n20.jpg#0\td\n20.jpg#1\te\n"
         ("train.tsv", WIKIAUTO, [("normal 0", "simple 0"), ("normal 2", "simple 2")]),
         ("para-nmt-50m.txt", "so , unhindered .\tunhindered\t0.78\na\tb\t0.5\n",
          [("so , unhindered .", "unhindered"), ("a", "b")]),
+        ("scored.tsv", "notAligned\ts0\tn0\ta\tb\t0.1\naligned\ts1\tn1\tc\td\t0.9\n", [("d", "c")]),
         ("two.csv", "a,b\nc,d\n", [("a", "b"), ("c", "d")]),
         ("named.csv", "score,positive,anchor\n1,b,a\n", [("a", "b")]),
         ("glue.jsonl", json.dumps({"question1": "a", "question2": "b", "label": 1}), [("a", "b")]),
@@ -44,14 +49,48 @@ def test_pair_rows_takes_the_columns_named(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (None, "the columns are id, left, right"),
-        ({"anchor": "left", "positive": "wrong"}, "the columns are id, left, right; no column wrong"),
+        (None, "the columns are id, left, text; missing: positive"),
+        ({"anchor": "left", "positive": "wrong"}, "the columns are id, left, text; no column wrong"),
     ],
 )
 def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "right": "b"}))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "text": "b"}))
     with pytest.raises(DataError, match=message):
         list(pair_rows([tmp_path / "a.jsonl"], columns=columns))
+
+
+def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\nc\td\n")))
+    assert list(pair_rows(["-"])) == [("a", "b"), ("c", "d")]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TOKEN.encode())))
+    with pytest.raises(DataError, match="the columns are anchor, need an image name and a caption"):
+        list(caption_rows(["-"]))
+
+
+@pytest.mark.parametrize(
+    ("contents", "options", "expected"),
+    [
+        (["image\tcaption\n1\ta\n1\tb\n"], {"flickr30k": True}, "a,b\n"),
+        (["a\n", "b\n"], {"parallel": True}, "a,b\n"),
+        (["id\tx\ty\n1\ta\tb\n"], {"columns": "y,x"}, "b,a\n"),
+        (["q\ta\tb\n"], {}, "q,a\n"),
+    ],
+)
+def test_prepare_pairs_writes_pairs_and_the_options_that_made_them(tmp_path, contents, options, expected):
+    inputs = [tmp_path / f"{number}.tsv" for number in range(len(contents))]
+    for path, content in zip(inputs, contents, strict=True):
+        path.write_text(content)
+    chosen = PairOptions(output=tmp_path / "out.csv", **options)
+    prepare_pairs(list(map(str, inputs)), chosen, RowWriter(chosen, SilentProgress()))
+    assert chosen.output.read_text() == f"anchor,positive\n{expected}"
+    settings = json.loads((tmp_path / "out.csv.manifest.json").read_text())["settings"]
+    assert options.items() <= settings.items()
+
+
+def test_prepare_pairs_has_no_use_for_a_third_column(tmp_path):
+    chosen = PairOptions(output=tmp_path / "out.csv", columns="a,b,c")
+    with pytest.raises(UsageError, match=r"need anchor=NAME,positive=NAME$"):
+        prepare_pairs(["in.csv"], chosen, RowWriter(chosen, SilentProgress()))
 
 
 @pytest.mark.parametrize("read", [pair_rows, caption_rows])
@@ -86,7 +125,7 @@ def test_parallel_rows_names_the_shorter_file(tmp_path, left, right, shorter):
         ("results_20130124.token", TOKEN),
         ("results.csv", "image_name| comment_number| comment\n"
          "10.jpg| 0| a\n10.jpg| 1| b\n10.jpg| 2| c\n20.jpg| 0| d\n20.jpg| 1| e\n"),
-        ("captions.tsv", "image_id\tcaption\n0\ta\n0\tb\n0\tc\n1\td\n1\te\n"),
+        ("captions.tsv", "caption\timage_id\na\t0\nb\t0\nc\t0\nd\t1\ne\t1\n"),
         ("captions.csv", "image,caption\n0,a\n0,b\n0,c\n1,d\n1,e\n"),
     ],
 )  # fmt: skip
@@ -101,10 +140,27 @@ def test_caption_rows_refuses_scattered_images(tmp_path):
         list(caption_rows([tmp_path / "a.token"]))
 
 
-def test_caption_rows_says_what_is_missing(tmp_path):
-    (tmp_path / "a.tsv").write_text("left\tright\tscore\tid\na\tb\t1\t2\n")
-    with pytest.raises(DataError, match="need an image name and a caption"):
-        list(caption_rows([tmp_path / "a.tsv"]))
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.tsv", "image\tright\n1\tb\n", "the columns are image, right"),
+        ("a.tsv", "left\tcaption\n1\tb\n", "the columns are left, caption"),
+        ("a.token", "1.jpg#0\ta\nb\n", "line 2: 1 column"),
+    ],
+)
+def test_caption_rows_says_what_is_missing(tmp_path, name, content, place):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=f"{place}, need an image name and a caption"):
+        list(caption_rows([tmp_path / name]))
+
+
+def test_caption_rows_leaves_the_separators_in_captions(tmp_path):
+    (tmp_path / "a.token").write_text("1.jpg#0\ta\tb\n1.jpg#1\tc | d\n")
+    (tmp_path / "b.csv").write_text("image_name| comment_number| comment\n1.jpg| 0| a | b\n1.jpg| 1| c\n")
+    assert list(caption_rows([tmp_path / "a.token", tmp_path / "b.csv"])) == [
+        ("a\tb", "c | d"),
+        ("a | b", "c"),
+    ]
 
 
 def test_caption_rows_of_flickr30k_give_ten_pairs_per_image(shared_data):

@@ -1,18 +1,22 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from helpers import Told
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import temporary_beside
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import iter_lines, sha256_file
 from simcse_cli.prepare.options import NliOptions, RowOptions
+from simcse_cli.prepare.pairs import PairCounts
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Dedup
 
 PAIR = ("anchor", "positive")
+GUITAR, DOGS = "A man plays a guitar.", "Two dogs are running through a field of tall grass near the river."
 
 
 def write(rows, output, columns=("text",), *, options=RowOptions, **settings):
@@ -26,6 +30,87 @@ def test_row_writer_cleans_filters_and_counts(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "a b\n"
     assert result.counts.dropped == {"empty": 1, "duplicate": 1, "too_short": 1}
     assert (result.counts.read, result.counts.kept) == (4, 1)
+
+
+@pytest.fixture
+def evaluation_sets(tmp_path):
+    """Return a SentEval folder with one task of two sentences."""
+    folder = tmp_path / "evaluation" / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (folder / f"sts-{split}.csv").write_text(f"main\tfile\t2017\t0001\t2.5\t{GUITAR}\t{DOGS}\n")
+    return tmp_path / "evaluation"
+
+
+@pytest.mark.parametrize("leak_near", [True, False])
+def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, leak_near):
+    rows = [
+        ("a b", "b c"),
+        ("a b", "B c."),
+        ("d", "e"),
+        (GUITAR, "x y"),
+        (DOGS.replace("tall", "dry"), "z z"),
+    ]
+    chosen = NliOptions(output=tmp_path / "o.tsv", check_leak=evaluation_sets, leak_near=leak_near, sample=3,
+                        keep_order=True, dedup=Dedup.EXACT, min_words=2)  # fmt: skip
+    progress, counts = Told(), PairCounts(n_hard_negatives=7)
+    writer = RowWriter(chosen, progress)
+    writer.write("pairs", rows, PAIR, inputs=[], settings={"own": 1}, corpus=counts)
+    near, n_rows = (" and 1 nearly", 2) if leak_near else ("", 1)
+    assert progress.lines == [
+        "left out 7 hard negatives; `simcse train` reads such files as they are",
+        "pairs: 5 rows read, 3 kept",
+        "  dropped           1  too short",
+        "  dropped           1  duplicate",
+        "  lint              1  duplicate pair (20.00%), first in row 2: a b | B c.",
+        "  lint              1  shared text (20.00%), first in row 2: a b | B c.",
+        f"  leak    {n_rows:>11}  rows hold 1 of 2 sentences of STSBenchmark exactly{near}",
+        "  overlap        16.7  % lexical overlap F1, mean of 3 pairs",
+        f"wrote {chosen.output} and {chosen.output}.manifest.json",
+    ]
+    assert progress.warnings == []
+    manifest = json.loads((tmp_path / "o.tsv.manifest.json").read_text())
+    assert {"own": 1, "check_leak": str(evaluation_sets), "min_words": 2}.items() <= manifest[
+        "settings"
+    ].items()
+    assert list(manifest["counts"]["dropped"].items()) == [("duplicate", 1), ("too_short", 1)]
+    assert manifest["leaks"][0]["n_rows"] == n_rows
+    assert manifest["corpus"] == {"other_labels": {}, "n_hard_negatives": 7}
+
+
+def test_row_writer_tells_what_it_did_not_find(tmp_path, evaluation_sets, capsys):
+    chosen = RowOptions(output=Path("-"), check_leak=evaluation_sets, sample=3)
+    progress = Told()
+    RowWriter(chosen, progress).write("sentences", [("a",), ("b",)], ("text",), inputs=[], settings={})
+    assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
+    assert progress.lines == [
+        "sentences: 2 rows read, 2 kept",
+        "  no sentence of the 1 evaluation tasks occurs in the rows",
+    ]
+    assert progress.warnings == ["only 2 rows, fewer than --sample 3"]
+    assert write([("a",)], tmp_path / "a.txt", sample=1).counts.dropped == {}
+    manifest = json.loads((tmp_path / "a.txt.manifest.json").read_text())
+    assert (manifest["settings"]["check_leak"], manifest["leaks"], "corpus" in manifest) == (
+        None,
+        None,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "dropped"),
+    [
+        ({}, {}),
+        ({"dedup": Dedup.EXACT}, {"duplicate": 1}),
+        ({"dedup": Dedup.NEAR}, {"duplicate": 1, "near_duplicate": 1}),
+        ({"dedup": Dedup.NEAR, "near_threshold": 0.9}, {"duplicate": 1}),
+        ({"max_words": 12}, {"too_long": 2}),
+        ({"min_words": 13}, {"too_short": 2}),
+    ],
+)
+def test_row_writer_chooses_filters(tmp_path, settings, dropped):
+    rows = [(DOGS,), (DOGS.replace("tall", "dry"),), (GUITAR,), (GUITAR.upper(),)]
+    assert write(rows, tmp_path / "a.txt", **settings).counts.dropped == dropped
 
 
 def test_row_writer_samples_after_filtering(tmp_path):

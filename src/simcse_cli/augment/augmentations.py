@@ -211,8 +211,7 @@ def build_augmenter(
     options: AugmentOptions, build_step: Callable[[AugmentOptions], TextAugmenter]
 ) -> TextAugmenter:
     """Return the augmenter of ``options.method``, each of its steps built from options of its own."""
-    steps = [build_step(step) for step in parse_steps(options)]
-    return steps[0] if len(steps) == 1 else CombinedAugmenter(steps)
+    return CombinedAugmenter([build_step(step) for step in parse_steps(options)])
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:

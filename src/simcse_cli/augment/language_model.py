@@ -35,7 +35,6 @@ from simcse_cli.settings.choices import Augmentation
 # of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
-_MIN_TOKENS = 64
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
 _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
@@ -100,7 +99,7 @@ class MlmFiller:
         self._model = model
         self._tokenizer = tokenizer
         limit = getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2  # RoBERTa reserves two
-        self._max_length = max(_MIN_TOKENS, min(_MAX_TOKENS, tokenizer.model_max_length, limit))
+        self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, limit)
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
@@ -146,7 +145,7 @@ class MlmFiller:
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Yield the texts' numbers in order of length, as many at a time as the logits' limit allows."""
-        budget = max(1, _LOGITS_PER_PASS // self._model.config.vocab_size)
+        budget = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):
             if batch and lengths[index] * (len(batch) + 1) > budget:
@@ -182,10 +181,8 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     """
 
     def whole_word(token: str) -> str:
-        if not token or token in special or token.startswith("##"):
-            return ""
         text: str = tokenizer.convert_tokens_to_string([token]).strip()
-        return text if text and "\ufffd" not in text and split_punctuation(text) == ("", text, "") else ""
+        return text if token not in special and split_punctuation(text) == ("", text, "") else ""
 
     special = set(tokenizer.all_special_tokens)
     return [whole_word(token) for token in tokens]
@@ -234,10 +231,8 @@ def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
 
     ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is cut.
     """
-    encoding = _tokenizer(model_dir)(
-        text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-    )
-    return cut_pieces(text, [start for start, end in encoding["offset_mapping"] if start < end])
+    encoding = _tokenizer(model_dir)(text, return_offsets_mapping=True, verbose=False)
+    return cut_pieces(text, [start for start, _ in encoding["offset_mapping"]])
 
 
 def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:

@@ -136,24 +136,21 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
         for lemma in wordnet.base_forms(core, pos):
             form = inflection_of(core, lemma, pos, wordnet, after_auxiliary=after_auxiliary)
             frequency = (wordnet.frequency(lemma, pos) + 0.5) * _FORM_SHARE.get((pos, form), 1.0)
-            weight = frequency * _context_weight(previous, pos, form)
+            weight = frequency * (_UNLIKELY if _is_unlikely(previous, pos, form) else 1)
             if weight > best_weight:
                 best, best_weight = Reading(lemma, pos, form), weight
     return best
 
 
-def _context_weight(previous: str, pos: Pos, inflection: Inflection) -> float:
-    """Return 1, or a small weight where the word before speaks against the reading."""
+def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
+    """Tell whether the word before speaks against the reading."""
     if previous in DETERMINERS:
-        return _UNLIKELY if pos is Pos.VERB else 1.0
+        return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
-        is_finite_verb = pos is Pos.VERB and inflection not in (Inflection.GERUND, Inflection.PARTICIPLE)
-        return _UNLIKELY if is_finite_verb else 1.0
+        return pos is Pos.VERB and inflection not in (Inflection.GERUND, Inflection.PARTICIPLE)
     if previous == "to" or previous in MODALS_AND_DO:
-        return 1.0 if pos is Pos.VERB and inflection is Inflection.BASE else _UNLIKELY
-    if previous in SUBJECT_PRONOUNS:
-        return 1.0 if pos in (Pos.VERB, Pos.ADVERB) else _UNLIKELY
-    return 1.0
+        return pos is not Pos.VERB or inflection is not Inflection.BASE
+    return previous in SUBJECT_PRONOUNS and pos not in (Pos.VERB, Pos.ADVERB)
 
 
 def _fitting_synsets(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from simcse_cli.augment.words import join_units, split_units
+from simcse_cli.augment.words import split_units
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 
@@ -24,11 +24,12 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
     """Return a text beside its changed version, with the edit distance and the number of words."""
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
+    separator = " " if unit is TextUnit.WORD else ""
     return DiffRow(
         f"{name}: distance {distance}, {len(units)} {unit}s",
-        [(join_units(change.before, unit), not change.is_equal) for change in changes if change.before],
-        [(join_units(change.after, unit), not change.is_equal) for change in changes if change.after],
-        separator=" " if unit is TextUnit.WORD else "",
+        [(separator.join(change.before), not change.is_equal) for change in changes if change.before],
+        [(separator.join(change.after), not change.is_equal) for change in changes if change.after],
+        separator,
     )
 
 

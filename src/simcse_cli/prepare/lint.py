@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 
 from simcse_cli.data.columns import POSITIONAL, find_column, is_number, parse_columns
 from simcse_cli.data.formats import InputPath
@@ -92,7 +92,7 @@ class Linter:
     tokens.
     """
 
-    def __init__(self, count_tokens: CountTokens | None = None, max_length: int = 32) -> None:
+    def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
         self.count_tokens = count_tokens
         self.max_length = max_length
         self.n_rows = 0
@@ -135,8 +135,8 @@ class Linter:
     def findings(self) -> list[Finding]:
         """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
-        main = self._languages.most_common(1)
-        if others := [language for language in self._languages if language != main[0][0]]:
+        main = max(self._languages, key=lambda language: self._languages[language], default=None)
+        if others := [language for language in self._languages if language != main]:
             self._found[Check.LANGUAGE_MIX] = sum(self._languages[language] for language in others)
             self._first[Check.LANGUAGE_MIX] = min(self._first_in_language[language] for language in others)
         findings = []
@@ -191,20 +191,20 @@ def guess_language(text: str) -> str | None:
     """
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
-        script, count = scripts.most_common(1)[0] if scripts else ("Latin", 0)
-        if script != "Latin" and 2 * count > scripts.total():
-            return script
+        for script, count in scripts.items():
+            if script != "Latin" and 2 * count > scripts.total():
+                return script
     found = _LANGUAGES_OF.keys() & words(text)
-    hits = Counter(language for word in found for language in _LANGUAGES_OF[word])
-    ranked = [*hits.most_common(2), ("", 0), ("", 0)]
-    (best, n_best), (_, n_next) = ranked[:2]
+    hits = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))
+    hits.update(language for word in found for language in _LANGUAGES_OF[word])
+    (best, n_best), (_, n_next) = hits.most_common(2)
     return best if n_best >= _MIN_FUNCTION_WORDS and n_best >= 2 * n_next else None
 
 
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
     """Return the script of a letter: the first word of its Unicode name, which is ``CJK`` for ideographs."""
-    name = unicodedata.name(letter, "").split(" ", 1)[0]
+    name = unicodedata.name(letter, "").partition(" ")[0]
     return name if name == "CJK" else name.capitalize() or "Unknown"
 
 
@@ -231,13 +231,11 @@ def training_rows(
     source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
 ) -> Iterator[Row]:
     """Yield the rows of a training file, whatever their label: the columns that training reads, else all."""
-    table = Table(source, encoding=encoding, columns=(columns or {}).values())
-    records = table.records()
-    head = list(islice(records, 1))
-    found = columns or {
-        name: own for first in head for name in POSITIONAL if (own := find_column(first, name))
-    }
-    records = chain(head, records)
+    records = Table(source, encoding=encoding, columns=(columns or {}).values()).records()
+    if (first := next(records, None)) is None:
+        return
+    found = columns or {name: own for name in POSITIONAL if (own := find_column(first, name))}
+    records = chain([first], records)
     if "anchor" in found and found.keys() != {"anchor", "hard_negative"}:
         yield from (row for _, row in iter_training_rows(records, found))
     else:

@@ -63,7 +63,7 @@ class NearIndex:
         draw = np.random.default_rng(_SEED)
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
-        self._offsets = draw.integers(0, 2**63, size=n_hashes, dtype=np.uint64)
+        self._offsets = draw.integers(2**63, size=n_hashes, dtype=np.uint64)
         self._mixers = draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
 
     def sketch(self, texts: Sequence[str]) -> list[Sketch]:

@@ -88,7 +88,7 @@ class NegativeCounts:
 
     def summary(self) -> str:
         text = f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
-        if self.positive_cosine is not None and self.negative_cosine is not None:
+        if self.negative_cosine is not None:
             text += f"; mean cosine {self.positive_cosine:.3f} of positives, {self.negative_cosine:.3f} of negatives"
         if self.n_short_of_negatives:
             text += f"; {self.n_short_of_negatives:,} pairs found fewer negatives than asked for"
@@ -123,7 +123,7 @@ class _Limits:
             first, last = (int(part) for part in options.ranks.split(":"))
         except ValueError:
             raise UsageError(f"{options.ranks!r}: need two ranks, as in 10:100", option="--range") from None
-        if not 0 <= first < last or options.per_anchor > last - first:
+        if not 0 <= first <= last - options.per_anchor:
             raise UsageError(
                 f"{options.ranks}: need 0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between",
                 option="--range",
@@ -171,7 +171,7 @@ def _mine(
     settings = settings | {"model_digest": encoder.digest}
     inputs = [describe_file(source) for source in sources]
     if is_there:
-        _require_finished(options.output, {"kind": kind, "seed": options.seed, "inputs": inputs}, settings)
+        _require_finished(options.output, {"seed": options.seed, "inputs": inputs}, settings)
     facts = {**settings, "seed": options.seed, "block": BLOCK, "inputs": inputs}
     read = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
@@ -205,7 +205,7 @@ class _Texts:
 
     path: Path
     starts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
-    units: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    units: NDArray[np.float32] = field(init=False)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -351,10 +351,10 @@ def _negative_rows(
             is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
             others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
             allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
-            if options.pick is not NegativePick.TOP and len(allowed) > options.per_anchor:
-                draw = random.Random(f"{options.seed}/{int(keys[number])}")  # the seed and the anchor decide
-                allowed = allowed[sorted(draw.sample(range(len(allowed)), options.per_anchor))]
             chosen = allowed[: options.per_anchor]
+            if options.pick is not NegativePick.TOP:
+                draw = random.Random(f"{options.seed}/{int(keys[number])}")  # the seed and the anchor decide
+                chosen = allowed[sorted(draw.sample(range(len(allowed)), len(chosen)))]
             found["rows"][i, : len(chosen)] = others[chosen]
             found["scores"][i, : len(chosen)] = cosines[chosen]
         return found

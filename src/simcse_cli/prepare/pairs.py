@@ -113,7 +113,7 @@ def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
     if guess_format(source) not in (FileFormat.TEXT, FileFormat.TSV) or str(source) == STDIO:
         return ()
     cells = next(iter_lines(source, encoding=encoding), "").split("\t")
-    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= len(_WIKIAUTO_MANUAL) - 1
+    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5  # the score may be missing
     return _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else ()
 
 
@@ -139,7 +139,8 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
     The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
-    ``|`` between the columns, or tables with a column of image names and one of captions.
+    ``|`` between the columns (whose header is like an image with one caption, and makes no pair), or tables with a
+    column of image names and one of captions.
     """
     for source in sources:
         seen: set[str] = set()
@@ -164,8 +165,6 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
     mark, n_cuts = ("\t", 1) if "\t" in first else ("|", 2)
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
         cells = [cell.strip() for cell in line.split(mark, n_cuts)]
-        if number == 1 and cells[0] in _IMAGE_COLUMNS:
-            continue
         place = f"{source_name(source)}, line {number}"
         if len(cells) < 2:
             raise DataError(f"{place}: 1 column, need an image name and a caption")
