@@ -16,7 +16,8 @@ import simcse_cli
 from helpers import SENTENCES, plain_vectors
 from simcse_cli.api import Embedder
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, ConfigError, DataError, SimcseError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
+from simcse_cli.models.encode import ReadyEncoder
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 
@@ -37,6 +38,21 @@ def test_encode_equals_one_sentence_at_a_time(embedder, tiny_model_dir):
     )
 
 
+def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, monkeypatch):
+    """Of 64 sub-words each, as long as the model allows, or of ``max_length``."""
+    embedder = simcse_cli.load(tiny_model_dir, pooler="avg", device="cpu", batch_tokens=7)
+    asked = []
+
+    def encode(_, texts, **how):
+        asked.append((how["batch_tokens"], how["max_length"], how["normalize"]))
+        return np.ones((len(texts), 2), np.float32)
+
+    monkeypatch.setattr(ReadyEncoder, "encode", encode)
+    for how in ({}, {"batch_size": 3}, {"batch_size": 3, "max_length": 5, "normalize_embeddings": True}):
+        embedder.encode(["a"], **how)
+    assert asked == [(7, None, False), (192, None, False), (15, 5, True)]
+
+
 def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     vectors = plain_vectors(tiny_model_dir, "avg", SENTENCES[:5])
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -45,7 +61,8 @@ def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     np.testing.assert_allclose(embedder.similarity(vectors[:2], vectors[2:]), expected, atol=1e-6)
     np.testing.assert_allclose(embedder.similarity(SENTENCES[0], SENTENCES[2:5]), expected[0], atol=1e-5)
     assert float(embedder.similarity(SENTENCES[1], SENTENCES[4])) == pytest.approx(expected[1, 2], abs=1e-5)
-    assert float(embedder.similarity("same", "same")) <= 1
+    assert embedder.similarity(vectors[:1], -vectors).min() >= -1
+    assert embedder.similarity(SENTENCES, SENTENCES).max() == 1
 
 
 @pytest.mark.parametrize("backend", ["exact", "faiss"])
@@ -54,6 +71,7 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
         pytest.importorskip("faiss")
     cosines = embedder.similarity(SENTENCES[0], SENTENCES)
     order = np.argsort(-cosines, kind="stable")[:4].tolist()
+    assert [len(found) for found in embedder.search(SENTENCES[:2], SENTENCES)] == [10, 10]
     found = embedder.search(SENTENCES[0], SENTENCES, k=4)
     assert [each.row for each in found] == order
     assert [each.sentence for each in found] == [SENTENCES[row] for row in order]
@@ -143,6 +161,11 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(tiny_model_di
     assert [step for step, _ in scores] == [0, 1, 2, 3]
     assert [each.dev_score for each in run.metrics] == [score for _, score in scores]
     assert run.load(device="cpu").digest == run.record.model_digest
+    with pytest.raises(OutputError, match="holds a run"):
+        simcse_cli.train(tmp_path / "python", **settings)
+    assert simcse_cli.train(tmp_path / "python", **settings, resume=True).record == run.record
+    again = simcse_cli.train(tmp_path / "python", **settings | {"max_steps": 1}, force=True)
+    assert [each.step for each in again.metrics if each.dev_score is not None] == [0, 1]
 
 
 def test_a_wrong_setting_of_training_is_named(tmp_path):
@@ -177,6 +200,7 @@ def test_texts_may_be_anything_that_yields_texts(embedder):
         (pd.Series(["a", "b", float("nan")]), r"texts\[2\] is a missing value \(nan\)"),
         ([("a", "b")], r"texts\[0\] is a tuple \(\('a', 'b'\)\)"),
         ([3], r"texts\[0\] is a int"),
+        ([[*range(20)]], r"texts\[0\] is a list \(\[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1\)"),
         (pd.DataFrame({"text": ["a"]}), "found a DataFrame"),
         ({"text": "a"}, "found a dict"),
     ],

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_exact_search_in_blocks_is_the_full_ranking(
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize("k", [2, 50])
+@pytest.mark.parametrize("k", [2, 150])
 def test_candidates_are_all_that_reach_the_bound(k):
     """Which is the k-th largest maximum of the 4k groups of a row, or what the row has already, if that is more."""
     scores = np.random.default_rng(3).normal(size=(5, 40 * k + 3)).astype(np.float32)
@@ -285,6 +286,29 @@ def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(vectors, texts
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
     SearchIndex.build(mapped, texts, backend=SearchBackend.FAISS, factory="SQ8").save(tmp_path / "b.faiss")
     assert (tmp_path / "a.faiss").read_bytes() == (tmp_path / "b.faiss").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
+def test_vectors_on_disk_are_searched_block_by_block(tmp_path, monkeypatch, dtype):
+    """With the results of vectors in memory, in less memory than these take; a bad one is named by its row."""
+    rows = (20 * np.random.default_rng(4).normal(size=(20_000, 32))).clip(-127, 127).astype(dtype)
+    texts = list(map(str, range(20_000)))
+    expected = SearchIndex.build(rows, texts).search(rows[:9], 5)
+    np.save(tmp_path / "v.npy", rows)
+    monkeypatch.setattr(search_index, "CORPUS_BLOCK", 1024)
+    index = SearchIndex.build(np.load(tmp_path / "v.npy", mmap_mode="r"), texts)
+    tracemalloc.start()
+    found = index.search(rows[:9], 5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000 * 32 * 4 / 4
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    if dtype is not np.int8:
+        rows[17_000, 3] = np.nan
+        np.save(tmp_path / "bad.npy", rows)
+        with pytest.raises(DataError, match=r"vector 17,001 is not finite"):
+            SearchIndex.build(np.load(tmp_path / "bad.npy", mmap_mode="r"), texts).search(rows[:9], 5)
 
 
 def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tmp_path):

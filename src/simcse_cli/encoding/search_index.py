@@ -58,20 +58,36 @@ def check_index_output(path: Path, *, force: bool) -> None:
         check_output(file, force=force)
 
 
+class _UnitBlocks:
+    """Blocks of vectors as float32 rows of length 1; vectors of any type, which may stay on disk.
+
+    Those that ``are_units`` are taken as they are.
+    """
+
+    def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
+        self.vectors, self._are_units = vectors, are_units
+
+    def __getitem__(self, block: slice) -> Scores:
+        rows = self.vectors[block]
+        if self._are_units:
+            return np.require(rows, np.float32, "W")
+        return unit_rows(rows, np.float32, first=block.start or 0)
+
+
 class ExactSearcher:
     """Compare every query with every vector, in blocks; the ranking is exact."""
 
-    def __init__(self, units: Scores) -> None:
-        self._units = units
+    def __init__(self, vectors: _Vectors, *, are_units: bool = True) -> None:
+        self._units = _UnitBlocks(vectors, are_units=are_units)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of vectors and their width."""
-        return self._units.shape[0], self._units.shape[1]
+        return self._units.vectors.shape[0], self._units.vectors.shape[1]
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
-        k = min(k, len(self._units))
+        k = min(k, self.shape[0])
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
         for start in range(0, len(queries), QUERY_BLOCK):
@@ -83,11 +99,11 @@ class ExactSearcher:
         scores, rows, owners = np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
         lowest = np.full(len(queries), -np.inf, np.float32)
         own = torch.from_numpy(np.require(queries, np.float32, "W"))
-        memory = np.empty(len(queries) * min(CORPUS_BLOCK, len(self._units)), np.float32)
-        for start in range(0, len(self._units), CORPUS_BLOCK):
+        memory = np.empty(len(queries) * min(CORPUS_BLOCK, self.shape[0]), np.float32)
+        for start in range(0, self.shape[0], CORPUS_BLOCK):
             units = self._units[start : start + CORPUS_BLOCK]
             tile = memory[: len(queries) * len(units)].reshape(len(queries), -1)
-            torch.mm(own, torch.from_numpy(np.require(units, np.float32, "W")).T, out=torch.from_numpy(tile))
+            torch.mm(own, torch.from_numpy(units).T, out=torch.from_numpy(tile))
             found, columns = _candidates(tile, lowest, k)
             scores = np.concatenate([scores, tile[found, columns]])
             rows, owners = np.concatenate([rows, columns + start]), np.concatenate([owners, found])
@@ -101,7 +117,7 @@ class ExactSearcher:
         return scores.reshape(-1, k), rows.reshape(-1, k)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        return {"vectors": np.ascontiguousarray(self._units)}
+        return {"vectors": np.ascontiguousarray(self._units[:])}
 
 
 class FaissSearcher:
@@ -121,17 +137,13 @@ class FaissSearcher:
         A kind that has to be trained sees every row, or every n-th if all would be more than ``FAISS_TRAINING_BYTES``.
         """
         faiss = _import_faiss()
-
-        def units(block: slice) -> Scores:
-            rows = vectors[block]
-            return np.asarray(rows, np.float32) if are_units else unit_rows(rows, np.float32)
-
+        units = _UnitBlocks(vectors, are_units=are_units)
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
-                index.train(units(slice(None, None, -(-4 * vectors.size // FAISS_TRAINING_BYTES))))
+                index.train(units[:: -(-4 * vectors.size // FAISS_TRAINING_BYTES)])
             for start in range(0, len(vectors), FAISS_BLOCK):
-                index.add(units(slice(start, start + FAISS_BLOCK)))
+                index.add(units[start : start + FAISS_BLOCK])
         except RuntimeError as error:
             reason = str(error).split("Error: ")[-1].strip()
             raise DataError(
@@ -197,7 +209,7 @@ class SearchIndex:
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
-        They may be memory-mapped; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
+        Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
         ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
 
         Raises:
@@ -210,7 +222,9 @@ class SearchIndex:
                 hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
             )
         if backend is SearchBackend.EXACT:
-            return cls(sentences, ExactSearcher(unit_rows(vectors, np.float32)), info or {})
+            on_disk = isinstance(vectors, np.memmap)
+            units = vectors if on_disk else unit_rows(vectors, np.float32)
+            return cls(sentences, ExactSearcher(units, are_units=not on_disk), info or {})
         return cls(sentences, FaissSearcher.build(vectors, factory), info or {})
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:

@@ -12,11 +12,11 @@ _Float = TypeVar("_Float", np.float32, np.float64)
 
 
 def unit_rows(
-    vectors: NDArray[np.floating[Any]], dtype: type[_Float], *, check_finite: bool = True
+    vectors: NDArray[np.floating[Any]], dtype: type[_Float], *, check_finite: bool = True, first: int = 0
 ) -> NDArray[_Float]:
     """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
 
-    Without ``check_finite``, a row that is not finite comes out as such.
+    Without ``check_finite``, a row that is not finite comes out as such; else the error counts it from row ``first``.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
@@ -26,7 +26,7 @@ def unit_rows(
             block = vectors[start : start + _BLOCK_ROWS].astype(dtype)
             norms = np.linalg.norm(block, axis=1, keepdims=True)
             if check_finite and not np.isfinite(norms).all():
-                row = start + int(np.isfinite(norms[:, 0]).argmin())
+                row = first + start + int(np.isfinite(norms[:, 0]).argmin())
                 raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
             norms[norms == 0] = 1
             np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
