@@ -14,7 +14,7 @@ import pytest
 
 import simcse_cli
 from helpers import SENTENCES, plain_vectors
-from simcse_cli.api import Embedder
+from simcse_cli.api import BatchEncoder, Embedder
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
 from simcse_cli.models.encode import ReadyEncoder
@@ -44,10 +44,12 @@ def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, 
     asked = []
 
     def encode(_, texts, **how):
-        asked.append((how["batch_tokens"], how["max_length"], how["normalize"]))
+        asked.append((how["batch_tokens"], how.get("max_length"), how.get("normalize", False)))
         return np.ones((len(texts), 2), np.float32)
 
     monkeypatch.setattr(ReadyEncoder, "encode", encode)
+    embedder.index(["b"])
+    assert asked.pop() == (7, None, False)
     for how in ({}, {"batch_size": 3}, {"batch_size": 3, "max_length": 5, "normalize_embeddings": True}):
         embedder.encode(["a"], **how)
     assert asked == [(7, None, False), (192, None, False), (15, 5, True)]
@@ -61,8 +63,8 @@ def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     np.testing.assert_allclose(embedder.similarity(vectors[:2], vectors[2:]), expected, atol=1e-6)
     np.testing.assert_allclose(embedder.similarity(SENTENCES[0], SENTENCES[2:5]), expected[0], atol=1e-5)
     assert float(embedder.similarity(SENTENCES[1], SENTENCES[4])) == pytest.approx(expected[1, 2], abs=1e-5)
-    assert embedder.similarity(vectors[:1], -vectors).min() >= -1
-    assert embedder.similarity(SENTENCES, SENTENCES).max() == 1
+    many = np.random.default_rng(0).normal(size=(200, 16))  # the cosine of some with itself is rounded up
+    assert (embedder.similarity(many, many).max(), embedder.similarity(many, -many).min()) == (1, -1)
 
 
 @pytest.mark.parametrize("backend", ["exact", "faiss"])
@@ -85,6 +87,24 @@ def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
     other = simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
     with pytest.raises(DataError, match="another model"):
         embedder.search("A man", other.index(SENTENCES))
+
+
+def test_batches_get_vectors_beside_their_columns(embedder, tiny_model_dir):
+    settings = {"pooler": "avg", "device": "cpu"}
+    batch = {"id": np.arange(3), "body": np.array(SENTENCES[:3], dtype=object)}
+    for given in ({}, {"normalize": True}):
+        encode = BatchEncoder(tiny_model_dir, column="body", to="v", **given, **settings)
+        found = encode(batch)
+        assert list(found) == ["id", "body", "v"]
+        np.testing.assert_array_equal(found["v"], embedder.encode(SENTENCES[:3], **given))
+    with pytest.raises(DataError, match=r"a batch has the columns id, need body"):
+        encode({"id": np.arange(3)})
+
+
+def test_a_text_that_is_cut_is_warned_of_in_a_search_too(embedder):
+    with pytest.warns(UserWarning, match=r"cut 1 text at 64 sub-words") as caught:
+        embedder.search("a cat", ["a dog", "cat " * 100])
+    assert len(caught) == 1
 
 
 def test_load_passes_on_what_is_wrong(tmp_path):
@@ -161,6 +181,8 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(tiny_model_di
     assert [step for step, _ in scores] == [0, 1, 2, 3]
     assert [each.dev_score for each in run.metrics] == [score for _, score in scores]
     assert run.load(device="cpu").digest == run.record.model_digest
+    with pytest.raises(CheckpointError, match="records --pooler avg"):
+        run.load(pooler="cls_before_pooler")
     with pytest.raises(OutputError, match="holds a run"):
         simcse_cli.train(tmp_path / "python", **settings)
     assert simcse_cli.train(tmp_path / "python", **settings, resume=True).record == run.record
@@ -206,8 +228,12 @@ def test_texts_may_be_anything_that_yields_texts(embedder):
     ],
 )
 def test_what_is_no_text_is_named_by_its_position(embedder, texts, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as raised:
         embedder.encode(texts)
+    if "texts" in message:
+        is_pair = "tuple" in message or "list" in message
+        hint = "encode both sides of pairs" if is_pair else "leave it out, or give '' for an empty text"
+        assert raised.value.hint.startswith(hint)
 
 
 def test_an_embedder_says_what_it_is(embedder):
@@ -215,7 +241,7 @@ def test_an_embedder_says_what_it_is(embedder):
 
 
 def test_progress_is_shown_only_when_asked_for(embedder, capsys):
-    embedder.encode(SENTENCES)
+    embedder.search(SENTENCES[0], SENTENCES)
     assert capsys.readouterr() == ("", "")
     embedder.encode(SENTENCES, show_progress_bar=True)
     shown = capsys.readouterr()
@@ -234,6 +260,17 @@ def test_evaluation_is_that_of_the_command(tiny_model_dir, sts_folder, invoke):
     for timing in ("seconds", "sentences_per_second"):
         found.pop(timing), command.pop(timing)
     assert json.loads(json.dumps(found)) == command
+
+
+def test_evaluation_keeps_a_file_unless_forced(tiny_model_dir, sts_folder, tmp_path):
+    (tmp_path / "fit.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {"tasks": "STS12", "pooler": "avg", "device": "cpu", "data_dir": sts_folder}
+    settings |= {"postprocess": "all-but-the-top:1", "fit": str(tmp_path / "fit.txt")}
+    settings |= {"save_postprocess": tmp_path / "p.safetensors"}
+    simcse_cli.evaluate(tiny_model_dir, **settings)
+    with pytest.raises(OutputError, match=r"p\.safetensors exists already"):
+        simcse_cli.evaluate(tiny_model_dir, **settings)
+    simcse_cli.evaluate(tiny_model_dir, **settings, force=True)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,12 @@ def test_a_part_or_shard_has_one_writer(encode, tmp_path):
     assert encode("deeper/in/v").exit_code == 0
 
 
+def test_a_launched_process_is_told_that_it_is_alone_unless_it_has_a_shard(encode, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert "this is one process" in encode("v.npy").stderr
+    assert "this is one process" not in encode("v.npy", "--shard", "1/2").stderr
+
+
 def test_a_worker_gives_shards_that_are_joined_and_removed(encode, tmp_path, monkeypatch):
     """What Ray does with the shards or parts, without Ray: a marker says that the folder is shared."""
     encode("one.npy")

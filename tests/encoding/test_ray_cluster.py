@@ -9,7 +9,6 @@ import pytest
 from helpers import SENTENCES, wait_until
 from simcse_cli import BatchEncoder, load
 from simcse_cli.encoding.ray_engine import share_cores
-from simcse_cli.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -27,17 +26,6 @@ def test_workers_fit_the_machines(cores, workers, expected):
     n_workers, share = share_cores(cores, workers)
     assert (n_workers, share) == expected
     assert sum(n_cores // share for n_cores in cores) >= n_workers or share == 1
-
-
-def test_batches_get_vectors_beside_their_columns(tiny_model_dir):
-    settings = {"pooler": "avg", "device": "cpu"}
-    encode = BatchEncoder(tiny_model_dir, column="body", to="v", normalize=True, **settings)
-    found = encode({"id": np.arange(3), "body": np.array(SENTENCES[:3], dtype=object)})
-    assert list(found) == ["id", "body", "v"]
-    wanted = load(tiny_model_dir, **settings).encode(SENTENCES[:3], normalize=True)
-    np.testing.assert_array_equal(found["v"], wanted)
-    with pytest.raises(DataError, match=r"a batch has the columns id, need body"):
-        encode({"id": np.arange(3)})
 
 
 @pytest.fixture

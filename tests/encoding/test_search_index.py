@@ -305,10 +305,12 @@ def test_vectors_on_disk_are_searched_block_by_block(tmp_path, monkeypatch, dtyp
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     if dtype is not np.int8:
-        rows[17_000, 3] = np.nan
-        np.save(tmp_path / "bad.npy", rows)
-        with pytest.raises(DataError, match=r"vector 17,001 is not finite"):
-            SearchIndex.build(np.load(tmp_path / "bad.npy", mmap_mode="r"), texts).search(rows[:9], 5)
+        for row, named in ((17_000, "17,001"), (5, "6")):
+            rows[row, 3] = np.nan
+            np.save(tmp_path / "bad.npy", rows)
+            bad = SearchIndex.build(np.load(tmp_path / "bad.npy", mmap_mode="r"), texts)
+            with pytest.raises(DataError, match=f"vector {named} is not finite"):
+                bad.search(rows[10:19], 5)
 
 
 def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tmp_path):
@@ -342,9 +344,9 @@ def test_a_damaged_index_is_named(vectors, texts, tmp_path, monkeypatch):
     bad = {"vectors": good["vectors"][:5], "text_ends": good["text_ends"][::-1].copy()}
     bad["text_ends"] += 10**12
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", 100)
-    not_finite = good["vectors"].copy()
-    not_finite[0, 3] = np.nan
-    for name, array in (*bad.items(), ("vectors", not_finite)):
+    not_finite = good["vectors"].repeat(2, axis=0).reshape(-1, 2, 16).swapaxes(0, 1).copy()
+    not_finite[0, 0, 3] = not_finite[1, -1, 3] = np.nan
+    for name, array in (*bad.items(), *(("vectors", each) for each in not_finite)):
         tensors = good | {name: array}
         facts = {"format": search_index.FORMAT, "sha256": search_index._digest(tensors)}
         save_file(tensors, tmp_path / "bad", metadata=facts)
