@@ -9,8 +9,8 @@ from pyarrow import dataset, parquet
 from helpers import SENTENCES, CountingProgress, build_tiny_model, sigterm_in_second_window
 from simcse_cli.encoding import encode_file, shards, stream, vector_writer
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.shards import count_parts, encode_part, merge_shards
-from simcse_cli.encoding.vector_writer import VectorWriter, require_same
+from simcse_cli.encoding.shards import count_parts, merge_shards
+from simcse_cli.encoding.vector_writer import require_same
 from simcse_cli.errors import OutputError
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.machine import devices
@@ -241,37 +241,6 @@ def test_a_launched_process_is_told_that_it_is_alone_unless_it_has_a_shard(encod
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     assert "this is one process" in encode("v.npy").stderr
     assert "this is one process" not in encode("v.npy", "--shard", "1/2").stderr
-
-
-def test_a_worker_gives_shards_that_are_joined_and_removed(encode, tmp_path, monkeypatch):
-    """What Ray does with the shards or parts, without Ray: a marker says that the folder is shared."""
-    encode("one.npy")
-    encode("one")
-    markers = []
-
-    def encode_on_ray(files, outputs, marker, options, progress):
-        assert marker.exists()
-        markers.append(marker)
-        writer = VectorWriter(files, files.inputs(), options, progress)
-        for output, part in outputs:
-            encode_part(writer, output, part, files.sentences(part.start, part.stop), progress)
-
-    monkeypatch.setattr(encode_file, "encode_on_ray", encode_on_ray)
-    monkeypatch.setattr(encode_file, "require_extra", lambda *_: None)
-    ray = ("--engine", "ray")
-    encode("v.npy", "--shard", "7/7")
-    assert "v.shard-7-of-7.npy is left from an interrupted run" in encode("v.npy", *ray).stderr
-    (tmp_path / "v.shard-7-of-7.npy").rename(tmp_path / "v.shard-2-of-7.npy.part.json")
-    assert "v.shard-2-of-7.npy is left from an interrupted run" in encode("v.npy", *ray).stderr
-    with sigterm_in_second_window(monkeypatch):
-        encode("v.npy", *ray, "--force")
-    assert encode("v.npy", *ray, "--resume").exit_code == 0
-    assert encode("v", *ray).exit_code == 0
-    assert sorted(path.name for path in tmp_path.glob("v*")) == ["v", "v.npy", "v.npy.json"]
-    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
-    for path in (tmp_path / "one").glob("part-*"):
-        assert (tmp_path / "v" / path.name).read_bytes() == path.read_bytes()
-    assert list(map(str, markers[-2:])) == [".v.npy.lock", "v/.lock"]
 
 
 def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, source):

@@ -19,6 +19,8 @@ from simcse_cli.encoding.ray_engine import share_cores
         ([4, 8], 4, (4, 2)),
         ([4, 8], 3, (3, 4)),
         ([2], 3, (3, 1)),
+        ([2, 8], 2, (2, 4)),
+        ([6], 2, (2, 3)),
         ([0], None, (1, 1)),
     ],
 )
