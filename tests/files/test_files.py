@@ -197,6 +197,17 @@ def test_second_writer_is_told_who_the_first_is(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_made_for_an_output_that_failed_is_not_left(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for names in ("new/deep", "mine/new", "mine"):
+        with pytest.raises(KeyError), sole_writer(tmp_path / names / "out.npy"):
+            raise KeyError
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+    with sole_writer(tmp_path / "new" / "deep" / "out.npy"):
+        (tmp_path / "new" / "kept").touch()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "mine", "new"]
+
+
 def test_lock_of_a_folder_lies_inside_it(tmp_path):
     (tmp_path / "run").mkdir()
     with sole_writer(tmp_path / "run"):

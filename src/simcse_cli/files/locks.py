@@ -4,8 +4,8 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +24,8 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
 
     The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output
     folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
-    one. ``companions`` are other files that only writers of ``target`` write.
+    one. ``companions`` are other files that only writers of ``target`` write. Folders made for the output go at the
+    end if they are empty.
 
     Raises:
         OutputError: another process writes the output; the message tells which, where and since when.
@@ -32,8 +33,10 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     if str(target) == STDIO:
         yield
         return
-    make_folder_of(target)
+    missing = [folder for folder in target.parents if not folder.exists()]
     with ExitStack() as stack:
+        stack.callback(_remove_empty, missing)
+        make_folder_of(target)
         try:
             path = _lock_path(target)
             lock = _lock(path, target)
@@ -49,6 +52,13 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
         _held.append(lock)
         stack.callback(_held.remove, lock)
         yield
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders from the innermost on, up to the first that is not empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _lock_path(target: Path) -> Path:
