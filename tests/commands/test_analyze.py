@@ -262,9 +262,29 @@ def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, co
     assert [float(cosine) for _, cosine in one] == pytest.approx(
         [float(cosine) for _, cosine in two], abs=1e-6
     )
-    other = invoke("analyze", "search", "A man", "--index", index, "--pooler", "cls")
-    assert other.exit_code == 1
-    assert "made by another model or pooler" in other.stderr
+    of_vectors = ("--corpus", corpus, "--embeddings", vectors, "--model", tiny_model_dir)
+    for source in (("--index", index), of_vectors):
+        other = invoke("analyze", "search", "--query", "A man", *source, "--pooler", "cls")
+        assert other.exit_code == 1
+        assert "made by another model or pooler" in other.stderr
+
+
+def test_vectors_of_another_file_or_with_a_post_processor_are_told(invoke, tiny_model_dir, corpus, tmp_path):
+    model = ("--model", tiny_model_dir, "--pooler", "avg")
+    vectors, reverse = tmp_path / "v.npy", tmp_path / "reverse.txt"
+    reverse.write_text("".join(reversed(corpus.read_text().splitlines(keepends=True))))
+    assert invoke("encode", corpus, "-o", vectors, *model, "--long", "mean").exit_code == 0
+    search = ("analyze", "search", "--query", "A man", "--embeddings", vectors, *model)
+    said = invoke(*search, "--corpus", reverse)
+    assert said.exit_code == 0, said.stderr
+    told = " ".join(said.stderr.split())
+    assert f"v.npy was written from {corpus}; its row i is taken for line i of {reverse}" in told
+    assert "warning" not in invoke(*search, "--corpus", corpus).stderr
+    side = tmp_path / "v.npy.json"
+    side.write_text(json.dumps(json.loads(side.read_text()) | {"postprocess_sha256": "a"}))
+    assert "queries are not post-processed" in invoke(*search, "--corpus", corpus).stderr
+    side.write_text('["of another program"]')
+    assert invoke(*search, "--corpus", reverse).exit_code == 0
 
 
 def test_retrieval_answers_interactive_queries(invoke, tiny_model_dir, corpus):

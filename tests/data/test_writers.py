@@ -46,7 +46,11 @@ def test_open_rows_leaves_nothing_behind_after_an_error(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("a.parquet", "cannot write parquet"), ("a.txt", "cannot hold the columns anchor, positive")],
+    [
+        ("a.parquet", "cannot write parquet"),
+        ("a.txt", "plain text cannot hold the columns anchor, positive"),
+        ("a.npy", r"a file of \.npy cannot hold"),
+    ],
 )
 def test_open_rows_refuses_formats_that_do_not_fit(tmp_path, name, message):
     with pytest.raises(OutputError, match=message), open_rows(Output(tmp_path / name), COLUMNS):

@@ -147,15 +147,21 @@ def test_progress_within_a_window_is_counted_once(tmp_path):
     assert outer.n_done == 5
 
 
-def test_ctrl_c_tells_how_much_is_kept(tmp_path):
+@pytest.mark.parametrize(
+    ("n_done", "note"),
+    [
+        (16, "16 sentences are kept; add --resume to the same command to continue"),
+        (0, "nothing is kept: sentences are kept 8 at a time"),
+    ],
+)
+def test_ctrl_c_tells_how_much_is_kept(tmp_path, n_done, note):
     def stop(sentences, progress):
-        if sentences[0] == SENTENCES[16]:
+        if sentences[0] == SENTENCES[n_done]:
             raise KeyboardInterrupt
         return encode(sentences)
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         encode_stream(stop, SENTENCES, tmp_path / "v.npy", dim=10, window=8)
-    note = "16 sentences are kept; add --resume to the same command to continue"
     assert stopped.value.__notes__ == [note]
     drop_unfinished(tmp_path / "v.npy")
     assert list(tmp_path.iterdir()) == []

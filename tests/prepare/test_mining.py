@@ -256,7 +256,7 @@ def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path
         (["-", "-o", "o.csv"], 2, "several times"),
         (["PAIRS", "-o", "-"], 2, "several times"),
         (["PAIRS", "-o", "o.txt"], 1, "plain text cannot hold"),
-        (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "no row is left"),
+        (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "pairs found a negative among"),
     ],
 )
 def test_requests_that_cannot_work_say_so(
@@ -492,7 +492,7 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     # The farthest positive of q has 0.5, that of r -0.5; q has three negatives for each of its pairs.
     positive, negative = (0.5 - 0.5 + 0.5) / 3, (2 * (0.9 + 0.625 + 0.5) + 0.9 + 0.75 + 0.625 + 0.5) / 10
     assert manifest["corpus"] == {
-        "n_pairs": 3, "n_anchors": 2, "n_texts": 9, "n_short_of_negatives": 2,
+        "n_pairs": 3, "n_anchors": 2, "n_texts": 9, "n_short_of_negatives": 2, "n_without_negative": 0,
         "positive_cosine": pytest.approx(positive), "negative_cosine": pytest.approx(negative),
     }  # fmt: skip
     assert said[0] == (
@@ -500,9 +500,19 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
         "2 pairs found fewer negatives than asked for"
     )
     assert NegativeCounts(3, 2, 9, 0).summary() == "3 pairs of 2 anchors, 9 texts searched"
+    assert (
+        NegativeCounts(3, 2, 9, 3, 1)
+        .summary()
+        .endswith(
+            "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for"
+        )
+    )
     assert {"model_digest": "d", "margin": -2, "index": None, "corpus_prompt": "x"}.items() <= manifest[
         "settings"
     ].items()
+    _, manifest, said = mine_on_circle(tmp_path, more=[], margin=-2, min_score=0.5, force=True)
+    assert (manifest["corpus"]["n_short_of_negatives"], manifest["corpus"]["n_without_negative"]) == (2, 2)
+    assert said[0].endswith("; 2 pairs found no negative and are left out")
     assert [Path(each["path"]).name for each in manifest["inputs"]] == ["pairs.csv", "more.txt"]
     assert [prompt for prompt, _ in circle.asked] == ["<x>", "query: "]
     assert circle.asked[1][1] == ["q 1", "r 1"]

@@ -18,6 +18,7 @@ from simcse_cli.analysis.presentation import (
     name_sources,
 )
 from simcse_cli.analysis.spaces import NamedEncoder
+from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.qrels import (
     NumberedTexts,
     read_relevance,
@@ -26,10 +27,12 @@ from simcse_cli.data.qrels import (
 )
 from simcse_cli.data.table import check_column
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, check_index_output, nearest, rank_rows
+from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
 from simcse_cli.files.schema import checked, parse_number
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.streams import STDIO, read_json
+from simcse_cli.machine.devices import resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix
@@ -187,11 +190,41 @@ def _build_index(
         prompt = model.find_prompt(options.corpus_prompt)
     if files:
         vectors: NDArray[Any] = read_matrix(files[number])
+        _check_origin(files[number], model, options, progress)
     else:
         encode = partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
         vectors = encode(corpus.sentences, prompt=prompt)
     info, factory = model.facts(prompt), options.faiss_factory
     return SearchIndex.build(vectors, corpus.sentences, backend=options.backend, factory=factory, info=info)
+
+
+_NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have and queries not
+
+
+def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress) -> None:
+    """Hold vectors against the side file of `simcse encode`, if there is one."""
+    side = read_json(side_file(path)) if side_file(path).is_file() else None
+    if not isinstance(side, dict) or "model_digest" not in side:
+        return
+    # Queries may be encoded in another precision, for which some models convert their weights.
+    is_alike = side.get("precision") == resolve_precision(options.precision, model.device)
+    is_alike = is_alike and not _NOT_OF_QUERIES & (side.keys() | model.variations.keys())
+    if is_alike and side["model_digest"] != model.digest_with(side.get("prompt", "")):
+        raise DataError(
+            f"{path} was made by another model or pooler ({side.get('model')}) than {model.name}",
+            hint="search with the model that made the vectors: --model",
+        )
+    if "postprocess_sha256" in side:
+        raise DataError(
+            f"{path} holds post-processed vectors, and queries are not post-processed",
+            hint="encode without --postprocess",
+        )
+    source = str(options.corpus)
+    found = None if source == STDIO else FileSet.find(source, options.column).digest
+    if found is not None and found != side.get("input_sha256"):
+        progress.warn(
+            f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}"
+        )
 
 
 def _load_index(

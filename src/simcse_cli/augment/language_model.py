@@ -191,7 +191,7 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
 def load_mlm_filler(
     name: str | Path, *, rate: float, device: torch.device | str = "cpu", progress: Progress = SILENT
 ) -> MlmFiller:
-    hint = "use a masked language model, for example --model bert-base"
+    hint = "give --model a masked language model, such as bert-base, or a folder that `train --objective mlm` wrote"
 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)

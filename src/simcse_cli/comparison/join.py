@@ -366,7 +366,9 @@ def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: 
     if reference is None:
         raise ConfigError(
             f"no entry has {', '.join(columns) or 'a score'}: {found}",
-            hint="choose among the measures named with --measures",
+            hint="choose among the measures named with --measures"
+            if any(entry.scores for entry in others)
+            else "score the run first: simcse eval sts --model RUN",
         )
     raise ConfigError(
         f"nothing to compare: {reference.label} has {_names(reference)}; {found}",

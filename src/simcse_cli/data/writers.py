@@ -34,8 +34,11 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
             f"{output}: cannot write {fmt}", hint="name it .txt, .csv, .tsv or .jsonl (also .gz)"
         )
     if fmt is FileFormat.TEXT and len(columns) > 1:
+        kind = (
+            "plain text" if Path(output).suffix in ("", ".txt", ".gz") else f"a file of {Path(output).suffix}"
+        )
         raise OutputError(
-            f"{output}: plain text cannot hold the columns {', '.join(columns)}",
+            f"{output}: {kind} cannot hold the columns {', '.join(columns)}",
             hint="name it .csv, .tsv or .jsonl (also .gz)",
         )
     return fmt

@@ -149,6 +149,8 @@ def encode_stream(
 
         def say_kept() -> str:
             n_kept = sum(each.rows for each in partial.windows)
+            if not n_kept:
+                return f"nothing is kept: sentences are kept {window:,} at a time"
             return f"{n_kept:,} sentences are kept; add --resume to the same command to continue"
 
         with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):

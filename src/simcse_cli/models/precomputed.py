@@ -15,14 +15,17 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import iter_lines, require_file, sha256_file
 from simcse_cli.progress import SILENT, Progress
 
-_FORMATS_HINT = "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions)"
+_FORMATS_HINT = (
+    "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions); parts in a folder are "
+    "joined by `simcse encode FOLDER --merge FILE.npy`"
+)
 _BLOCK = 16_384
 _HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
 
 
 def read_matrix(path: Path | str) -> NDArray[Any]:
     """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk."""
-    path = require_file(path)
+    path = require_file(path, hint=_FORMATS_HINT)
     arrays = _read_arrays(path)
     if len(arrays) != 1:
         raise DataError(
@@ -51,7 +54,9 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                     return dict(archive)
             case ".safetensors":
                 return load_file(path)
-    raise DataError(f"{path}: unknown ending {path.suffix or '(none)'}", hint=_FORMATS_HINT)
+    raise DataError(
+        f"{path}: vectors are not read from {path.suffix or 'a name without ending'}", hint=_FORMATS_HINT
+    )
 
 
 class PrecomputedVectors:

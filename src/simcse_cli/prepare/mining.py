@@ -83,6 +83,7 @@ class NegativeCounts:
     n_anchors: int
     n_texts: int
     n_short_of_negatives: int
+    n_without_negative: int = 0
     positive_cosine: float | None = None
     negative_cosine: float | None = None
 
@@ -90,8 +91,10 @@ class NegativeCounts:
         text = f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
         if self.negative_cosine is not None:
             text += f"; mean cosine {self.positive_cosine:.3f} of positives, {self.negative_cosine:.3f} of negatives"
-        if self.n_short_of_negatives:
-            text += f"; {self.n_short_of_negatives:,} pairs found fewer negatives than asked for"
+        if self.n_without_negative:
+            text += f"; {self.n_without_negative:,} pairs found no negative and are left out"
+        if n_others := self.n_short_of_negatives - self.n_without_negative:
+            text += f"; {n_others:,} pairs found fewer negatives than asked for"
         return text
 
 
@@ -361,11 +364,15 @@ def _negative_rows(
 
     found = np.concatenate(list(_blocks(work, len(anchors), search, progress)))
     has = found["rows"][anchor_rows] >= 0
-    n_short = int((~has.all(axis=1)).sum())
-    counts = NegativeCounts(len(anchor_rows), len(anchors), len(pool_keys), n_short)
-    if has.any():
-        counts.positive_cosine = float(found["positive"][anchor_rows].mean())
-        counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
+    if not has.any():
+        raise DataError(
+            f"none of {len(has):,} pairs found a negative among {len(pool_keys):,} texts",
+            hint=f"search nearer texts (--range 0:{limits.last}), allow closer ones (--margin -1), or add --corpus",
+        )
+    n_short, n_without = int((~has.all(axis=1)).sum()), int((~has.any(axis=1)).sum())
+    counts = NegativeCounts(len(anchor_rows), len(anchors), len(pool_keys), n_short, n_without)
+    counts.positive_cosine = float(found["positive"][anchor_rows].mean())
+    counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
 
     def rows() -> Iterator[Row]:
         for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=False):
