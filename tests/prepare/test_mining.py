@@ -510,15 +510,15 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     assert {"model_digest": "d", "margin": -2, "index": None, "corpus_prompt": "x"}.items() <= manifest[
         "settings"
     ].items()
-    _, manifest, said = mine_on_circle(tmp_path, more=[], margin=-2, min_score=0.5, force=True)
-    assert (manifest["corpus"]["n_short_of_negatives"], manifest["corpus"]["n_without_negative"]) == (2, 2)
-    assert said[0].endswith("; 2 pairs found no negative and are left out")
     assert [Path(each["path"]).name for each in manifest["inputs"]] == ["pairs.csv", "more.txt"]
     assert [prompt for prompt, _ in circle.asked] == ["<x>", "query: "]
     assert circle.asked[1][1] == ["q 1", "r 1"]
     rows, _, _ = mine_on_circle(tmp_path, force=True, pick=NegativePick.RANDOM)
     assert len(rows) == 2  # r has no negative
     assert circle.asked[2][0] == "text: "
+    _, manifest, said = mine_on_circle(tmp_path, more=[], margin=-2, min_score=0.5, force=True)
+    assert (manifest["corpus"]["n_short_of_negatives"], manifest["corpus"]["n_without_negative"]) == (2, 2)
+    assert said[0].endswith("; 2 pairs found no negative and are left out")
 
 
 def test_search_on_a_circle_goes_deeper_by_the_texts_that_are_known(circle, tmp_path):
