@@ -1,9 +1,11 @@
 """Search among sentences that are angles: the cosine of "10 degrees" and "40 degrees" is that of 30 degrees."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from comparison.cases import write_run
 from simcse_cli.analysis import retrieval
@@ -20,12 +22,14 @@ from simcse_cli.data.qrels import NumberedTexts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, MissingExtraError, UsageError
 from simcse_cli.evaluation.retrieval import RetrievalScores
-from simcse_cli.progress import SILENT
+from simcse_cli.files.streams import sha256_file
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 
 
 class AngleModel:
     query_prompt, document_prompt = "query", "document"
+    variations, device = {}, torch.device("cpu")
 
     def __init__(self, name, options):
         self.name, self.options, self.prompts = name, options, []
@@ -248,6 +252,47 @@ def test_vectors_of_the_corpus_are_read_for_each_model(loaded, corpus, tmp_path)
     found = analyse(corpus=corpus, model=["m", "n"], embeddings=files, query=["1"], top_k=1)
     assert [model.prompts for model in loaded] == [["query"], ["query"]]
     assert [row["sentence"] for row in found.payload["neighbours"]] == ["0 degrees", "90 degrees"]
+
+
+OWN, OTHER = {"model_digest": "digest of m/"}, {"model_digest": "other", "model": "n"}
+
+
+@pytest.mark.parametrize(
+    ("side", "variations", "found"),
+    [
+        (OWN, {}, None),
+        (OWN | {"model_digest": "digest of m/query: ", "prompt": "query: "}, {}, None),
+        (OTHER, {}, r"made by another model or pooler \(n\) than m"),
+        (OTHER | {"precision": "bf16"}, {}, None),  # which may convert the weights
+        (OTHER | {"long": "mean"}, {}, None),
+        (OTHER | {"weight_levels": 64}, {}, None),
+        (OTHER, {"long": "mean"}, None),
+        (OWN | {"postprocess_sha256": "a"}, {}, "queries are not post-processed"),
+        (
+            OWN | {"input_sha256": "a", "input": "x.txt"},
+            {},
+            "was written from x.txt; its row i is taken for line i of",
+        ),
+        (["of another program"], {}, None),
+        ({"of": "another program"}, {}, None),
+    ],
+)
+def test_vectors_are_held_against_their_side_file(
+    loaded, corpus, tmp_path, monkeypatch, side, variations, found
+):
+    monkeypatch.setattr(AngleModel, "variations", variations)
+    np.save(tmp_path / "v.npy", np.eye(4, 2, dtype=np.float32))
+    if "model_digest" in side:
+        side = {"precision": "fp32", "input_sha256": sha256_file(corpus)} | side
+    (tmp_path / "v.npy.json").write_text(json.dumps(side))
+    options = RetrievalOptions(corpus=corpus, model=["m"], embeddings=[tmp_path / "v.npy"], query=["1"])
+    told = SilentProgress()
+    if found is None or "was written" in found:
+        open_search(options, ViewOptions(), told, force=False)
+        assert [found in warning for warning in told.warnings] == [True] * (found is not None)
+    else:
+        with pytest.raises(DataError, match=found):
+            open_search(options, ViewOptions(), told, force=False)
 
 
 @pytest.mark.parametrize(
