@@ -90,19 +90,30 @@ def test_own_entries_are_joined_over_all_but_minor_measures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "measures", "message"),
+    ("scores", "measures", "message", "hint"),
     [
-        ([{}], [], "no entry has a score: x has no scores"),
-        ([{"STS12": 0.5, "MR": 0.5}], ["MR-dev", "CR"], "no entry has MR-dev, CR: x has STS12, MR"),
-        ([], ["STS12"], "nothing to compare: base has STS-B; there is one entry only"),
+        (
+            [{}],
+            [],
+            "no entry has a score: x has no scores",
+            "score the run first: simcse eval sts --model RUN",
+        ),
+        (
+            [{"STS12": 0.5, "MR": 0.5}, {}],
+            ["MR-dev", "CR"],
+            "no entry has MR-dev, CR: x has STS12, MR; x has no scores",
+            "choose among the measures named with --measures",
+        ),
+        ([], ["STS12"], "nothing to compare: base has STS-B; there is one entry only", None),
     ],
 )
-def test_entries_without_a_column_say_what_they_have(scores, measures, message) -> None:
+def test_entries_without_a_column_say_what_they_have(scores, measures, message, hint) -> None:
     base = entry("base", scores={"STSBenchmark": 0.5})
     own = [entry("x", scores=each) for each in scores]
     with pytest.raises(ConfigError) as caught:
         join(own or [base], measures=measures, reference=None if own else base)
     assert caught.value.message == message
+    assert hint in (None, caught.value.hint)
 
 
 def test_nothing_in_common_says_what_each_has() -> None:

@@ -153,7 +153,8 @@ def encode_stream(
                 return f"nothing is kept: sentences are kept {window:,} at a time"
             return f"{n_kept:,} sentences are kept; add --resume to the same command to continue"
 
-        with progress.task("encoding", total) as task, kept_on_interrupt(say_kept):
+        left = None if total is None else total - sum(each.rows for each in partial.windows)
+        with progress.task("encoding", left) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
             for texts in _open_windows(every, partial, group, task, total):
                 inner = InsideTask(task)
@@ -223,8 +224,8 @@ def _open_windows(
                 is_recorded = False
             if not is_recorded:
                 yield texts
-                continue
-        task.advance(len(texts))
+        else:
+            task.advance(len(texts))
     if number < 0 and total:
         raise DataError("the input has changed while it was read", hint="give a copy that nobody writes to")
     if number < 0 and total is None:
