@@ -31,7 +31,7 @@ def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(
     assert stopped.exit_code == 130
     assert stopped.stderr.splitlines()[-2:] == [
         "stopped",
-        "0 sentences are kept; add --resume to the same command to continue",
+        "nothing is kept: sentences are kept 8,192 at a time",
     ]
     assert invoke(*call, "--resume").exit_code == 0
 
