@@ -26,7 +26,14 @@ from simcse_cli.data.qrels import (
     sample_texts,
 )
 from simcse_cli.data.table import check_column
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, check_index_output, nearest, rank_rows
+from simcse_cli.encoding.search_index import (
+    Neighbour,
+    SearchIndex,
+    check_index_output,
+    nearest,
+    rank_rows,
+    require_made_by,
+)
 from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
@@ -202,18 +209,19 @@ _NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have 
 
 
 def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress) -> None:
-    """Hold vectors against the side file of `simcse encode`, if there is one."""
+    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one.
+
+    Raises:
+        DataError: another model made them, or they are post-processed.
+    """
     side = read_json(side_file(path)) if side_file(path).is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
         return
     # Queries may be encoded in another precision, for which some models convert their weights.
     is_alike = side.get("precision") == resolve_precision(options.precision, model.device)
     is_alike = is_alike and not _NOT_OF_QUERIES & (side.keys() | model.variations.keys())
-    if is_alike and side["model_digest"] != model.digest_with(side.get("prompt", "")):
-        raise DataError(
-            f"{path} was made by another model or pooler ({side.get('model')}) than {model.name}",
-            hint="search with the model that made the vectors: --model",
-        )
+    if is_alike:
+        require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
         raise DataError(
             f"{path} holds post-processed vectors, and queries are not post-processed",

@@ -58,10 +58,19 @@ def check_index_output(path: Path, *, force: bool) -> None:
         check_output(file, force=force)
 
 
-class _UnitBlocks:
-    """Blocks of vectors as float32 rows of length 1; vectors of any type, which may stay on disk.
+def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
+    """Raise DataError if the record of some vectors (``model``, ``digest``, ``prompt``) names another encoder."""
+    if info.get("digest") not in (None, encoder.digest_with(info.get("prompt", ""))):
+        raise DataError(
+            f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}",
+            hint="search it with the model that made it, or build it again",
+        )
 
-    Those that ``are_units`` are taken as they are.
+
+class _UnitBlocks:
+    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1.
+
+    If they ``are_units``, rows are taken as they are.
     """
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
@@ -191,11 +200,7 @@ class SearchIndex:
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
-        if self.info.get("digest") not in (None, encoder.digest_with(self.info.get("prompt", ""))):
-            raise DataError(
-                f"{place} was made by another model or pooler ({self.info.get('model')}) than {encoder.name}",
-                hint="search it with the model that made it, or build it again",
-            )
+        require_made_by(self.info, encoder, place)
 
     @classmethod
     def build(

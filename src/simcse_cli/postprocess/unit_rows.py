@@ -16,7 +16,8 @@ def unit_rows(
 ) -> NDArray[_Float]:
     """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
 
-    Without ``check_finite``, a row that is not finite comes out as such; else the error counts it from row ``first``.
+    Without ``check_finite``, a row that is not finite comes out as such; with it, a DataError names the row, counted
+    from ``first``.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

@@ -135,7 +135,7 @@ class Linter:
     def findings(self) -> list[Finding]:
         """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
-        main = max(self._languages, key=lambda language: self._languages[language], default=None)
+        main = max(self._languages, key=self._languages.__getitem__, default=None)
         if others := [language for language in self._languages if language != main]:
             self._found[Check.LANGUAGE_MIX] = sum(self._languages[language] for language in others)
             self._first[Check.LANGUAGE_MIX] = min(self._first_in_language[language] for language in others)
