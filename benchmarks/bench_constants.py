@@ -3,9 +3,9 @@
     python benchmarks/bench_constants.py --threads 1 --clock cpu --rounds 3 [--sentences 500] [--json FILE]
     python benchmarks/run.py --isa avx2 --rounds 3      # as on a processor without AVX-512
 
-Prints sentences per second of each product (oneDNN's on prepacked weights, ``F.linear``) with batches of several
-sizes, and for texts of one length the ratio of PyTorch's fused attention to batched products. What was chosen from
-such tables is ``CPU_CONSTANTS`` in machine/devices.py.
+Prints sentences per second of each product (oneDNN's on prepacked weights, ``F.linear``, NumPy's) with batches of
+several sizes, and for texts of one length the ratio of PyTorch's fused attention to batched products. What was chosen
+from such tables is ``CPU_CONSTANTS`` in machine/devices.py.
 """
 
 import argparse
@@ -25,6 +25,11 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.packed import operators
 from simcse_cli.settings.choices import Pooler
 
+PRODUCTS = {
+    "fp32": ("prepacked", "linear", "numpy"),
+    "bf16": ("prepacked", "linear"),
+    "int8": ("qlinear",),
+}
 LENGTHS = (64, 128, 192, 256, 512)
 
 
@@ -46,11 +51,10 @@ def measure(options: argparse.Namespace, folder: str) -> None:
     runs: dict[str, Callable[[], object]] = {}
     texts: dict[str, list[str]] = {}
     for precision in options.precisions:
-        for is_prepacked in (True,) if precision == "int8" else (True, False):
+        for product in PRODUCTS[precision]:
             encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu", precision=precision)
-            with patch.object(operators, "can_prepack", lambda *_, pays=is_prepacked: pays):
+            with patch.object(operators, "product_in", lambda *_, chosen=product: chosen):
                 encoder.prepare()
-            product = "qlinear" if precision == "int8" else "prepacked" if is_prepacked else "F.linear"
             for tokens in options.tokens:
                 name = f"{precision}, {product}, {tokens} tokens"
                 texts[name] = sentences

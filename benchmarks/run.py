@@ -32,12 +32,13 @@ DRY = {
     "train": ("--model", "random:tiny", "--batch-size", "8", "--steps", "1", "--rounds", "1"),
     "constants": ("--model", "random:tiny", "--sentences", "64", "--rounds", "1"),
 }
-# What PyTorch, oneDNN, MKL and numba take for the processor's instructions.
+# What PyTorch, oneDNN, MKL, OpenBLAS and numba take for the processor's instructions.
 ISA = {
     "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "OPENBLAS_CORETYPE": "Haswell",
         "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": "",
     },

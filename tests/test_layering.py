@@ -65,6 +65,7 @@ ROOMS = {
     "scipy": {"comparison", "evaluation"},
     "sentence_transformers": {"models"},
     "sklearn": {"evaluation"},
+    "threadpoolctl": {"machine"},
     "tokenizers": {"models"},
     "torch": {
         *("augment", "encoding", "evaluation", "losses", "machine", "models", "objectives"),

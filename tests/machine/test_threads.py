@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from helpers import LIMIT_S
 from simcse_cli.machine import threads as thread_pool
@@ -42,6 +43,17 @@ def test_one_item_is_computed_here_with_all_threads():
         return threading.current_thread(), torch.get_num_threads()
 
     assert list(map_on_cores(compute, [0])) == [(threading.current_thread(), 4)]
+
+
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.parametrize(("n_items", "n_each"), [(1, 4), (2, 2), (9, 1)])
+def test_products_of_numpy_take_the_threads_of_their_item(n_items, n_each):
+    def threads_of_numpy(_=None):
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    before = threads_of_numpy()
+    assert list(map_on_cores(threads_of_numpy, range(n_items))) == [{n_each} if before else set()] * n_items
+    assert threads_of_numpy() == before
 
 
 @pytest.mark.usefixtures("four_threads")

@@ -10,7 +10,13 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.packed import backbone, kernels
 from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.operators import Operators, PrepackedOperators, inference_operators
+from simcse_cli.models.packed.operators import (
+    NumpyOperators,
+    Operators,
+    PrepackedOperators,
+    inference_operators,
+)
+from simcse_cli.models.packed.products import multiply
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Attention, Precision
 from simcse_cli.settings.config import ModelOptions
@@ -32,6 +38,12 @@ def no_bf16(monkeypatch):
 def avx2(monkeypatch):
     no_bf16(monkeypatch)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(devices, "_processor_name", lambda: "AMD EPYC 7763")
+
+
+def avx2_intel(monkeypatch):
+    avx2(monkeypatch)
+    monkeypatch.setattr(devices, "_processor_name", lambda: "Intel(R) Core(TM) i5")
 
 
 def arm(monkeypatch):
@@ -47,7 +59,8 @@ def no_onednn(monkeypatch):
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
 SWITCHES = {
     no_bf16: (PrepackedOperators if "avx512" in devices.capability() else Operators, Operators),
-    avx2: (Operators, Operators),
+    avx2: (NumpyOperators, Operators),
+    avx2_intel: (Operators, Operators),
     arm: (Operators, Operators),
     no_onednn: (Operators, Operators),
 }
@@ -79,6 +92,20 @@ def test_fused_attention_gives_the_vectors_of_batched_products(tiny_model_dir, s
         found.append(encode(encoder, sentences))
     assert (found[0] != found[1]).any()
     np.testing.assert_allclose(*found, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("product", ["linear", "numpy"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_in_training_are_those_of_float64_in_the_given_memory(product, dtype, monkeypatch):
+    constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(training_product=product)
+    monkeypatch.setitem(devices.CPU_CONSTANTS, devices.cpu_kind(), constants)
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(size, generator=generator).to(dtype) for size in ((7, 20), (5, 20)))
+    out = torch.full((7, 5), torch.nan, dtype=dtype)
+    with torch.no_grad():
+        assert multiply(a, b.requires_grad_().t(), out).data_ptr() == out.data_ptr()
+    expected = a.double() @ b.detach().double().t()
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=0.05 if dtype is torch.bfloat16 else 1e-5)
 
 
 @every_switch
@@ -137,7 +164,7 @@ def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(switch_off, 
         ("Intel(R) Xeon(R) Platinum 8488C", "avx512, avx512_bf16, amx", "amx", Precision.BF16),
         ("Intel(R) Xeon(R) Gold 6230", "avx512", "avx512", Precision.FP32),
         ("AMD EPYC 7763", "avx2", "avx2", Precision.FP32),
-        ("Intel(R) Core(TM) i5", "default", "avx2", Precision.FP32),
+        ("Intel(R) Core(TM) i5", "default", "avx2_intel", Precision.FP32),
     ],
 )
 def test_intel_s_bfloat16_counts_with_amx_only(name, instructions, kind, precision, monkeypatch):

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.attention import _products, attend, attend_from_first
+from simcse_cli.models.packed.attention import _products, attend
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
 from simcse_cli.models.packed.layers import (
@@ -201,7 +201,7 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
             own = Operators(torch.float64, "gelu", settings.pop("masks"))
             last = read_layers(parts, torch.float64)[-1]._replace(dropout=dropout)
             linears = query_key_value(parts)
-            first, context = attend_from_first(states, tokens, linears, last, own.mix_states)
+            first, context = own.attend_from_first(states, tokens, linears, last)
         else:
             qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)
             first, context = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))

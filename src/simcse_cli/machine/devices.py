@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,30 +55,36 @@ def is_x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
+Product = Literal["prepacked", "linear", "numpy"]
+"""What multiplies: oneDNN on weights in its own layout, ``F.linear``, or NumPy's BLAS (OpenBLAS in its packages)."""
+
+
 class CpuConstants(NamedTuple):
     """What is fastest on processors of one kind, as ``benchmarks/bench_constants.py`` finds it.
 
     Attributes:
         bf16: whether bfloat16 products take less time than float32 ones.
-        prepacks: whether float32 products are faster on weights in oneDNN's own layout than by ``F.linear``.
+        product, training_product: what multiplies by weights in float32, in inference and in compiled training.
         fused_from: the length of text from which PyTorch's fused attention takes the place of two batched products;
             1,024 where it is never faster, since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
     """
 
     bf16: bool
-    prepacks: bool
+    product: Product
+    training_product: Product
     fused_from: int
     batch_tokens: Mapping[torch.dtype, int]
 
 
 _TOKENS = {torch.float32: 2048, torch.bfloat16: 2048, torch.int8: 1024}
 CPU_CONSTANTS = {
-    "amx": CpuConstants(True, True, 192, _TOKENS),
-    "avx512_bf16": CpuConstants(True, True, 192, _TOKENS),
-    "avx512": CpuConstants(False, True, 1024, _TOKENS),
-    "avx2": CpuConstants(False, False, 1024, _TOKENS | {torch.float32: 1024}),
-    "other": CpuConstants(False, False, 192, _TOKENS),
+    "amx": CpuConstants(True, "prepacked", "linear", 192, _TOKENS),
+    "avx512_bf16": CpuConstants(True, "prepacked", "numpy", 192, _TOKENS),
+    "avx512": CpuConstants(False, "prepacked", "linear", 1024, _TOKENS),
+    "avx2": CpuConstants(False, "numpy", "numpy", 1024, _TOKENS),
+    "avx2_intel": CpuConstants(False, "linear", "linear", 1024, _TOKENS | {torch.float32: 1024}),
+    "other": CpuConstants(False, "linear", "linear", 192, _TOKENS),
 }
 
 
@@ -87,16 +93,19 @@ def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
 
     ``avx512_bf16`` are AMD's processors: Intel's take four times as long for a bfloat16 instruction as for a float32
-    one, which is half of its work, and have AMX instead (not in every virtual machine).
+    one, which is half of its work, and have AMX instead (not in every virtual machine). On AMD's, OpenBLAS
+    multiplies float32 faster than MKL, and with AVX2 alone faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
-    found = capability().split(", ")
+    found, is_intel = capability().split(", "), "Intel" in _processor_name()
     if "amx" in found:
         return "amx"
-    if "avx512_bf16" in found and "Intel" not in _processor_name():
+    if "avx512_bf16" in found and not is_intel:
         return "avx512_bf16"
-    return "avx512" if found[0] == "avx512" else "avx2"
+    if found[0] == "avx512":
+        return "avx512"
+    return "avx2_intel" if is_intel else "avx2"
 
 
 def has_fast_bf16(device: torch.device) -> bool:

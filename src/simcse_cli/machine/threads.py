@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Barrier, Lock
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -27,20 +28,21 @@ def map_on_cores(
     into items must not depend on the number of threads, so that results do not either, apart from rounding.
 
     The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
-    15 ms. ``function`` computes with PyTorch on the CPU, several calls at once, under the default gradient and
-    inference modes. A single item gets all threads.
+    15 ms. ``function`` computes with PyTorch or NumPy on the CPU, several calls at once, under the default gradient
+    and inference modes. A single item gets all threads.
 
     Raises:
         Exception: that of the function; remaining items are dropped.
     """
     n_threads = torch.get_num_threads()
-    n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)
-    if n_workers <= 1:
-        yield from map(function, items)
+    n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
+    if n_workers == 1:
+        with _limit_numpy(n_threads):
+            yield from map(function, items)
         return
     _end_waiting_threads()
-    work = _Work(function, items)
-    with _helpers(n_workers - 1, n_threads // n_workers, n_threads) as helpers:
+    work, n_each = _Work(function, items), n_threads // n_workers
+    with _limit_numpy(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
         helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
         try:
             yield from work.results()
@@ -127,6 +129,14 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
         helpers.submit(int)  # a thread starts with its first task
     have_started.wait()
     return helpers
+
+
+_math_libraries = functools.cache(ThreadpoolController)
+
+
+def _limit_numpy(n_threads: int) -> Any:
+    """Return a context in which a product of NumPy takes this many threads; by itself it would take all cores."""
+    return _math_libraries().limit(limits=n_threads, user_api="blas")
 
 
 def _end_waiting_threads() -> None:

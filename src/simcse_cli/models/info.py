@@ -15,9 +15,11 @@ from simcse_cli.errors import EXTRAS, is_binary
 from simcse_cli.files.streams import default_cache_dir
 from simcse_cli.machine.devices import cpu_kind, hardware, has_fast_bf16, resolve_device, resolve_precision
 from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.operators import can_prepack
+from simcse_cli.models.packed.products import product_in
 from simcse_cli.results.runs import versions
 from simcse_cli.settings.choices import Precision
+
+_PRODUCTS = {"prepacked": "prepacked (oneDNN)", "linear": "PyTorch's", "numpy": "NumPy's"}
 
 
 def program_and_machine() -> dict[str, Any]:
@@ -34,9 +36,7 @@ def program_and_machine() -> dict[str, Any]:
         "precision_auto": f"{resolve_precision(Precision.AUTO, device)} (bfloat16 is {fast})",
         "constants_of": cpu_kind(),
         "products": {
-            str(dtype).removeprefix("torch."): "prepacked (oneDNN)"
-            if can_prepack(device, dtype)
-            else "PyTorch's"
+            str(dtype).removeprefix("torch."): _PRODUCTS[product_in(device, dtype)]
             for dtype in (torch.float32, torch.bfloat16)
         },
         "training_kernels": _kernels(),

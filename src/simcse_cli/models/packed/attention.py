@@ -4,7 +4,7 @@ Poolers that read only the first token of the last layer need attention from fir
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -15,8 +15,6 @@ from simcse_cli.models.packed.architectures import RelativeBias
 from simcse_cli.models.packed.dropout import Masks
 from simcse_cli.models.packed.layers import Layer, QueryKeyValue
 from simcse_cli.models.packed.tokens import PackedTokens
-
-MixStates = Callable[..., tuple[Tensor, Tensor]]
 
 # PyTorch vectorises its CPU softmax only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16
@@ -49,14 +47,45 @@ def attend(
     return context[0] if len(context) == 1 else torch.cat(context)
 
 
-def mix_states(
+def attend_from_first(
+    states: Tensor,
+    tokens: PackedTokens,
+    linears: QueryKeyValue,
+    layer: Layer,
+    masks: Masks | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
+
+    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
+    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
+    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
+    to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``, before the linear layers, have the
+    type of the products.
+    """
+    n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
+    query = functional.linear(first, linears.query.weight, linears.query.bias)
+    head_width = query.shape[1] // n_heads
+    key, value = (linear.weight.view(n_heads, head_width, -1) for linear in linears[1:])
+    by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
+    folded = torch.bmm(by_head, key).transpose(0, 1)
+    offset = by_head.new_zeros(len(first), n_heads)
+    if linears.key.bias is not None:  # the softmax ignores it, but distributed training needs every gradient
+        offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
+    mixed, sums = _mix_states(states, tokens, folded, offset, layer, masks)
+    context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
+    if linears.value.bias is not None:
+        bias = linears.value.bias.view(n_heads, 1, head_width)
+        context = torch.addcmul(context, sums.t().unsqueeze(-1), bias)
+    return first, context.transpose(0, 1).reshape(len(first), -1)
+
+
+def _mix_states(
     states: Tensor,
     tokens: PackedTokens,
     queries: Tensor,
     offsets: Tensor,
-    dropout: float,
+    layer: Layer,
     masks: Masks | None,
-    relative_bias: RelativeBias | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
 
@@ -69,47 +98,15 @@ def mix_states(
     parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets.unsqueeze(-1), sizes), strict=True)
     for block, block_query, block_offset in parts:
         scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
-        if relative_bias is not None:
-            scores = scores + relative_bias(block.shape[1])[:, 0]
+        if layer.relative_bias is not None:
+            scores = scores + layer.relative_bias(block.shape[1])[:, 0]
         weights = _softmax(scores)
-        if masks is not None and dropout > 0:
-            mask, scale = masks.keep(weights, dropout)
+        if masks is not None and layer.dropout > 0:
+            mask, scale = masks.keep(weights, layer.dropout)
             weights = weights * mask * scale
         mixed.append(torch.bmm(weights, block))
         sums.append(weights.sum(-1))
     return torch.cat(mixed), torch.cat(sums)
-
-
-def attend_from_first(
-    states: Tensor,
-    tokens: PackedTokens,
-    linears: QueryKeyValue,
-    layer: Layer,
-    mix: MixStates,
-) -> tuple[Tensor, Tensor]:
-    """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
-
-    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
-    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
-    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
-    to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``, before the linear layers, have the
-    type of the products; ``mix`` is ``Operators.mix_states``.
-    """
-    n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
-    query = functional.linear(first, linears.query.weight, linears.query.bias)
-    head_width = query.shape[1] // n_heads
-    key, value = (linear.weight.view(n_heads, head_width, -1) for linear in linears[1:])
-    by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
-    folded = torch.bmm(by_head, key).transpose(0, 1)
-    offset = by_head.new_zeros(len(first), n_heads)
-    if linears.key.bias is not None:  # the softmax ignores it, but distributed training needs every gradient
-        offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
-    mixed, sums = mix(states, tokens, folded, offset, layer)
-    context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
-    if linears.value.bias is not None:
-        bias = linears.value.bias.view(n_heads, 1, head_width)
-        context = torch.addcmul(context, sums.t().unsqueeze(-1), bias)
-    return first, context.transpose(0, 1).reshape(len(first), -1)
 
 
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:

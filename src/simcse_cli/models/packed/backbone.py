@@ -14,7 +14,6 @@ from simcse_cli.machine.buffers import pool_of
 from simcse_cli.machine.devices import is_x86
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.attention import attend_from_first
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.kernels import QueueWeightGradient
@@ -272,7 +271,7 @@ def run_layers(
     x = states
     for number, layer in enumerate(layers, 1):
         if first is not None and number == len(layers):
-            states, context = attend_from_first(states, tokens, first, layer, operators.mix_states)
+            states, context = operators.attend_from_first(states, tokens, first, layer)
         else:
             context = operators.attend(x, tokens, layer)
         states, x = operators.dropout_add_norm(states, context, layer.after_attention)

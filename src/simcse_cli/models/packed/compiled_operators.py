@@ -61,16 +61,6 @@ class CompiledOperators(Operators):
         context: Tensor = self._kernels.BiasAttend.apply(product, bias, groups, layer.n_heads, *drawing)
         return context
 
-    def mix_states(
-        self, states: Tensor, tokens: PackedTokens, queries: Tensor, offsets: Tensor, layer: Layer
-    ) -> tuple[Tensor, Tensor]:
-        """See ``Operators``; the scores have no relative bias."""
-        groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
-        mixed: tuple[Tensor, Tensor] = self._kernels.MixStates.apply(
-            states, queries, offsets, groups, *drawing
-        )
-        return mixed
-
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """See ``Operators``."""
         product = self._product(x, up)

@@ -5,15 +5,16 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.machine.devices import CPU_CONSTANTS, cpu_kind
 from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts
-from simcse_cli.models.packed.attention import attend, mix_states
+from simcse_cli.models.packed.attention import attend, attend_from_first
 from simcse_cli.models.packed.dropout import Masks, add_dropped
-from simcse_cli.models.packed.layers import Layer, LinearWeights, Residual, read_layers
+from simcse_cli.models.packed.layers import Layer, LinearWeights, QueryKeyValue, Residual, read_layers
+from simcse_cli.models.packed.products import product_in
 from simcse_cli.models.packed.tokens import PackedTokens
 
 # The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
@@ -37,11 +38,11 @@ class Operators:
             relative_bias=layer.relative_bias,
         )
 
-    def mix_states(
-        self, states: Tensor, tokens: PackedTokens, queries: Tensor, offsets: Tensor, layer: Layer
+    def attend_from_first(
+        self, x: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer
     ) -> tuple[Tensor, Tensor]:
-        """Return the weighted sums of a sentence's states, see ``attention.mix_states``; no product comes first."""
-        return mix_states(states, tokens, queries, offsets, layer.dropout, self._masks, layer.relative_bias)
+        """Return the states of first tokens and their context, see ``attention.attend_from_first``."""
+        return attend_from_first(x, tokens, linears, layer, self._masks)
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
@@ -53,6 +54,10 @@ class Operators:
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
+
+    def arrange(self, weight: Tensor) -> Tensor:
+        """Return a weight ``(D_out, D_in)`` as these operators take it."""
+        return weight
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
         x, bias = x.to(self._dtype), None if linear.bias is None else linear.bias.to(self._dtype)
@@ -86,12 +91,30 @@ class PrepackedOperators(Operators):
         """See ``Operators``."""
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)
 
+    def arrange(self, weight: Tensor) -> Tensor:
+        """See ``Operators``."""
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
+        return packed
+
     def _linear(self, x: Tensor, linear: LinearWeights, activation: tuple[str, str] = ("none", "")) -> Tensor:
         name, algorithm = activation
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
             x.to(self._dtype), linear.weight, linear.bias, name, [], algorithm
         )
         return product
+
+
+class NumpyOperators(Operators):
+    """The operators on transposed float32 weights, which NumPy multiplies by its BLAS."""
+
+    def arrange(self, weight: Tensor) -> Tensor:
+        """See ``Operators``."""
+        return weight.t().contiguous()
+
+    def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
+        product = x.new_empty(len(x), linear.weight.shape[1])
+        np.matmul(x.numpy(), linear.weight.numpy(), out=product.numpy())
+        return product if linear.bias is None else product.add_(linear.bias)
 
 
 def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
@@ -104,27 +127,15 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
     """Return operators without gradient or dropout, and layers for them, copied in ``dtype``."""
-    layers = read_layers(parts, dtype, merged=True)
-    if not can_prepack(parts.words.weight.device, dtype):
-        return Operators(dtype, parts.activation), layers
-    return PrepackedOperators(dtype, parts.activation), [_prepacked(layer, dtype) for layer in layers]
+    kinds = {"prepacked": PrepackedOperators, "linear": Operators, "numpy": NumpyOperators}
+    operators = kinds[product_in(parts.words.weight.device, dtype)](dtype, parts.activation)
 
+    def arranged(tree: Any) -> Any:
+        if isinstance(tree, LinearWeights):
+            bias = None if tree.bias is None else tree.bias.to(dtype)
+            return LinearWeights(operators.arrange(tree.weight), bias)
+        if isinstance(tree, Layer | Residual):
+            return type(tree)(*map(arranged, tree))
+        return tree
 
-def _prepacked(tree: Any, dtype: torch.dtype) -> Any:
-    """Return a layer with every linear layer's weight in oneDNN's layout."""
-    if isinstance(tree, LinearWeights):
-        weight = torch.ops.mkldnn._reorder_linear_weight(tree.weight.contiguous(), _EXPECTED_ROWS)
-        return LinearWeights(weight, None if tree.bias is None else tree.bias.to(dtype))
-    if isinstance(tree, Layer | Residual):
-        return type(tree)(*(_prepacked(branch, dtype) for branch in tree))
-    return tree
-
-
-def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN's weight layout is available and pays, in float32 or native bfloat16."""
-    kind = cpu_kind()
-    if device.type != "cpu" or kind == "other":
-        return False
-    if dtype is torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype is torch.float32 and CPU_CONSTANTS[kind].prepacks
+    return operators, [arranged(layer) for layer in read_layers(parts, dtype, merged=True)]

@@ -18,6 +18,7 @@ from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.packed.kernels import QueueWeightGradient
 from simcse_cli.models.packed.layers import map_tensors
+from simcse_cli.models.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
 """Computes a share from its number, its rows, the parameters and a function that queues weight gradients."""
@@ -161,7 +162,7 @@ class _WeightProducts:
             parts = []
             for d_out, x in (by_share[share] for share in range(self._n_shares)):
                 out = self._pool.tensor((d_out.shape[1], x.shape[1]), x.dtype)
-                parts.append(torch.mm(d_out.t(), x, out=out))
+                parts.append(multiply(d_out.t(), x, out))
             self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))
 
 

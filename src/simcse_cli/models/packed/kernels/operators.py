@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.kernels import LANES, QueueWeightGradient, compiled
+from simcse_cli.models.packed.products import multiply
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -36,7 +37,7 @@ class Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.pool, ctx.queue_weight_gradient = pool, queue_weight_gradient
-        return torch.mm(x, weight.t(), out=pool.tensor((len(x), len(weight)), x.dtype))
+        return multiply(x, weight.t(), out=pool.tensor((len(x), len(weight)), x.dtype))
 
     @staticmethod
     @once_differentiable
@@ -44,10 +45,10 @@ class Linear(torch.autograd.Function):
         (x, weight), pool = ctx.saved_tensors, ctx.pool
         d_x = d_weight = None
         if ctx.needs_input_grad[0]:
-            d_x = torch.mm(d_out, weight, out=pool.tensor(tuple(x.shape), x.dtype))
+            d_x = multiply(d_out, weight, out=pool.tensor(tuple(x.shape), x.dtype))
         if ctx.needs_input_grad[1]:
             if ctx.queue_weight_gradient is None:
-                d_weight = torch.mm(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
+                d_weight = multiply(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
             else:
                 ctx.queue_weight_gradient(weight, d_out, x)
         return d_x, d_weight, None, None
@@ -141,7 +142,7 @@ class BiasAttend(torch.autograd.Function):
         probs = [pool.tensor(shape) for shape in zip(n_rows, padded, strict=True)]
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
         context[_end(groups) :] = 0
-        for _, tokens, length, own in _by_group(groups, probs):
+        for tokens, length, own in _by_group(groups, probs):
             compiled.attention_forward(
                 *_arrays(qkv[tokens], bias),
                 length,
@@ -160,7 +161,7 @@ class BiasAttend(torch.autograd.Function):
         qkv, bias, *probs = ctx.saved_tensors
         d_qkv, d_bias = ctx.pool.tensor(tuple(qkv.shape), qkv.dtype), torch.zeros_like(bias)
         d_qkv[_end(ctx.groups) :] = 0
-        for _, tokens, length, own in _by_group(ctx.groups, probs):
+        for tokens, length, own in _by_group(ctx.groups, probs):
             compiled.attention_backward(
                 *_arrays(qkv[tokens], bias),
                 length,
@@ -171,69 +172,15 @@ class BiasAttend(torch.autograd.Function):
         return d_qkv, d_bias, None, None, None, None, None
 
 
-class MixStates(torch.autograd.Function):
-    """The weighted sums of the states of each sentence, ``(R, n_heads, H)``, and the sums of the weights.
-
-    ``states`` are ``(T, H)``; weights are the softmax of ``q . x_j + offset`` after dropout, for the queries
-    ``(R, n_heads, H)`` and offsets ``(R, n_heads)`` of each sentence.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        queries: Tensor,
-        offsets: Tensor,
-        groups: np.ndarray,
-        threshold: int,
-        stream: np.ndarray,
-        pool: BufferPool,
-    ) -> tuple[Tensor, Tensor]:
-        queries, offsets = queries.contiguous(), offsets.contiguous()
-        mixed, sums = pool.tensor(tuple(queries.shape)), torch.empty_like(offsets)
-        padded = -(-queries.shape[1] // LANES) * LANES
-        weights = [torch.empty(n_rows, length, padded) for _, n_rows, length in groups.tolist()]
-        for rows, tokens, length, own in _by_group(groups, weights):
-            compiled.mix_states_forward(
-                *_arrays(states[tokens], queries[rows], offsets[rows]),
-                length,
-                threshold,
-                stream,
-                *_arrays(own, mixed[rows], sums[rows]),
-            )
-        ctx.save_for_backward(states, queries, *weights)
-        ctx.groups, ctx.threshold, ctx.pool = groups, threshold, pool
-        return mixed, sums
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_mixed: Tensor, d_sums: Tensor) -> Gradients:
-        states, queries, *weights = ctx.saved_tensors
-        d_states, d_queries = ctx.pool.tensor(tuple(states.shape)), ctx.pool.tensor(tuple(queries.shape))
-        d_offsets = queries.new_empty(queries.shape[:2])
-        d_states[_end(ctx.groups) :] = 0
-        for rows, tokens, length, own in _by_group(ctx.groups, weights):
-            compiled.mix_states_backward(
-                *_arrays(states[tokens], queries[rows]),
-                length,
-                ctx.threshold,
-                *_arrays(own, d_mixed[rows], d_sums[rows]),
-                *_arrays(d_states[tokens], d_queries[rows], d_offsets[rows]),
-            )
-        return d_states, d_queries, d_offsets, None, None, None, None
-
-
 def _end(groups: np.ndarray) -> int:
     """Return the number of tokens that belong to a sentence; they come first."""
     return int(groups[:, 1] @ groups[:, 2])
 
 
-def _by_group(groups: np.ndarray, weights: list[Tensor]) -> Iterator[tuple[slice, slice, int, Tensor]]:
-    """Yield the rows and the tokens of each group of sentences, their length, and their weights."""
-    row = 0
-    for (start, n_rows, length), own in zip(groups.tolist(), weights, strict=True):
-        yield slice(row, row + n_rows), slice(start, start + n_rows * length), length, own
-        row += n_rows
+def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, int, Tensor]]:
+    """Yield the tokens of each group of sentences, their length, and their probabilities."""
+    for (start, n_rows, length), own in zip(groups.tolist(), probs, strict=True):
+        yield slice(start, start + n_rows * length), length, own
 
 
 def _arrays(*tensors: Tensor) -> Any:

@@ -1,0 +1,25 @@
+"""Which library multiplies matrices on this processor."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.machine.devices import CPU_CONSTANTS, Product, cpu_kind
+
+
+def product_in(device: torch.device, dtype: torch.dtype) -> Product:
+    """Return what multiplies by a model's weights in inference, in float32 or bfloat16."""
+    kind = cpu_kind()
+    if device.type != "cpu" or kind == "other":
+        return "linear"
+    if dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return "prepacked"
+    return CPU_CONSTANTS[kind].product if dtype is torch.float32 else "linear"
+
+
+def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """Return ``a b`` in the memory of ``out``, without a graph, as is fastest in training."""
+    if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].training_product != "numpy":
+        return torch.mm(a, b, out=out)
+    np.matmul(a.detach().numpy(), b.detach().numpy(), out=out.numpy())
+    return out
