@@ -51,7 +51,7 @@ def rounding(dtype):
 
 def test_draws_are_those_of_numpy():
     words, own = np.empty(1001, np.uint64), stream()
-    compiled._draw(own, words, 0, 1001)
+    compiled._draw(own, words)
     generator = np.random.SFC64(SEED)
     assert words.tolist() == generator.random_raw(1001).tolist()
     assert own.tolist() == generator.state["state"]["state"].tolist()

@@ -89,10 +89,10 @@ def _pack_bfloat16(value: Any, row: Any) -> Any:
 
 
 @_compiled
-def _draw(stream: np.ndarray, words: np.ndarray, start: int, end: int) -> None:
-    """Fill ``words[start:end]`` with the next words of SFC64, whose four numbers ``stream`` holds."""
+def _draw(stream: np.ndarray, words: np.ndarray) -> None:
+    """Fill ``words`` with the next words of SFC64, whose four numbers ``stream`` holds."""
     a, b, c, count = stream[0], stream[1], stream[2], stream[3]
-    for i in range(start, end):
+    for i in range(len(words)):
         word = a + b + count
         count += np.uint64(1)
         a = b ^ (b >> np.uint64(11))
@@ -165,59 +165,36 @@ def _activation(kind: Any, x: Any) -> Any:
     return max(x, _F(0)), _F(1) if x > 0 else _F(0)
 
 
-@_inlined_late
-def _activate_rows(kind: Any, x: Any, bias: Any, out: Any) -> None:
-    for i in range(x.shape[0]):
-        row, result = x[i], out[i]
-        for j in range(x.shape[1]):
-            value, _ = _activation(kind, _load(row[j]) + bias[j])
-            result[j] = _pack(value, result)
+def _activation_kernels(kind: int) -> tuple[Any, Any]:
+    """Return the kernels of one activation; only those that a model needs are compiled."""
+
+    @_compiled
+    def forward(x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
+        for i in range(x.shape[0]):
+            row, result = x[i], out[i]
+            for j in range(x.shape[1]):
+                value, _ = _activation(kind, _load(row[j]) + bias[j])
+                result[j] = _pack(value, result)
+
+    @_compiled
+    def backward(
+        x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
+    ) -> None:
+        for i in range(x.shape[0]):
+            row, d_result, d_row = x[i], d_out[i], d_x[i]
+            for j in range(x.shape[1]):
+                _, derivative = _activation(kind, _load(row[j]) + bias[j])
+                d = _load(d_result[j]) * derivative
+                d_bias[j] += d
+                d_row[j] = _pack(d, d_row)
+
+    return forward, backward
 
 
-@_inlined_late
-def _activation_rows_backward(kind: Any, x: Any, bias: Any, d_out: Any, d_x: Any, d_bias: Any) -> None:
-    for i in range(x.shape[0]):
-        row, d_result, d_row = x[i], d_out[i], d_x[i]
-        for j in range(x.shape[1]):
-            _, derivative = _activation(kind, _load(row[j]) + bias[j])
-            d = _load(d_result[j]) * derivative
-            d_bias[j] += d
-            d_row[j] = _pack(d, d_row)
-
-
-@_compiled
-def activation_forward(kind: int, x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
-    """Write ``out = f(x + bias)``.
-
-    Args:
-        kind: of f: ``GELU``, ``GELU_TANH`` or ``RELU``.
-        x: ``(T, F)``.
-        bias: ``(F,)``, float32.
-        out: ``(T, F)``, output.
-    """
-    if kind == GELU:
-        _activate_rows(GELU, x, bias, out)
-    elif kind == GELU_TANH:
-        _activate_rows(GELU_TANH, x, bias, out)
-    else:
-        _activate_rows(RELU, x, bias, out)
-
-
-@_compiled
-def activation_backward(
-    kind: int, x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
-) -> None:
-    """Write ``d_x = d_out * f'(x + bias)`` and add its sum over rows to ``d_bias``.
-
-    The first three arguments are those of ``activation_forward``; ``d_out`` and the output ``d_x`` are ``(T, F)``,
-    ``d_bias`` is ``(F,)``, float32.
-    """
-    if kind == GELU:
-        _activation_rows_backward(GELU, x, bias, d_out, d_x, d_bias)
-    elif kind == GELU_TANH:
-        _activation_rows_backward(GELU_TANH, x, bias, d_out, d_x, d_bias)
-    else:
-        _activation_rows_backward(RELU, x, bias, d_out, d_x, d_bias)
+ACTIVATION_KERNELS = {kind: _activation_kernels(kind) for kind in (GELU, GELU_TANH, RELU)}
+"""By activation: a kernel that takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes ``out = f(x + bias)``;
+and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and adds its sum over rows to
+d_bias."""
 
 
 # Bias, dropout, residual and norm.
@@ -263,7 +240,7 @@ def dropout_add_norm_forward(
     row = np.empty(width, np.float32)
     for i in range(n_rows):
         if threshold >= 0:
-            _draw(stream, words, 0, len(words))
+            _draw(stream, words)
         state, change, result, copy, unscaled, kept = (
             states[i],
             update[i],
@@ -510,9 +487,9 @@ def _draw_head(
     n_words = (end + DRAWS_A_WORD - 1) // DRAWS_A_WORD
     if start:
         words[0] = words[last]
-        _draw(stream, words, 1, n_words)
+        _draw(stream, words[1:n_words])
     else:
-        _draw(stream, words, 0, n_words)
+        _draw(stream, words[:n_words])
     return start, n_words - 1
 
 
@@ -551,7 +528,7 @@ def attention_forward(
     lowest, scale = _keep_from(threshold)
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
-    start, last = 0, 0
+    start, last = 0, np.int64(0)  # not a constant, for which _draw_head would be compiled once more
     states = np.zeros((padded, 3 * width), np.float32)
     keys = np.zeros((head, padded), np.float32)
     scores = np.zeros((rows, padded), np.float32)

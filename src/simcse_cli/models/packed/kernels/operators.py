@@ -62,7 +62,7 @@ class BiasActivation(torch.autograd.Function):
         ctx.save_for_backward(x, bias)
         ctx.kind, ctx.pool = kind, pool
         out = pool.tensor(tuple(x.shape), x.dtype)
-        compiled.activation_forward(kind, *_arrays(x, bias, out))
+        compiled.ACTIVATION_KERNELS[kind][0](*_arrays(x, bias, out))
         return out
 
     @staticmethod
@@ -70,7 +70,7 @@ class BiasActivation(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Gradients:
         x, bias = ctx.saved_tensors
         d_x, d_bias = ctx.pool.tensor(tuple(x.shape), x.dtype), torch.zeros_like(bias)
-        compiled.activation_backward(ctx.kind, *_arrays(x, bias, d_out, d_x, d_bias))
+        compiled.ACTIVATION_KERNELS[ctx.kind][1](*_arrays(x, bias, d_out, d_x, d_bias))
         return d_x, d_bias, None, None
 
 
