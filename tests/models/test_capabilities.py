@@ -96,8 +96,8 @@ def test_fused_attention_gives_the_vectors_of_batched_products(tiny_model_dir, s
 
 @pytest.mark.parametrize("product", ["linear", "numpy"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_in_training_are_those_of_float64_in_the_given_memory(product, dtype, monkeypatch):
-    constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(training_product=product)
+def test_products_are_those_of_float64_in_the_given_memory(product, dtype, monkeypatch):
+    constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(product=product)
     monkeypatch.setitem(devices.CPU_CONSTANTS, devices.cpu_kind(), constants)
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, generator=generator).to(dtype) for size in ((7, 20), (5, 20)))

@@ -64,15 +64,16 @@ class CpuConstants(NamedTuple):
 
     Attributes:
         bf16: whether bfloat16 products take less time than float32 ones.
-        product, training_product: what multiplies by weights in float32, in inference and in compiled training.
+        inference_product: what multiplies by the weights of a model in float32, which it may arrange beforehand.
+        product: what multiplies other float32 matrices, in compiled training and in searches.
         fused_from: the length of text from which PyTorch's fused attention takes the place of two batched products;
             1,024 where it is never faster, since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
     """
 
     bf16: bool
+    inference_product: Product
     product: Product
-    training_product: Product
     fused_from: int
     batch_tokens: Mapping[torch.dtype, int]
 

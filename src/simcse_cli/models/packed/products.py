@@ -14,12 +14,12 @@ def product_in(device: torch.device, dtype: torch.dtype) -> Product:
         return "linear"
     if dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return "prepacked"
-    return CPU_CONSTANTS[kind].product if dtype is torch.float32 else "linear"
+    return CPU_CONSTANTS[kind].inference_product if dtype is torch.float32 else "linear"
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Return ``a b`` in the memory of ``out``, without a graph, as is fastest in training."""
-    if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].training_product != "numpy":
+    """Return ``a b`` in the memory of ``out``, without a graph, by the library that is fastest here."""
+    if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
     np.matmul(a.detach().numpy(), b.detach().numpy(), out=out.numpy())
     return out
