@@ -462,13 +462,6 @@ def _address(array: Any) -> Any:
 
 
 @_inlined
-def _multiply(a: Any, a_row: Any, a_column: Any, b: Any, c: Any, n_rows: Any, width: Any, depth: Any) -> None:
-    """Write C = A B for whole arrays; A may be transposed, by its strides."""
-    b_row, c_row = b.shape[1], c.shape[1]
-    _product(_address(a), a_row, a_column, _address(b), b_row, _address(c), c_row, n_rows, width, depth)
-
-
-@_inlined
 def _rounded_up(number: Any, multiple: Any) -> Any:
     return (number + multiple - 1) // multiple * multiple
 
