@@ -21,6 +21,7 @@ from simcse_cli.files.streams import (
     file_system,
     is_remote,
     iter_lines,
+    remote_file,
     sha256_file,
 )
 from simcse_cli.settings.choices import TextPer
@@ -218,7 +219,5 @@ def _state(file: str) -> str:
     """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
     if not is_remote(file):
         return sha256_file(file)
-    system, path = file_system(file)
-    with foreign_format(file, "a file that can be reached"):
-        seen = system.get_file_info(path)
+    seen = remote_file(file)
     return f"{seen.size} {seen.mtime_ns}"

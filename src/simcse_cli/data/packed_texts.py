@@ -1,11 +1,17 @@
 """Many texts in two arrays, in memory or on disk."""
 
-from array import array
+import tempfile
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, overload
+from io import BytesIO
+from itertools import accumulate
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import IO, Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simcse_cli.files.atomic import writing
 
 _BLOCK = 1 << 20
 
@@ -22,22 +28,33 @@ class PackedTexts(Sequence[str]):
         ('zwölf', 3, [3, 9, 9])
     """
 
-    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
+    ) -> None:
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
-        self.content, self.ends = content, ends
+        self.content, self.ends, self._errors = np.asarray(content), np.asarray(ends), errors
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
+        """Return the texts in memory."""
         if isinstance(texts, cls):
             return texts
-        content, ends = bytearray(), array("q")
-        for text in texts:
-            content += text.encode()
-            ends.append(len(content))
-        return cls(np.frombuffer(content or b"\n", np.uint8), np.frombuffer(ends, np.int64))
+        stream = BytesIO()
+        ends = _write(texts, stream)
+        return cls(np.frombuffer(stream.getvalue() or b"\n", np.uint8), ends, errors="surrogatepass")
+
+    @classmethod
+    def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
+        """Write the texts to a file, by default a temporary one that is removed with the process."""
+        place = path or Path(tempfile.gettempdir())
+        with writing(place), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
+            ends = _write(texts, stream)
+            stream.flush()
+            content = mmap(stream.fileno(), 0, access=ACCESS_READ) if ends.any() else b"\n"
+        return cls(np.frombuffer(content, np.uint8), ends, errors="surrogatepass")
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -51,4 +68,9 @@ class PackedTexts(Sequence[str]):
             return [self[each] for each in range(*row.indices(len(self)))]
         row = range(len(self))[row]
         start = self.ends[row - 1] if row else 0
-        return bytes(self.content[start : self.ends[row]]).decode("utf-8", "replace")
+        return str(self.content[start : self.ends[row]].data, "utf-8", self._errors)
+
+
+def _write(texts: Iterable[str], stream: IO[bytes]) -> NDArray[np.int64]:
+    lengths = (stream.write(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return np.fromiter(accumulate(lengths), np.int64)

@@ -3,13 +3,10 @@
 import hashlib
 import re
 import shlex
-import tempfile
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, islice, pairwise
-from mmap import ACCESS_READ, mmap
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -24,11 +21,11 @@ from simcse_cli.data.columns import (
 )
 from simcse_cli.data.formats import FileFormat, guess_format, source_name
 from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import output_error
 from simcse_cli.files.streams import STDIO, digest, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
@@ -46,28 +43,16 @@ _LABELS_OF = {
 
 
 class StoredRows(Sequence[Row]):
-    """Rows of texts in a temporary file that is removed with the process; memory holds eight bytes per text.
-
-    All rows have the same number of texts.
-    """
+    """Rows of texts on disk, all with the same number of texts."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._ends = array("Q", [0])
-        self._width = 1
-        try:
-            with tempfile.TemporaryFile() as stream:
-                for row in rows:
-                    self._width = len(row)
-                    for text in row:
-                        n_bytes = stream.write(text.encode("utf-8", "surrogatepass"))
-                        self._ends.append(self._ends[-1] + n_bytes)
-                stream.flush()
-                self._texts = mmap(stream.fileno(), 0, access=ACCESS_READ) if self._ends[-1] else b""
-        except OSError as error:
-            raise output_error(Path(tempfile.gettempdir()), error) from error
+        rows = iter(rows)
+        first = next(rows, ())
+        self._width = max(1, len(first))
+        self._texts = PackedTexts.stored(chain(first, chain.from_iterable(rows)))
 
     def __len__(self) -> int:
-        return (len(self._ends) - 1) // self._width
+        return len(self._texts) // self._width
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -76,11 +61,8 @@ class StoredRows(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        first = index % len(self) * self._width
-        ends = self._ends[first : first + self._width + 1]
-        return tuple(self._texts[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends))
+        first = range(len(self))[index] * self._width
+        return tuple(self._texts[first : first + self._width])
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import atomic_path, output_error
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json
+from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json, remote_file
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
@@ -119,7 +119,7 @@ def encode_part(
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
     side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
-    if not writer.options.force and _exists(side_address):
+    if not writer.options.force and remote_file(side_address).is_file:
         with open_input(side_address) as stream:
             side = parse_json(stream.read().decode(), side_address)
         require_same(output, side, writer.facts())
@@ -132,12 +132,6 @@ def encode_part(
         _upload(local, output)
         _upload(side_file(local), side_address)  # last, since it marks the part as complete
     return n_rows
-
-
-def _exists(address: str) -> bool:
-    system, path = file_system(address)
-    with foreign_format(address, "a place that can be reached", error=OutputError):
-        return bool(system.get_file_info(path).is_file)
 
 
 def _upload(local: Path, address: str) -> None:

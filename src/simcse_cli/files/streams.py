@@ -115,9 +115,7 @@ class Inputs:
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return facts that change with the content of a file; None if there is no file."""
     if is_remote(path):
-        system, inside = file_system(path)
-        with foreign_format(path, "a file that can be reached"):
-            seen = system.get_file_info(inside)
+        seen = remote_file(path)
         return (seen.size or 0, seen.mtime_ns or 0)
     try:
         found = Path(path).stat()
@@ -198,6 +196,13 @@ def file_system(address: Path | str) -> tuple[Any, str]:
     with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
         system, path = fs.FileSystem.from_uri(str(address))
     return system, str(path)
+
+
+def remote_file(address: Path | str) -> Any:
+    """Return what pyarrow knows about a file at an address: type, size and time of its last change."""
+    system, path = file_system(address)
+    with foreign_format(address, "a file that can be reached"):
+        return system.get_file_info(path)
 
 
 @contextmanager

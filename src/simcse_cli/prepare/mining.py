@@ -8,7 +8,7 @@ import json
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table, check_column, take_out_hint
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output, writing
+from simcse_cli.files.atomic import atomic_path, check_output
 from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -199,51 +200,22 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
         )
 
 
-@dataclass
-class _Texts:
-    """The distinct texts of a search: lines of a file, their positions, vectors of length 1 on disk, and keys.
-
-    ``keys`` holds digests of the match keys: texts with the same one are equal up to case, spacing and punctuation.
-    """
-
-    path: Path
-    starts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
-    units: NDArray[np.float32] = field(init=False)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __iter__(self) -> Iterator[str]:
-        with self.path.open(encoding="utf-8", newline="\n") as lines:
-            yield from (line.removesuffix("\n") for line in lines)
-
-    def write(self, texts: Iterable[str]) -> "_Texts":
-        with writing(self.path), self.path.open("wb") as stream:
-            for text in texts:
-                stream.write(f"{text}\n".encode())
-                self.starts.append(stream.tell())
-        return self
-
-    def encode(
-        self, encoder: ReadyEncoder, prompt: str, batch_tokens: int | None, progress: Progress
-    ) -> "_Texts":
-        """Encode the texts that an earlier run has not encoded yet."""
-        output = self.path.with_suffix(".npy")
-        if not output.exists():
-            encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True, prompt=prompt)
-            encode_stream(
-                encode, self, output, dim=encoder.dim, resume=True, total=len(self), progress=progress
-            )
-        self.units = np.load(output, mmap_mode="r")
-        return self
-
-    def read(self, rows: Iterable[int]) -> list[str]:
-        with self.path.open("rb") as stream:
-            texts = []
-            for row in rows:
-                stream.seek(self.starts[row])
-                texts.append(stream.read(self.starts[row + 1] - self.starts[row] - 1).decode())
-        return texts
+def _units(
+    texts: PackedTexts,
+    output: Path,
+    encoder: ReadyEncoder,
+    prompt: str,
+    how: MiningOptions,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Return vectors of length 1, on disk; those that an earlier run has written are not computed again."""
+    if not output.exists():
+        encode = partial(encoder.encode, batch_tokens=how.batch_tokens, normalize=True, prompt=prompt)
+        encode_stream(
+            encode, texts, output, dim=encoder.dim, resume=True, total=len(texts), progress=progress
+        )
+    units: NDArray[np.float32] = np.load(output, mmap_mode="r")
+    return units
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
@@ -315,21 +287,22 @@ def _negative_rows(
     is_new_text, text_rows = _number(text_digests)
     positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
     known = _Known(anchor_keys, positive_keys)
-    texts = _Texts(work / "texts.txt").write(compress(candidates(), is_new_text))
-    anchors = _Texts(work / "anchors.txt").write(compress((anchor for anchor, _ in pairs()), is_new_anchor))
+    texts = PackedTexts.stored(compress(candidates(), is_new_text), work / "texts.txt")
+    new_anchors = compress((anchor for anchor, _ in pairs()), is_new_anchor)
+    anchors = PackedTexts.stored(new_anchors, work / "anchors.txt")
     prompt = encoder.document_prompt
     if options.corpus_prompt is not None:
         prompt = encoder.find_prompt(options.corpus_prompt)
     read.require_unchanged()
-    texts.encode(encoder, prompt, options.batch_tokens, progress)
-    anchors.encode(encoder, encoder.query_prompt, options.batch_tokens, progress)
+    units = _units(texts, work / "texts.npy", encoder, prompt, options, progress)
+    queries = _units(anchors, work / "anchors.npy", encoder, encoder.query_prompt, options, progress)
     encoder.warn_truncated(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
         index = SearchIndex.load(options.index)
         index.require_made_by(encoder, options.index)
         pool_keys = _digests(map(clean_text, index.sentences))[1]
-    searcher = ExactSearcher(texts.units) if index is None else index
+    searcher = ExactSearcher(units) if index is None else index
     by_anchor = np.argsort(anchor_rows, kind="stable")
     starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
     keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
@@ -338,19 +311,19 @@ def _negative_rows(
     )
 
     def search(block: slice) -> NDArray[Any]:
-        units, numbers = anchors.units[block], range(*block.indices(len(anchors)))
+        numbers = range(*block.indices(len(anchors)))
         excluded = [known.of(keys[number]) for number in numbers]
         n_excluded = (
             np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
             for each in excluded
         )
         depth = limits.last + max(int(n.sum()) for n in n_excluded)
-        scores, rows = searcher.search(units, depth)
+        scores, rows = searcher.search(queries[block], depth)
         found = np.zeros(len(numbers), form)
         found["rows"] = -1
         for i, number in enumerate(numbers):
             positives = positive_rows[by_anchor[starts[number] : starts[number + 1]]]
-            found["positive"][i] = positive = float((texts.units[positives] @ units[i]).min())
+            found["positive"][i] = positive = float((units[positives] @ queries[number]).min())
             is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
             others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
             allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
@@ -374,11 +347,12 @@ def _negative_rows(
     counts.positive_cosine = float(found["positive"][anchor_rows].mean())
     counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
 
+    pool = texts if index is None else index.sentences
+
     def rows() -> Iterator[Row]:
         for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=False):
-            chosen = [row for row in found["rows"][number].tolist() if row >= 0]
-            negatives = texts.read(chosen) if index is None else [index.sentences[row] for row in chosen]
-            yield from ((anchor, positive, negative) for negative in negatives)
+            chosen = found["rows"][number].tolist()
+            yield from ((anchor, positive, pool[row]) for row in chosen if row >= 0)
 
     return rows(), counts
 
@@ -411,16 +385,16 @@ def _paraphrase_rows(
         return filter(None, map(clean_text, texts))
 
     is_new, _ = _number(_digests(every())[1])
-    texts = _Texts(work / "texts.txt").write(compress(every(), is_new))
-    if not len(texts):
+    texts = PackedTexts.stored(compress(every(), is_new), work / "texts.txt")
+    if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
-    texts.encode(encoder, encoder.prompt, options.batch_tokens, progress)
+    units = _units(texts, work / "texts.npy", encoder, encoder.prompt, options, progress)
     encoder.warn_truncated(progress)
-    searcher = ExactSearcher(texts.units)
+    searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
     def search(block: slice) -> NDArray[Any]:
-        scores, rows = searcher.search(texts.units[block], options.top_k + 1)
+        scores, rows = searcher.search(units[block], options.top_k + 1)
         own = np.arange(*block.indices(len(texts)))[:, None]
         is_pair = (rows != own) & (scores >= options.min_score)
         is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
@@ -443,4 +417,4 @@ def _paraphrase_rows(
     if len(best):
         counts.highest_cosine, counts.lowest_cosine = (float(best["score"][at]) for at in (0, -1))
     found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
-    return (tuple(texts.read(pair)) for pair in found_pairs), counts
+    return ((texts[left], texts[right]) for left, right in found_pairs), counts
