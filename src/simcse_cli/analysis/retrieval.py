@@ -209,11 +209,7 @@ _NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have 
 
 
 def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress) -> None:
-    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one.
-
-    Raises:
-        DataError: another model made them, or they are post-processed.
-    """
+    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one."""
     side = read_json(side_file(path)) if side_file(path).is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
         return

@@ -373,9 +373,6 @@ class Console:
         """Show results in the requested format.
 
         ``output`` receives the same text, or the JSON object when the format is ``table``.
-
-        Raises:
-            OutputError: ``output`` exists without ``force`` or cannot be written.
         """
         if fmt in RENDERERS:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)

@@ -19,8 +19,7 @@ _BLOCK = 1 << 20
 class PackedTexts(Sequence[str]):
     """Texts as their UTF-8 bytes, one after the other, with the end of each: 8 bytes a text beside its own.
 
-    Raises:
-        ValueError: the ends do not increase, or lie outside of the content.
+    Ends that do not increase, or lie outside of the content, are a ValueError.
 
     Example:
         >>> texts = PackedTexts.of(["one", "zwölf", ""])

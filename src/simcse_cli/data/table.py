@@ -56,11 +56,7 @@ class Table:
         return self.form is formats.FileFormat.TEXT
 
     def records(self, start: int = 0) -> Iterator[Record[Any]]:
-        """Yield each row with its native values, skipping the first ``start`` rows.
-
-        Raises:
-            DataError: a row cannot be parsed or has another number of columns; gives file and line.
-        """
+        """Yield each row with its native values, skipping the first ``start`` rows."""
         rows = formats.READERS[self.form](self._source, self._layout)
         return (self._record(row.items(), number) for number, row in islice(rows, start, None))
 
@@ -104,9 +100,6 @@ class Table:
         ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``
         or one of their aliases. ``hint`` is shown if this does not decide it, with ``COLUMN`` replaced by an actual
         name. The first ``start`` rows are skipped, in parquet files without reading them.
-
-        Raises:
-            DataError: the input is unreadable or empty, or the column is missing or ambiguous.
         """
         if self.is_text:
             lines = iter_lines(self._source, encoding=self._layout.encoding)

@@ -74,9 +74,6 @@ def encode_file(
 
     With ``options.pairs``, write a table of pairs with their cosines instead, by default to stdout. With
     ``options.merge``, join shards that were encoded earlier.
-
-    Raises:
-        SimcseError: the options, the input or the model are wrong; raised before anything is written.
     """
     if options.merge is not None:
         merge_shards(options.merge, source, force=options.force, progress=progress)

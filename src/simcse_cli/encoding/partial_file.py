@@ -65,11 +65,7 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file.
-
-        Raises:
-            OutputError: there are rows or texts without a journal, and ``force`` is off.
-        """
+        """Make room for a new file."""
         for path in (self.rows, self.texts):
             if not self.exists():
                 check_output(path, force=force)
@@ -89,11 +85,7 @@ class PartialFile:
         self._is_open = True
 
     def read_journal(self) -> None:
-        """Read settings and windows, up to a line that a kill may have cut short.
-
-        Raises:
-            DataError: the settings cannot be read.
-        """
+        """Read settings and windows, up to a line that a kill may have cut short."""
         lines = self._journal.read_bytes().splitlines()
         try:
             self.settings = dict(json.loads(lines[0])["settings"])

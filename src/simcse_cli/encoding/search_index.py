@@ -215,11 +215,8 @@ class SearchIndex:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
-        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
-
-        Raises:
-            DataError: the numbers of vectors and sentences differ or are zero, or FAISS refuses the vectors.
-            MissingExtraError: FAISS is requested and not installed.
+        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``). Vectors
+        and sentences of different numbers, or none at all, are a DataError.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             raise DataError(
@@ -264,12 +261,7 @@ class SearchIndex:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Return an index written by :meth:`save`.
-
-        Raises:
-            DataError: the file is missing or is no index.
-            MissingExtraError: it holds a FAISS index and FAISS is not installed.
-        """
+        """Return an index written by :meth:`save`."""
         from safetensors import safe_open
 
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"

@@ -73,11 +73,7 @@ def count_parts(n_rows: int) -> int:
 
 
 def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
-    """Create a folder of parts; with ``--force``, remove parts of another input from it.
-
-    Raises:
-        OutputError: it holds parts of another input, or parts named in ``own``, without the option that allows it.
-    """
+    """Create a folder of parts; with ``--force``, remove parts of another input from it."""
     for name, remove in _names_in(folder).items():
         found = _PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
@@ -155,9 +151,6 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     """Join the shards of an output, or the parts in a folder, into the file that one process would have written.
 
     Returns the shards, which are left unchanged.
-
-    Raises:
-        DataError: shards are missing, unfinished or damaged, or differ in model, settings or input.
     """
     paths = _find_pieces(output, source)
     read = Inputs([each for path in paths for each in (path, side_file(path))])

@@ -124,10 +124,6 @@ def encode_stream(
     file. ``total`` is the number of sentences, if known, to estimate the time left; with a total of 0 the file
     has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
     ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
-
-    Raises:
-        OutputError: the output exists, an unfinished one exists, or the disk is full.
-        DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
     window = window or WINDOW
     keep_texts = keep_texts or vector_file(output) in WITH_TEXT

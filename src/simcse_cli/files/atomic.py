@@ -24,11 +24,7 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)",
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:
-    """Return ``path`` if it may be written, creating its parent folder.
-
-    Raises:
-        OutputError: it exists and ``force`` is off, or its folder cannot be created or written.
-    """
+    """Return ``path`` if it may be written, creating its parent folder."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -159,9 +155,6 @@ def atomic_path(
     """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
 
     ``companions`` is called with the complete temporary file; files that it writes beside it appear beside the target.
-
-    Raises:
-        OutputError: the target exists (without ``force``) or cannot be written.
     """
     target = check_output(target, force=force)
     with writing(target), staging_folder(target) as folder:
@@ -194,11 +187,7 @@ def atomic_text(
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield stdout, flushed at the end.
-
-    Raises:
-        OutputError: it is closed or full. If the reader has ended, the ``BrokenPipeError`` is passed on.
-    """
+    """Yield stdout, flushed at the end; if its reader has ended, pass the ``BrokenPipeError`` on."""
     if sys.stdout is None:
         raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
     try:

@@ -26,9 +26,6 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
     one. ``companions`` are other files that only writers of ``target`` write. Folders that it
     makes are removed at the end if they are empty.
-
-    Raises:
-        OutputError: another process writes the output; the message tells which, where and since when.
     """
     if str(target) == STDIO:
         yield

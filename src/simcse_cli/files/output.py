@@ -21,9 +21,6 @@ def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary path that becomes an output of one file on success; see ``atomic_path``.
 
     Remains of killed writers are removed first.
-
-    Raises:
-        OutputError: the output exists without ``force``, cannot be written, or has another writer.
     """
     with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
         yield temporary
@@ -57,9 +54,6 @@ class Output:
         lock: the name to lock instead, for one of several processes that write one output.
         force: replace existing files.
         resume: accept an existing output, which this command may continue.
-
-    Raises:
-        OutputError: the output or its record exists, cannot be written, or has another writer.
     """
 
     def __init__(
@@ -99,11 +93,7 @@ class Output:
     def write_record(
         self, folder: Path, facts: Mapping[str, Any], *, hint: str = "give a copy that nobody writes to"
     ) -> None:
-        """Write the record into the folder from which it is moved beside the output.
-
-        Raises:
-            DataError: an input has changed.
-        """
+        """Write the record into the folder from which it is moved beside the output."""
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
             write_json(folder / self.record.name, facts)
@@ -129,11 +119,6 @@ def work_folder(
 
     An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or removed unless all
     of it is ours: plain files whose names match ``names``, a regular expression.
-
-    Raises:
-        OutputError: another file, folder or link is in the way, or there is unfinished work and neither ``resume``
-            nor ``force`` is given.
-        DataError: the unfinished work has other facts.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise OutputError(

@@ -46,9 +46,6 @@ def parse_json(
 
     Numbers must be finite and nesting at most ``MAX_DEPTH`` levels deep. ``line`` is the line number of a text that is
     one line of a file; ``lenient`` reads NaN and Infinity, which Python writes but JSON does not have, as null.
-
-    Raises:
-        DataError: it is not JSON, or one of these limits is exceeded.
     """
 
     def number(digits: str) -> Any:
@@ -130,9 +127,6 @@ def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> An
     ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``, ``float`` (finite; a
     whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[..., ...]``, ``dict[str, ...]``, ``None``,
     ``Any`` and unions of these.
-
-    Raises:
-        DataError: it is of another type, or a field is missing or unknown; gives the place within the value.
     """
     try:
         return _fit(value, kind, "")
@@ -258,11 +252,7 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path named by a file of a model folder, if it stays inside the folder.
-
-    Raises:
-        CheckpointError: it is absolute, leaves the folder with ``..``, or is not a text.
-    """
+    """Return a path named by a file of a model folder, if it stays inside the folder."""
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     if ".." in parts or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))) or "\0" in relative:
         raise CheckpointError(

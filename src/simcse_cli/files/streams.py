@@ -32,11 +32,7 @@ _REMOTE_BLOCK = 8 << 20  # each is a separate request
 
 
 def default_cache_dir() -> Path:
-    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``.
-
-    Raises:
-        ConfigError: neither variable is set, and the user has no home folder.
-    """
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
     if chosen := os.environ.get("SIMCSE_CACHE"):
         return Path(chosen)
     try:
@@ -66,11 +62,7 @@ def open_standard_streams() -> None:
 
 
 def read_json(path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None) -> Any:
-    """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages.
-
-    Raises:
-        DataError: the file cannot be read, is not JSON, or holds something else.
-    """
+    """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages."""
     text = read_text(path, hint=hint)
     return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
 
@@ -151,11 +143,7 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
-    """Return ``path`` if it is a readable file with something in it.
-
-    Raises:
-        DataError: it is missing, a folder, unreadable or empty.
-    """
+    """Return ``path`` if it is a readable file with something in it."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -186,11 +174,7 @@ def is_remote(path: Path | str) -> bool:
 
 
 def file_system(address: Path | str) -> tuple[Any, str]:
-    """Return the pyarrow file system of an address and the path in it.
-
-    Raises:
-        DataError: no such address, or no access to it.
-    """
+    """Return the pyarrow file system of an address and the path in it."""
     from pyarrow import fs  # takes a tenth of a second, and local files do not need it
 
     with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
@@ -287,9 +271,6 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
 
     Lines end only at LF (CR LF is accepted), so that no Unicode separator splits a sentence.
-
-    Raises:
-        DataError: the input is missing, empty, binary or wrongly encoded; gives file, line and byte.
     """
     if str(source) == STDIO:
         if sys.stdin is None:

@@ -29,9 +29,6 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
 
     Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set; a single process takes the
     first.
-
-    Raises:
-        ConfigError: the requested device is not available.
     """
     device = Device(device)
     available = {
@@ -107,11 +104,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
-    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
-
-    Raises:
-        ConfigError: fp16 is requested without a GPU, tf32 without an NVIDIA GPU, or int8 without an x86 processor.
-    """
+    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32."""
     precision = Precision(precision)
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32

@@ -75,11 +75,7 @@ def end_with_launcher() -> None:
 
 @contextmanager
 def in_contact() -> Iterator[None]:
-    """Raise ContactError when a collective fails because another process has ended.
-
-    Raises:
-        ContactError: in place of the connection error.
-    """
+    """Raise ContactError when a collective fails because another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -97,10 +93,6 @@ def join_group() -> None:
     """Form a group with the processes that were started together, unless it exists; leave it at exit.
 
     If the group is not left, its threads abort the process at its end.
-
-    Raises:
-        ConfigError: a variable that tells who belongs to the group is missing or wrong.
-        ContactError: a process has not come in time.
     """
     if process_count() == 1 or distributed.is_initialized():
         return

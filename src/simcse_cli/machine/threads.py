@@ -28,10 +28,7 @@ def map_on_cores(
 
     The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
     15 ms. ``function`` computes with PyTorch on the CPU, several calls at once, under the default gradient and
-    inference modes. A single item gets all threads.
-
-    Raises:
-        Exception: that of the function; remaining items are dropped.
+    inference modes; after an exception, remaining items are dropped. A single item gets all threads.
     """
     n_threads = torch.get_num_threads()
     n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)

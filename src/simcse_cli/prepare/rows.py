@@ -65,10 +65,6 @@ class RowWriter:
 
         ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` holds the counts of
         what was read.
-
-        Raises:
-            DataError: no row is left, or lint found something and ``strict`` is on; nothing is written.
-            OutputError: the output exists without ``force`` or cannot be written.
         """
         options, progress = self.options, self.progress
         linter = Linter(self._count_tokens, options.max_length)
