@@ -142,7 +142,6 @@ class FileSet:
         return self._rows(read, start, stop)
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Yield the values of another column in these rows."""
         return self._rows(
             lambda file, skipped: Table(file, columns=[column]).column(column, start=skipped), start, stop
         )
@@ -208,7 +207,6 @@ def _listed_remotely(source: str) -> list[str] | None:
 
 
 def _is_data(name: PurePath) -> bool:
-    """Tell from its relative path whether a file in a folder belongs to a data set."""
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
     return not is_hidden and (
         guess_format(str(name)) is not FileFormat.TEXT or name.name.endswith(_TEXT_ENDINGS)

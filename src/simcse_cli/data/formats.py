@@ -173,7 +173,6 @@ READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
 
 
 def count_lines(source: InputPath) -> int:
-    """Return the number of lines of a plain text file, without decoding it."""
     n_ends, last = 0, b"\n"
     with open_input(source) as stream:
         if is_utf16(stream.read(2)):
@@ -197,7 +196,6 @@ def _parquet_file(source: InputPath) -> Iterator[Any]:
 
 
 def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
-    """Return the number of rows and the columns of a parquet file, without reading either."""
     with _parquet_file(source) as table:
         return int(table.metadata.num_rows), list(table.schema_arrow.names)
 
@@ -205,7 +203,6 @@ def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows from ``start`` on, without reading earlier row groups and other columns."""
     with _parquet_file(source) as table:
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):

@@ -38,7 +38,6 @@ def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a SHA-256 over the names and contents of all files of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return digest(*(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files))
 

@@ -38,7 +38,6 @@ class PackedTexts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """Return the texts in memory."""
         if isinstance(texts, cls):
             return texts
         stream = BytesIO()

@@ -22,7 +22,6 @@ _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 def iter_pairs(
     source: InputPath, columns: Mapping[str, str] | None = None, *, option: str = "--columns"
 ) -> Iterator[tuple[str, str]]:
-    """Yield the two texts of each row; scores are not needed."""
     for _, left, right, *_ in _iter_rows(source, PAIR, columns or {}, option):
         yield left, right
 

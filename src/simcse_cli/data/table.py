@@ -117,7 +117,6 @@ class Table:
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        """Yield the native values of a column, skipping the first ``start`` rows."""
         if self.form is formats.FileFormat.PARQUET:
             _require_column(name, self._parquet[1], self.name)
         for record in self._cells(name, start):

@@ -181,7 +181,6 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    """Return the layout of a table by its column names."""
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
         if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
@@ -328,7 +327,6 @@ def read_training_documents(
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Join the rows of several files, with the passes per epoch of each."""
     (first, _), *_ = parts
     for part, _ in parts:
         if part.columns != first.columns:

@@ -64,7 +64,6 @@ def _is_unknown(cause: BaseException, response: Any) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that led to it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

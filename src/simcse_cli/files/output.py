@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from simcse_cli.errors import DataError, OutputError
@@ -18,10 +17,7 @@ WORK_RECORD = "search.json"
 
 @contextmanager
 def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that becomes an output of one file on success; see ``atomic_path``.
-
-    Remains of killed writers are removed first.
-    """
+    """Remove the remains of killed writers, and yield a path that becomes an output on success: ``atomic_path``."""
     with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
         yield temporary
 
@@ -85,15 +81,11 @@ class Output:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
-    def write_record(
-        self, folder: Path, facts: Mapping[str, Any], *, hint: str = "give a copy that nobody writes to"
-    ) -> None:
-        """Write the record into the folder from which it is moved beside the output."""
+    def write_record(self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None) -> None:
+        """Check the inputs, and write the record into the folder from which it is moved beside the output."""
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
             write_json(folder / self.record.name, facts)

@@ -50,9 +50,7 @@ def parse_json(
 
     def number(digits: str) -> Any:
         value = float(digits)
-        if not math.isfinite(value):
-            return constant(digits)
-        return value
+        return value if math.isfinite(value) else constant(digits)
 
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
@@ -208,7 +206,6 @@ def _described(kind: Any) -> str:
 
 
 def parse_number(text: str, place: str, what: str = "value", *, hint: str | None = None) -> float:
-    """Parse the finite number in a cell of a table; a DataError names the place."""
     try:
         value = float(text)
     except ValueError:

@@ -97,10 +97,11 @@ class Inputs:
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
 
-    def require_unchanged(self, *, hint: str = "give a copy that nobody writes to") -> None:
+    def require_unchanged(self, *, hint: str | None = None) -> None:
         """Raise DataError if a file has changed; call this after reading."""
         for path, identity in self._seen.items():
             if _identity(path) != identity:
+                hint = hint or "give a copy that nobody writes to"
                 raise DataError(f"{path} has changed while it was read", hint=hint)
 
 
@@ -119,7 +120,6 @@ def _identity(path: Path | str) -> tuple[int, ...] | None:
 
 
 def resource(name: str) -> str:
-    """Return the text of a file that comes with the package."""
     return (files("simcse_cli") / "resources" / name).read_text(encoding="utf-8")
 
 
@@ -129,7 +129,6 @@ def resource_rows(name: str) -> Iterator[dict[str, str]]:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Return 64 hex digits."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

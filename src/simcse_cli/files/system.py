@@ -91,7 +91,6 @@ def memory_bytes() -> int | None:
 
 
 def peak_process_bytes() -> int:
-    """Return the peak memory of this process."""
     if sys.platform == "win32":
         import psutil
 
@@ -113,7 +112,6 @@ def apart(descriptors: Sequence[int]) -> dict[str, Any]:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a process to stop."""
     if sys.platform == "win32":
         return signal.SIGINT, signal.SIGTERM, signal.SIGBREAK
     return signal.SIGINT, signal.SIGTERM

@@ -31,24 +31,19 @@ def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     first.
     """
     device = Device(device)
-    available = {
-        Device.CUDA: torch.cuda.is_available(),
-        Device.MPS: torch.backends.mps.is_available(),
-        Device.CPU: True,
-    }
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    available = {Device.CUDA: has_cuda, Device.MPS: has_mps, Device.CPU: True}
     if device is Device.AUTO:
         device = next(candidate for candidate, there in available.items() if there)
     elif not available[device]:
-        raise ConfigError(
-            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
-        )
+        what = f"--device {device}: not available on this machine"
+        raise ConfigError(what, hint="use --device cpu, or auto")
     if device is Device.CUDA:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device(device.value)
 
 
 def is_x86() -> bool:
-    """Tell whether the processor has the x86 architecture of Intel and AMD."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -97,7 +92,6 @@ def cpu_kind() -> str:
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and CPU_CONSTANTS[cpu_kind()].bf16
@@ -111,10 +105,8 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     if precision is Precision.FP16 and device.type == "cpu":
         raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
     if precision is Precision.TF32 and device.type != "cuda":
-        raise ConfigError(
-            f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
-            hint="use --precision fp32",
-        )
+        what = f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}"
+        raise ConfigError(what, hint="use --precision fp32")
     if precision is Precision.INT8 and not (device.type == "cpu" and is_x86()):
         raise ConfigError("--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32")
     return precision
@@ -139,7 +131,6 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Describe the hardware: processor, cores and memory, and GPUs if one is used."""
     facts = {
         "processor": _processor_name(),
         "capability": capability(),
@@ -195,7 +186,6 @@ class HostCopy:
             self._arrival.record()
 
     def arrived(self) -> Tensor:
-        """Wait for the tensor and return it."""
         if self._arrival is not None:
             self._arrival.synchronize()
         return self._copy

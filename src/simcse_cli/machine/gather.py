@@ -16,22 +16,24 @@ from torch.torch_version import TorchVersion
 
 
 def n_processes() -> int:
-    """Return the number of processes, 1 without a process group."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def sum_detached(tensor: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, without gradients."""
+    total = tensor.detach().clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total)
+    return total
 
 
 class _SumOverProcesses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
+        return sum_detached(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
+        return sum_detached(gradients[0])
 
 
 class _GatherRows(torch.autograd.Function):
@@ -95,7 +97,6 @@ def mean_over_processes(row_values: Tensor) -> Tensor:
 
 
 def row_counts(rows: Tensor) -> list[int]:
-    """Return the number of rows on each process, in rank order."""
     if n_processes() == 1:
         return [len(rows)]
     local = torch.tensor([len(rows)], device=rows.device)

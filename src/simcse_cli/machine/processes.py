@@ -19,6 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
 from simcse_cli.files.locks import lock_text
+from simcse_cli.machine.gather import sum_detached
 from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
@@ -43,7 +44,6 @@ def process_rank() -> int:
 
 
 def process_count() -> int:
-    """Return the number of processes in the group, including this one."""
     return max(1, _number("WORLD_SIZE", 1))
 
 
@@ -96,16 +96,13 @@ def join_group() -> None:
     """
     if process_count() == 1 or distributed.is_initialized():
         return
+    rank, n_processes = process_rank(), process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if variable not in os.environ:
-            raise ConfigError(
-                f"WORLD_SIZE is {process_count()}, but {variable} is not set", hint=_HOW_TO_START
-            )
-    if process_rank() >= process_count():
-        raise ConfigError(
-            f"RANK is {process_rank()}, need a number below {process_count()} (WORLD_SIZE)",
-            hint=_HOW_TO_START,
-        )
+            raise ConfigError(f"WORLD_SIZE is {n_processes}, but {variable} is not set", hint=_HOW_TO_START)
+    if rank >= n_processes:
+        what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
+        raise ConfigError(what, hint=_HOW_TO_START)
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
     limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
     try:
@@ -120,7 +117,7 @@ def join_group() -> None:
     except distributed.DistError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ContactError(
-            f"not all of the {process_count()} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
+            f"not all of the {n_processes} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
             hint=f"look at the machines that have not come; {START_TIMEOUT}=SECONDS waits longer",
         ) from error
     atexit.register(_leave_group)
@@ -201,9 +198,8 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
         else:
             buckets.append([gradient])
     for bucket in buckets:
-        flat = (
-            torch.cat([gradient.flatten() for gradient in bucket]) if len(bucket) > 1 else bucket[0].flatten()
-        )
+        parts = [gradient.flatten() for gradient in bucket]
+        flat = torch.cat(parts) if len(parts) > 1 else parts[0]
         distributed.all_reduce(flat)
         flat /= n_processes
         for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
@@ -211,8 +207,4 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
 
 
 def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
-    if n_processes == 1:
-        return tensor
-    total = tensor.clone(memory_format=torch.contiguous_format)
-    distributed.all_reduce(total)
-    return total / n_processes
+    return tensor if n_processes == 1 else sum_detached(tensor) / n_processes

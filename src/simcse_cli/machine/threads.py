@@ -35,7 +35,7 @@ def map_on_cores(
     if n_workers <= 1:
         yield from map(function, items)
         return
-    _end_waiting_threads()
+    _openmp_pause()(_SOFT_PAUSE)
     work = _Work(function, items)
     with _helpers(n_workers - 1, n_threads // n_workers, n_threads) as helpers:
         helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
@@ -65,12 +65,10 @@ class _Work(Generic[_Item, _Result]):
             yield self._results.pop(number).result()
 
     def take_all(self) -> None:
-        """Compute items until none is left."""
         while self._take_one():
             pass
 
     def cancel(self) -> None:
-        """Drop the items that are left."""
         with self._lock:
             self._left = iter(())
 
@@ -91,9 +89,7 @@ class _Work(Generic[_Item, _Result]):
 # Threads that wait for work, by their number and the threads that each computes with.
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_IDLE.clear
-    )  # a forked process has these objects but not their threads
+    os.register_at_fork(after_in_child=_IDLE.clear)  # its copy has no threads
 
 
 @contextmanager
@@ -126,20 +122,12 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
     return helpers
 
 
-def _end_waiting_threads() -> None:
-    """End the threads that OpenMP keeps for PyTorch's products on this thread; it starts new ones when needed.
+@functools.cache
+def _openmp_pause() -> Callable[[int], int]:
+    """Return the function that ends the threads OpenMP keeps for PyTorch's products; it starts new ones when needed.
 
     After a product they spin for some milliseconds while they wait for the next one, and the workers here need those
-    cores. Without this function of OpenMP, they spin.
+    cores. Where the loaded OpenMP library has no such function, they spin.
     """
-    pause = _openmp_pause()
-    if pause is not None:
-        pause(_SOFT_PAUSE)
-
-
-@functools.cache
-def _openmp_pause() -> Callable[[int], int] | None:
-    """Return the function of the loaded OpenMP library, or None."""
-    if os.name != "posix":
-        return None
-    return getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
+    loaded = ctypes.CDLL(None) if os.name == "posix" else None
+    return getattr(loaded, "omp_pause_resource_all", int)

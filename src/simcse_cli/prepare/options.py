@@ -15,7 +15,7 @@ from simcse_cli.settings.choices import (
     Quantization,
     TextPer,
 )
-from simcse_cli.settings.config import REVISION_HELP, ModelOptions
+from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
 _MINING, _PAIR = "Mining", "anchor=A,positive=B"
@@ -192,6 +192,13 @@ class NeighbourOptions(RowOptions):
     column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentevalOptions:
+    data_dir: Path = setting(..., "SentEval folder (it holds `downstream/`).", env=DATA_VARIABLE)
+    tasks: str | None = setting(None, "Check only the files of these tasks, for example STS12,MR.")
+    content: bool = setting(True, "Compare contents too, not only line counts.", "--content/--no-content")
 
 
 @dataclass(frozen=True, kw_only=True)
