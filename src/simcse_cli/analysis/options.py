@@ -156,7 +156,5 @@ class ViewOptions:
     plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
     html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
     terminal_plot: bool | None = setting(
-        None,
-        "Small plot under the table; default: on a terminal.",
-        "--terminal-plot/--no-terminal-plot",
+        None, "Small plot under the table; default: on a terminal.", "--terminal-plot/--no-terminal-plot"
     )

@@ -10,21 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.presentation import (
-    Analysis,
-    NamedSource,
-    check_outputs,
-    label_sources,
-    name_sources,
-)
+from simcse_cli.analysis.presentation import Analysis, NamedSource, check_outputs, label_sources, name_sources
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.qrels import (
-    NumberedTexts,
-    read_relevance,
-    read_texts,
-    sample_texts,
-)
+from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.data.table import check_column
 from simcse_cli.encoding.search_index import (
     Neighbour,
@@ -64,10 +53,9 @@ class CorpusSearch:
     indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
+        k, left_out = self.options.top_k, self._left_out(queries)
         return {
-            encoder.label: nearest(
-                index, encoder.encode(queries), self.options.top_k, self._left_out(queries)
-            )
+            encoder.label: nearest(index, encoder.encode(queries), k, left_out)
             for encoder, index in self.indexes
             if queries
         }
@@ -90,12 +78,11 @@ class CorpusSearch:
                 f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
                 hint="count it with --keep-identical, or judge other sentences",
             )
-        return {
-            encoder.label: score_retrieval(
-                rank_rows(index, encoder.encode(queries.sentences), depth, left_out)[0], relevant
-            )
-            for encoder, index in self.indexes
-        }
+        scores = {}
+        for encoder, index in self.indexes:
+            rows, _ = rank_rows(index, encoder.encode(queries.sentences), depth, left_out)
+            scores[encoder.label] = score_retrieval(rows, relevant)
+        return scores
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
@@ -153,11 +140,10 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
     if n_sources > 1:
         raise UsageError("give one of --query, --queries and --sample", option="--query")
-    if not n_sources and not options.interactive and options.save_index is None:
-        raise UsageError(
-            "need a query after the corpus, --queries, --sample or --interactive", option="--query"
-        )
     if not n_sources:
+        if not options.interactive and options.save_index is None:
+            what = "need a query after the corpus, --queries, --sample or --interactive"
+            raise UsageError(what, option="--query")
         refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and len(models) != len(embeddings):
@@ -182,9 +168,8 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    encode = partial(
-        model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
-    )
+    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
+    encode = partial(model.encode, prompt=model.query_prompt, **how)
     return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
 
 
@@ -199,8 +184,8 @@ def _build_index(
         vectors: NDArray[Any] = read_matrix(files[number])
         _check_origin(files[number], model, options, progress)
     else:
-        encode = partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
-        vectors = encode(corpus.sentences, prompt=prompt)
+        how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
+        vectors = model.encode(corpus.sentences, prompt=prompt, **how)
     info, factory = model.facts(prompt), options.faiss_factory
     return SearchIndex.build(vectors, corpus.sentences, backend=options.backend, factory=factory, info=info)
 
@@ -304,9 +289,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     tables, series = neighbour_tables(asked, found), []
-    keys = ("query", "model", "rank", "line", "sentence", "cosine")  # lines count from 1 as in editors
     rows = [
-        dict(zip(keys, (query, label, rank, each.row + 1, each.sentence, each.cosine), strict=True))
+        {"query": query, "model": label, "rank": rank}
+        | {"line": each.row + 1, "sentence": each.sentence, "cosine": each.cosine}  # lines as in editors
         for number, query in enumerate(asked)
         for label, neighbours in found.items()
         for rank, each in enumerate(neighbours[number], start=1)
@@ -320,7 +305,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         for name, each in scores.items()
     ]
     if asked:
-        series.append(Report("Neighbours", [Column(key) for key in keys], rows))
+        series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
     if scores:
         columns = [Column("model"), Column("n_queries", "queries", "count")]
         columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]

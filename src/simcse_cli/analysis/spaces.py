@@ -89,10 +89,8 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     """Return how each source is opened, as `simcse eval` would open it."""
     names = options.postprocess or ["none"]
     if len(names) not in (1, len(sources)):
-        raise UsageError(
-            f"{len(names)} for {len(sources)} models, need one for all or one for each",
-            option="--postprocess",
-        )
+        what = f"{len(names)} for {len(sources)} models, need one for all or one for each"
+        raise UsageError(what, option="--postprocess")
     if options.embeddings and options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
     if not options.model:
@@ -100,18 +98,14 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
         refuse_unused(options, unused, "has no use with --embeddings, which need no model")
     common = {name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)}
     n_models = len(options.model or [])
-    return [
-        EncoderOptions(
-            **common,
-            model=source,
-            embeddings=Path(source) if number >= n_models else None,
-            sentences=options.sentences if number >= n_models else None,
-            postprocess=None if name == "none" else name,
-        )
-        for number, (source, name) in enumerate(
-            zip(sources, names * (len(sources) // len(names)), strict=True)
-        )
-    ]
+    chosen = []
+    for number, source in enumerate(sources):
+        name = names[number % len(names)]
+        own = EncoderOptions(**common, model=source, postprocess=None if name == "none" else name)
+        if number >= n_models:
+            own = replace(own, embeddings=Path(source), sentences=options.sentences)
+        chosen.append(own)
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,13 +82,8 @@ def negatives_bound(
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
         logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
-    return NegativesBound(
-        gram_sum,
-        float(singular_values(rows)[0] ** 2),
-        smallest,
-        logs / n_rows,
-        gram_sum / (temperature * n_rows**2),
-    )
+    largest, bound = float(singular_values(rows)[0] ** 2), gram_sum / (temperature * n_rows**2)
+    return NegativesBound(gram_sum, largest, smallest, logs / n_rows, bound)
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
@@ -204,8 +198,8 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     value_rows = [
         {"model": name, "rank": rank, "singular_value": value, "relative": relative}
         for name, each in by_name.items()
-        for rank, value, relative in zip(
-            count(1), each.singular_values.tolist(), each.relative.tolist(), strict=False
+        for rank, (value, relative) in enumerate(
+            zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
         )
     ]
     return Analysis(

@@ -64,11 +64,7 @@ _PAIR_COLUMNS = ("sentence1", "sentence2")
 
 @in_contact()
 def encode_file(
-    source: str | None,
-    options: EncodeOptions,
-    *,
-    write: Callable[[str], None],
-    progress: Progress,
+    source: str | None, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
 ) -> None:
     """Encode the sentences of an input into a file or folder; for ``-`` pass JSON Lines to ``write`` as they come.
 
@@ -115,18 +111,18 @@ def encode_file(
 def _encode_one(
     files: FileSet,
     inputs: Inputs,
-    sentences: Iterator[str],
+    first: Iterator[str],
     output: Path,
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
     """Encode the input, or one shard of it, into one file."""
-    part, group = None, ALONE
+    part, group, sentences = None, ALONE, first
     if options.shard is not None:
         number, of = parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]
         output, sentences = shard_file(output, part), files.sentences(part.start, part.stop)
-        if part.start == part.stop:
+        if not part.n_rows:
             progress.info(
                 f"shard {options.shard} is empty: a shard is of whole windows of {stream.WINDOW:,} rows, "
                 f"and the input has {stream.count_windows(part.total):,}"
@@ -157,7 +153,7 @@ def _encode_folder(
     outputs = [(part_file(folder, part), part) for part in own]
     claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
     if options.engine is Engine.LOCAL:
-        _encode_here(files, inputs, outputs, options, progress)
+        _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
         encode_on_ray(files, outputs, None, options, progress)
     else:
@@ -167,23 +163,12 @@ def _encode_folder(
     progress.info(f"wrote {len(own)} of {len(parts)} parts in {folder}, {n_rows:,} rows in all")
 
 
-def _encode_here(
-    files: FileSet,
-    inputs: Inputs,
-    outputs: list[tuple[str, Part]],
-    options: EncodeOptions,
-    progress: Progress,
-) -> None:
-    writer = VectorWriter(files, inputs, options, progress)
-    n_rows = sum(part.stop - part.start for _, part in outputs)
-    with (
-        progress.task("encoding", n_rows) as task,
-        kept_on_interrupt(lambda: PARTS_KEPT),
-    ):
+def _encode_here(writer: VectorWriter, outputs: list[tuple[str, Part]], progress: Progress) -> None:
+    n_rows = sum(part.n_rows for _, part in outputs)
+    with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
         for output, part in outputs:
             inner = InsideTask(task)
-            sentences = files.sentences(part.start, part.stop)
-            task.advance(encode_part(writer, output, part, sentences, inner) - inner.n_done)
+            task.advance(encode_part(writer, output, part, inner) - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
     writer.encoder.warn_truncated(progress)
@@ -225,15 +210,12 @@ def _check_output(output: str, options: EncodeOptions) -> None:
     if cut_by is not None and output == STDIO:
         raise UsageError("writes files: give -o FILE or -o FOLDER", option=cut_by)
     if options.index is not None:
-        reason = None
         if cut_by is not None:
-            reason = "needs all vectors in one file of one process"
-        elif Path(output).suffix not in (".npy", ".npz", ".safetensors"):
-            reason = "needs -o FILE.npy, .npz or .safetensors"
-        elif options.dtype not in ("float32", "float16"):
-            reason = "needs --dtype float32 or float16"
-        if reason is not None:
-            raise UsageError(reason, option="--index")
+            raise UsageError("needs all vectors in one file of one process", option="--index")
+        if Path(output).suffix not in (".npy", ".npz", ".safetensors"):
+            raise UsageError("needs -o FILE.npy, .npz or .safetensors", option="--index")
+        if options.dtype not in ("float32", "float16"):
+            raise UsageError("needs --dtype float32 or float16", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
     has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ class PartialFile:
     @classmethod
     def of_all(cls, output: Path, n_processes: int) -> "list[PartialFile]":
         return [cls(output, rank, n_processes) for rank in range(n_processes)]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(window.rows for window in self.windows)
 
     def exists(self) -> bool:
         return os.path.lexists(self._journal)
@@ -115,22 +120,19 @@ class PartialFile:
         self.settings = wanted
         n_recorded = len(self.windows)
         self.open()
-        n_intact = 0
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
-            for each in self.windows:
-                if each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) != each.written:
-                    break
-                n_intact += 1
+            are_intact = (
+                each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) == each.written
+                for each in self.windows
+            )
+            n_intact = sum(1 for _ in takewhile(bool, are_intact))
         self.keep(n_intact)
-        if len(self.windows) < n_recorded:
-            progress.warn(
-                f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
-            )
+        if n_intact < n_recorded:
+            n_again = n_recorded - n_intact
+            progress.warn(f"{self.rows} was changed: {n_again} of {n_recorded} parts are encoded again")
         if self.windows:
-            progress.info(
-                f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
-            )
+            progress.info(f"continuing {self.rows} after {self.n_rows:,} sentences")
 
     def keep(self, n_windows: int) -> None:
         """Cut the files back to the first windows."""

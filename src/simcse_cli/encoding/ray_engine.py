@@ -66,11 +66,9 @@ class _Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write one part; errors are returned in the answer, since Ray would turn them into text."""
         part, progress = Part(**row["part"]), SilentProgress()
-        answer = {"n_rows": part.stop - part.start, "warning": "", "error": "", "hint": ""}
+        answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
         try:
-            encode_part(
-                self._writer, row["output"], part, self._files.sentences(part.start, part.stop), progress
-            )
+            encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
         self._writer.encoder.warn_truncated(progress)
@@ -105,10 +103,8 @@ def encode_on_ray(
             _Worker, fn_constructor_args=given, compute=compute, **resources
         )
         warnings: list[str] = []
-        with (
-            progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
-            kept_on_interrupt(lambda: PARTS_KEPT),
-        ):
+        n_rows = sum(part.n_rows for _, part in outputs)
+        with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
             for row in work.iter_rows():
                 if row["error"]:
                     raise SimcseError(row["error"], hint=row["hint"] or None)
@@ -163,7 +159,7 @@ def _quiet_start() -> Iterator[None]:
     """Hide what Ray's native library writes about its log level; errors are still raised."""
     kept = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - no file
+        with Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), 2)
         yield
     finally:

@@ -161,11 +161,6 @@ class FaissSearcher:
             ) from error
         return cls(index)
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Read the index from its bytes, whose digest must have been checked before."""
-        return cls(_import_faiss().deserialize_index(tensors["faiss"]))
-
     @property
     def shape(self) -> tuple[int, int]:
         return self._index.ntotal, self._index.d
@@ -194,9 +189,7 @@ class SearchIndex:
     def __init__(
         self, sentences: Sequence[str], searcher: ExactSearcher | FaissSearcher, info: Mapping[str, str]
     ) -> None:
-        self.sentences = sentences
-        self.info = dict(info)
-        self._searcher = searcher
+        self.sentences, self.info, self._searcher = sentences, dict(info), searcher
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
@@ -282,15 +275,12 @@ class SearchIndex:
             if len(files) > 1:
                 searcher = FaissSearcher.mapped(files[0])
             elif "faiss" in tensors:
-                searcher = FaissSearcher.from_tensors(tensors)
+                searcher = FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
             else:
                 units = tensors["vectors"]
                 blocks = (units[start : start + CORPUS_BLOCK] for start in range(0, len(units), CORPUS_BLOCK))
-                if (
-                    units.ndim != 2
-                    or units.dtype != np.float32
-                    or not all(np.isfinite(block).all() for block in blocks)
-                ):
+                is_finite = all(np.isfinite(block).all() for block in blocks)
+                if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
                     raise ValueError("its vectors are not finite float32 values")
                 searcher = ExactSearcher(units)
             if searcher.shape[0] != len(sentences) or not sentences:
@@ -339,14 +329,14 @@ def nearest(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
-    rows, scores = rank_rows(index, queries, k, texts)
+    found = (each.tolist() for each in rank_rows(index, queries, k, texts))
     return [
         [
             Neighbour(row, index.sentences[row], min(1.0, score))
-            for row, score in zip(query_rows, query_scores, strict=True)
+            for row, score in zip(*query, strict=True)
             if row >= 0
         ]
-        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
+        for query in zip(*found, strict=True)
     ]
 
 

@@ -83,9 +83,8 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
                 hint="choose another folder, or give --force, which removes those parts",
             )
         if name in own and not (options.resume or options.force):
-            raise OutputError(
-                f"{folder} holds {name} already", hint="continue with --resume, or overwrite it with --force"
-            )
+            hint = "continue with --resume, or overwrite it with --force"
+            raise OutputError(f"{folder} holds {name} already", hint=hint)
         if is_other:
             remove()
 
@@ -107,10 +106,9 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
     return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
 
 
-def encode_part(
-    writer: VectorWriter, output: str, part: Part, sentences: Iterator[str], progress: Progress
-) -> int:
+def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
     """Write a part or shard, locally or at an address, and return its number of rows."""
+    sentences = writer.files.sentences(part.start, part.stop)
     if not is_remote(output):
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
@@ -119,12 +117,11 @@ def encode_part(
         with open_input(side_address) as stream:
             side = parse_json(stream.read().decode(), side_address)
         require_same(output, side, writer.facts())
-        return part.stop - part.start
+        return part.n_rows
     with TemporaryDirectory(prefix="simcse-") as folder:
         local = Path(folder) / PurePosixPath(output).name
-        n_rows = writer.write(
-            vector_output(local, writer.inputs, writer.options), sentences, progress, part=part
-        )
+        target = vector_output(local, writer.inputs, writer.options)
+        n_rows = writer.write(target, sentences, progress, part=part)
         _upload(local, output)
         _upload(side_file(local), side_address)  # last, since it marks the part as complete
     return n_rows
@@ -168,11 +165,11 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
 
         whole = RowDigest()
         shape, has_ids = (side["n_rows"], width), False
-        with atomic_path(
-            output,
-            force=force,
-            companions=lambda path: target.write_record(path.parent, side | whole.facts()),
-        ) as complete:
+
+        def write_side(complete: Path) -> None:
+            target.write_record(complete.parent, side | whole.facts())
+
+        with atomic_path(output, force=force, companions=write_side) as complete:
             raw = complete.with_name("rows")
             with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
                 stream.write(b"\0" * HEADER_BYTES)
@@ -197,6 +194,7 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
 def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
+    command = f"simcse encode INPUT -o {output if source is None else folder}"
     found: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
         if source is None:
@@ -207,15 +205,12 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             is_piece = named and file.suffix == ".parquet" and not file.name.startswith("_")
         if named and is_piece:
             if not file.is_file():
-                raise DataError(
-                    f"{file} is no file", hint="remove it, or encode the shard again with --force"
-                )
+                hint = "remove it, or encode the shard again with --force"
+                raise DataError(f"{file} is no file", hint=hint)
             found.setdefault(int(named["of"]), {})[int(named["number"])] = file
     if not found:
-        raise DataError(
-            f"{folder} holds no shard of {output.name}" if source is None else f"{folder} holds no parts",
-            hint=f"write them first: simcse encode INPUT -o {output if source is None else folder} --shard 1/4",
-        )
+        what = f"shard of {output.name}" if source is None else "parts"
+        raise DataError(f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4")
     if len(found) > 1:
         raise DataError(
             f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run",
@@ -225,10 +220,9 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     missing = [number for number in range(1, of + 1) if number not in files]
     if missing:
         some = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        again = f"simcse encode INPUT -o {output if source is None else folder}"
+        again = f"{command} --shard {missing[0]}/{of}" if source is None else command
         raise DataError(
-            f"{folder}: of {of} shards {len(missing)} are missing: {some}",
-            hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
+            f"{folder}: of {of} shards {len(missing)} are missing: {some}", hint=f"{again} --resume"
         )
     return [files[number] for number in sorted(files)]
 
@@ -263,9 +257,8 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
         for file, n_of_file in of_piece.items():
             files[file] = files.get(file, 0) + n_of_file
         if start != end or n_rows != stop - start:
-            raise DataError(
-                f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again
-            )
+            what = f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}"
+            raise DataError(what, hint=again)
         end = stop
     if end != n_all:
         raise DataError(f"{path} ends at row {end:,} of {n_all:,}", hint=again)

@@ -7,11 +7,11 @@ the same. Of W processes, process r encodes the windows r, r + W, r + 2W, ... an
 Independent jobs encode parts of whole windows (``cut``).
 """
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,6 +68,10 @@ class Part:
     stop: int
     total: int
 
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
     """Cut an input into parts of whole windows, so that each row is in the same window as without parts.
@@ -78,7 +82,7 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
     """
     n_windows = count_windows(n_rows)
     ends = [min(WINDOW * (n_windows * number // n_parts), n_rows) for number in range(n_parts + 1)]
-    spans = enumerate(itertools.pairwise(ends), start=1)
+    spans = enumerate(pairwise(ends), start=1)
     return [Part(number, n_parts, start, stop, n_rows) for number, (start, stop) in spans]
 
 
@@ -89,7 +93,7 @@ def count_windows(n_rows: int) -> int:
 def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
     """Yield consecutive lists of up to ``size`` items, by default ``WINDOW``."""
     iterator = iter(items)
-    while window := list(itertools.islice(iterator, size or WINDOW)):
+    while window := list(islice(iterator, size or WINDOW)):
         yield window
 
 
@@ -144,12 +148,11 @@ def encode_stream(
             partial.drop(force=force)
 
         def say_kept() -> str:
-            n_kept = sum(each.rows for each in partial.windows)
-            if not n_kept:
+            if not partial.n_rows:
                 return f"nothing is kept: sentences are kept {window:,} at a time"
-            return f"{n_kept:,} sentences are kept; add --resume to the same command to continue"
+            return f"{partial.n_rows:,} sentences are kept; add --resume to the same command to continue"
 
-        left = None if total is None else total - sum(each.rows for each in partial.windows)
+        left = None if total is None else total - partial.n_rows
         with progress.task("encoding", left) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
             for texts in _open_windows(every, partial, group, task, total):
@@ -160,7 +163,8 @@ def encode_stream(
         group.wait()
         n_rows = 0
         if group.rank == 0:
-            n_rows = _assemble(output, kind, dim, group.n_processes, companions, ids, force=force)
+            partials = PartialFile.of_all(output, group.n_processes)
+            n_rows = _assemble(output, kind, dim, partials, companions, ids, force=force)
         group.wait()
     except OSError as error:
         raise output_error(output, error) from error
@@ -236,21 +240,20 @@ def _assemble(
     output: Path,
     kind: VectorType,
     dim: int,
-    n_processes: int,
+    partials: list[PartialFile],
     companions: Companions | None,
     ids: Iterable[Any] | None,
     *,
     force: bool,
 ) -> int:
     """Turn the partial files into the output and return its number of rows."""
-    partials = PartialFile.of_all(output, n_processes)
     for partial in partials:
         partial.read_journal()
     dtype, width = STORED[kind], stored_width(kind, dim)
-    shape = (sum(window.rows for partial in partials for window in partial.windows), width)
+    shape = (sum(partial.n_rows for partial in partials), width)
     with staging_folder(output) as folder:
         raw, texts = partials[0].rows, partials[0].texts
-        if n_processes > 1:
+        if len(partials) > 1:
             raw, texts = _interleave(folder, partials)
         if companions is not None:
             rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
@@ -277,15 +280,18 @@ def _interleave(folder: Path, partials: list[PartialFile]) -> tuple[Path, Path]:
     """Join the windows of all processes in the order of the input; return the files of rows and of texts."""
     raw, texts = folder / "rows", folder / "texts"
     with ExitStack() as stack:
-        streams = [stack.enter_context(partial.rows.open("rb")) for partial in partials]
-        text_streams = [stack.enter_context(partial.texts.open("rb")) for partial in partials]
+        streams = [
+            tuple(stack.enter_context(path.open("rb")) for path in (partial.rows, partial.texts))
+            for partial in partials
+        ]
         all_rows, all_texts = (stack.enter_context(path.open("xb")) for path in (raw, texts))
         all_rows.write(b"\0" * HEADER_BYTES)
-        for stream in streams:
-            stream.seek(HEADER_BYTES)
+        for rows, _ in streams:
+            rows.seek(HEADER_BYTES)
         for number in range(sum(len(partial.windows) for partial in partials)):
             own_number, rank = divmod(number, len(partials))
             window = partials[rank].windows[own_number]
-            all_rows.write(streams[rank].read(window.row_bytes))
-            all_texts.write(text_streams[rank].read(window.text_bytes))
+            rows, own_texts = streams[rank]
+            all_rows.write(rows.read(window.row_bytes))
+            all_texts.write(own_texts.read(window.text_bytes))
     return raw, texts

@@ -91,7 +91,7 @@ class VectorWriter:
     """
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
-        self._files, self.inputs, self.options = files, inputs, options
+        self.files, self.inputs, self.options = files, inputs, options
         self.kind = check_dtype(options)
         self.encoder = load_for_encoding(options.model, options, progress)
         self._encode, self.dim = encode_function(self.encoder, options)
@@ -142,11 +142,8 @@ class VectorWriter:
         def write_companions(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
             digest, texts = RowDigest(), list(texts) if options.index else texts
             digest.add(rows, texts if vector_file(path) in WITH_TEXT else None)
-            output.write_record(
-                folder,
-                self._side(len(rows), part) | digest.facts(),
-                hint="add --resume, which keeps the vectors of unchanged sentences",
-            )
+            hint = "add --resume, which keeps the vectors of unchanged sentences"
+            output.write_record(folder, self._side(len(rows), part) | digest.facts(), hint=hint)
             if options.index is not None:
                 info = self.encoder.facts(self.encoder.prompt)
                 index = SearchIndex.build(rows, list(texts), info=info)
@@ -162,7 +159,7 @@ class VectorWriter:
             resume=options.resume,
             force=options.force,
             group=group,
-            total=part.stop - part.start if part else self._files.total,
+            total=part.n_rows if part else self.files.total,
             keep_texts=options.index is not None,
             ids=self._ids(path, part),
             companions=write_companions,
@@ -176,21 +173,21 @@ class VectorWriter:
 
     def facts(self) -> dict[str, Any]:
         """Return the model, settings and input that a finished output must have in its side file."""
-        return self._record | {"dtype": self.kind.value, "input_sha256": self._files.digest}
+        return self._record | {"dtype": self.kind.value, "input_sha256": self.files.digest}
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the values of the column ``id``; by default row numbers in a folder of parts, else nothing."""
         if self.options.id_column is not None:
             rows = (part.start, part.stop) if part else (0, None)
-            return self._files.cells(self.options.id_column, *rows)
+            return self.files.cells(self.options.id_column, *rows)
         return range(part.start, part.stop) if part and output.name.startswith("part-") else None
 
     def _side(self, n_rows: int, part: Part | None) -> dict[str, Any]:
         side = {"format": 1, "version": __version__, "model": self.encoder.name, **self._record}
-        side |= {"input": self._files.source, "input_sha256": self._files.digest}
-        if len(self._files.files) > 1:
+        side |= {"input": self.files.source, "input_sha256": self.files.digest}
+        if len(self.files.files) > 1:
             rows = (part.start, part.stop) if part else (0, n_rows)
-            side["files"] = self._files.within(*rows)
+            side["files"] = self.files.within(*rows)
         side |= {"dtype": self.kind.value, "n_rows": n_rows, "dim": self.dim}
         if part is not None:
             side |= {"rows": [part.start, part.stop], "input_rows": part.total}
