@@ -146,11 +146,7 @@ def resolve_columns(
 
 
 def columns_hint(
-    record: Mapping[str, Any],
-    columns: Sequence[str],
-    option: str = "--columns",
-    *,
-    is_optional: bool = False,
+    record: Mapping[str, Any], columns: Sequence[str], option: str = "--columns", *, is_optional: bool = False
 ) -> str:
     """Return a hint with an option that assigns the columns of a table; a positive may be optional."""
     chosen = suggest_columns(record, columns)

@@ -86,10 +86,7 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
     where = rng.choice(grammar()["place"][scene.place]) if scene.place else ""
     when = rng.choice(grammar()["time"][scene.time]) if scene.time else ""
     if negated:
-        patterns = [
-            f"{agent} is not {gerund} {thing} {where} {when}",
-            f"nobody is {gerund} {thing} {where}",
-        ]
+        patterns = [f"{agent} is not {gerund} {thing} {where} {when}", f"nobody is {gerund} {thing} {where}"]
     else:
         patterns = [
             f"{agent} is {gerund} {thing} {where} {when}",

@@ -187,11 +187,7 @@ def count_lines(source: InputPath) -> int:
 def _parquet_file(source: InputPath) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile  # takes half a second, and other formats do not need it
 
-    with (
-        open_input(source) as stream,
-        foreign_format(source, "a parquet file"),
-        ParquetFile(stream) as table,
-    ):
+    with open_input(source) as stream, foreign_format(source, "a parquet file"), ParquetFile(stream) as table:
         yield table
 
 

@@ -26,12 +26,7 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
         neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed),
         POSITIONAL[:2],
         inputs=inputs,
-        settings={
-            "next": options.reach,
-            "every": options.every,
-            "column": column,
-            "split_sentences": split,
-        },
+        settings={"next": options.reach, "every": options.every, "column": column, "split_sentences": split},
         corpus=counts,
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
