@@ -34,9 +34,9 @@ SPLITS = ("train", "dev", "test", "all")
 
 @dataclass(frozen=True)
 class NamedEncoder:
-    """A model, or a file of vectors, under the name it has in tables.
+    """A model, or a file of vectors (with ``pooler`` None), under the name it has in tables.
 
-    ``pooler`` is None for a file; ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
+    ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
     """
 
     label: str
@@ -59,10 +59,7 @@ class NamedEncoder:
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
 ) -> Iterator[NamedEncoder]:
-    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
-
-    ``--fit target`` fits on ``pairs``.
-    """
+    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes."""
     sources = [*(options.model or []), *map(str, options.embeddings or [])]
     if not sources:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -188,10 +185,9 @@ def encode_pairs(
 
 
 def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
-    """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
+    """Return the mean score of an encoder over the seven STS tasks, from results given or in its run folder.
 
-    The results in its run folder are searched too. A result belongs to an encoder by digest or, if each task has a
-    post-processor of its own, by name. None without a result that has all tasks.
+    A result belongs to an encoder by digest or, if each task has a post-processor of its own, by name.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):

@@ -52,10 +52,9 @@ class Trace:
 
 
 def read_trace(run: Path | str, name: str) -> Trace:
-    """Return the steps of a run at which alignment and uniformity were measured.
+    """Return the steps of a run (folder or ``metrics.jsonl``) at which alignment and uniformity were measured.
 
-    ``run`` is its folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those after its
-    checkpoint) keeps its last measurement.
+    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last measurement.
     """
     path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
     hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"

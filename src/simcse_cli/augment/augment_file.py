@@ -47,8 +47,8 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    ``source`` may be ``-`` for stdin. Without an output there is only the preview, which ``show`` takes.
-    ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
+    Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called when the output is
+    known to be right: loading a model takes seconds.
     """
     output, steps = options.output or Path(STDIO), parse_steps(options)
     check_column(options.column, [source])

@@ -1,7 +1,4 @@
-"""Make a callable from ``METHOD:RATE`` that augments sentences, in the same way for the same key.
-
-``docs/augmentation.md`` describes the methods with their sources.
-"""
+"""Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``), alike for the same key."""
 
 import random
 import re
@@ -46,9 +43,8 @@ _STEP_BITS = 192  # above those of every key, so that the steps of a combination
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key from which all that is random about one augmented sentence follows.
 
-    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters. ``line`` is the
-    position in the input, below 2**64 (in training the number of the example drawn), ``copy`` is below 2**31, ``side``
-    is 0 for the positive and 1 for the anchor.
+    No two (seed, line, copy, side) share one. ``line`` is the position in the input, below 2**64 (in training the
+    number of the example drawn), ``copy`` is below 2**31, ``side`` is 0 for the positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
@@ -145,10 +141,7 @@ class TextAugmenter(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences; has no state between calls and can be sent to workers.
-
-    A text that is not empty never becomes empty, whatever the operator does.
-    """
+    """Applies an operator to single sentences, none of which becomes empty; it can be sent to workers."""
 
     operator: Callable[[str, random.Random], str]
 

@@ -114,7 +114,7 @@ class MlmFiller:
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; which words are masked follows from each text's key alone.
 
-        Masked words beyond the model's maximum length are restored, and blank text is unchanged.
+        Masked words beyond the model's maximum length are restored.
         """
         mask_token = self._tokenizer.mask_token
         items = [
@@ -175,10 +175,7 @@ class MlmFiller:
 
 
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
-    """Return the text of each token that is a whole word, else the empty string.
-
-    Special tokens, punctuation, WordPiece continuations and parts of a character are no words.
-    """
+    """Return the text of each token that is a whole word, else the empty string, as for parts and punctuation."""
 
     def whole_word(token: str) -> str:
         text: str = tokenizer.convert_tokens_to_string([token]).strip()

@@ -100,8 +100,7 @@ def replace_with_synonyms(
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
     """Return other words that could replace ``words[position]``, with its form, case and punctuation.
 
-    Words of the closed classes, abbreviations in capitals and words without a letter have none. A synonym may be
-    an expression of several words.
+    Words of the closed classes, abbreviations in capitals and words without a letter have none.
     """
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
@@ -158,8 +157,7 @@ def _fitting_synsets(
 ) -> Sequence[tuple[str, ...]]:
     """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
 
-    A capital at the start of a sentence and text all in capitals say nothing. Lower-case text may also mean the
-    name where WordNet has nothing else.
+    A capital at the start of a sentence and text all in capitals say nothing.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):

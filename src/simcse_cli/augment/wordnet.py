@@ -178,10 +178,9 @@ class WordNet:
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory``, or the first one found where it usually is.
+    """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found where it usually is.
 
-    ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
-    ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
+    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
     the data folders of NLTK, and installed Python packages that carry the files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:

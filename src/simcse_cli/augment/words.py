@@ -49,10 +49,7 @@ def join_units(units: Iterable[str], unit: TextUnit) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether ``text`` has six or more letters in a row of a script written without spaces.
-
-    Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan: there a "word" between spaces is a whole phrase.
-    """
+    """Return whether ``text`` has six or more letters in a row of a script in which a "word" is a whole phrase."""
     return not text.isascii() and _UNSPACED_RUN.search(text) is not None
 
 

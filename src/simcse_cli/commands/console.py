@@ -1,7 +1,6 @@
-"""The terminal: results go to stdout, progress and remarks to stderr.
+"""The terminal: results go to stdout, progress and remarks to stderr; only this module prints.
 
-A terminal gets live bars and drawn tables; anything else gets plain lines without colour (Rich honours
-``NO_COLOR``). Only this module prints; ``files`` opens ``-`` for data.
+A terminal gets live bars and drawn tables, anything else plain lines without colour (Rich honours ``NO_COLOR``).
 """
 
 import json
@@ -58,7 +57,7 @@ def _literal(text: str) -> str:
 class _PlainTask:
     """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates.
 
-    Their rate leaves out what was done first, which includes the start of libraries or the steps of an earlier run.
+    Their rate leaves out what was done first: the start of libraries, or the steps of an earlier run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:

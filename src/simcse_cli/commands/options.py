@@ -44,12 +44,9 @@ class OutputOptions:
 def takes(
     parameter: str, group: type, *, given_only: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a parameter of a command by one option for each setting of a dataclass.
+    """Replace a parameter of a command by one option for each setting of a dataclass, of which it receives an object.
 
-    Args:
-        parameter: name of the parameter, which receives an object of the dataclass.
-        group: a dataclass whose fields are settings.
-        given_only: pass a mapping of the settings that were given instead, so that other sources can set defaults.
+    With ``given_only`` it receives a mapping of the settings that were given, so that other sources can set defaults.
     """
     options = _options(group, given_only=given_only)
 

@@ -42,7 +42,7 @@ class Record(dict[str, V], Generic[V]):
     """The columns of a row by name, and the place of the row: file and line.
 
     For CSV, where a quoted cell may span lines, the line is the last one of the row; for parquet and Hub datasets it is
-    the row, from 1. Asking for a column that the row does not have, possible in JSON Lines, raises DataError.
+    the row, from 1. A column that the row does not have, possible in JSON Lines, is a DataError.
 
     Attributes:
         head: a function that returns the first rows of the table, if they can be read again.
@@ -98,10 +98,7 @@ def column_name(text: str) -> str:
 
 
 def parse_columns(text: str | None, roles: Sequence[str], option: str = "--columns") -> dict[str, str]:
-    """Parse ``anchor=Question,positive=Answer`` into a mapping from role to column; empty for None.
-
-    Names without a role are assigned to the roles in order, so ``Question,Answer`` means the same for a pair.
-    """
+    """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles; empty for None."""
     try:
         parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
     except csv.Error:  # a line end without quotes

@@ -46,8 +46,7 @@ def table_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield ``(line number, columns by name)`` for each row of a table called ``source``.
 
-    The table has one of the ``separators``. ``names`` gives the columns of a table known to have no header;
-    ``header`` tells whether there is one, or is None to decide by the first rows.
+    ``names`` gives the columns of a table known to have no header; ``header`` is None to decide by the first rows.
     """
     head = list(islice(lines, _SNIFFED_ROWS))
     lines = chain(head, lines)
@@ -96,10 +95,7 @@ def is_table(lines: Iterable[str]) -> bool:
 
 
 def _fit(head: Sequence[str], separator: str) -> tuple[bool, int]:
-    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs.
-
-    A single row counts as a table if it has a tab, which plain text does not have.
-    """
+    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs."""
     rows: list[list[str]] = []
     with suppress(
         csv.Error

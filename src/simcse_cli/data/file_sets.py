@@ -34,10 +34,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class FileSet:
-    """One input of one or more files; its rows are those of the files in the order of their names.
-
-    ``source`` is the input as the user gave it; ``-`` and ``hf://`` appear unchanged in ``files``.
-    """
+    """One input of one or more files, in the order of their names; ``source`` is the input as the user gave it."""
 
     source: str
     files: tuple[str, ...]
@@ -62,9 +59,9 @@ class FileSet:
         """Return the files of a path, folder, glob or address.
 
         For a folder these are the files at any depth whose ending is that of a known format, except for names that
-        start with ``.`` or ``_``, which readers of data sets skip. ``text_per`` is what is one text in a folder or glob
-        of text files, if that is known; ``again`` the option, if any, that needs to read the input more than once;
-        ``output`` the file to be written, which may not be in a folder that is read.
+        start with ``.`` or ``_``. ``text_per`` is what is one text in a folder or glob of text files, if that is known;
+        ``again`` the option, if any, that reads the input more than once; ``output`` the file to be written, which may
+        not be in a folder that is read.
         """
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))

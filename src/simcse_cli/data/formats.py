@@ -47,10 +47,9 @@ _HUB_HINT = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Facts about a table that are known before it is read.
+    """Facts about a table that are known before it is read: ``names`` of columns, and whether there is a ``header``.
 
-    ``header`` tells whether a CSV or TSV file has one; by default the first row is a header if it holds a usual column
-    name or looks like names. Without a header, columns are called by ``names``, or by numbers from 1.
+    By default the first row is a header if it holds a usual column name or looks like names.
     """
 
     encoding: str = "utf-8"
@@ -88,7 +87,7 @@ def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> Nu
 
 
 def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of JSON Lines, or of the array that a ``.json`` file holds, with nested values by path.
+    """Yield the objects of JSON Lines, or of the array in a ``.json`` file, with nested values by path.
 
     A list or string is a row without column names.
     """
@@ -210,10 +209,7 @@ def parquet_rows(
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
-    """Return ``(name, config, split)`` of ``hf://NAME[@CONFIG][:SPLIT]``.
-
-    ``hf://nyu-mll/glue@qqp:validation`` is ``("nyu-mll/glue", "qqp", "validation")``.
-    """
+    """Return name, config and split; ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``."""
     if is_saved_dataset(Path(source)):
         return source, None, "train"
     body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")

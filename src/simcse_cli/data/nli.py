@@ -43,9 +43,9 @@ def iter_nli(
 ) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
-    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
-    SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (give one of the three, or the folder for all).
-    ``columns`` gives the names of ``anchor``, ``positive`` and ``label`` in other tables.
+    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and SentEval's
+    ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder). ``columns`` gives the names of
+    ``anchor``, ``positive`` and ``label`` in other tables.
     """
     label_files = [] if str(source) == STDIO else _label_files(Path(source))
     for labels in label_files:

@@ -1,8 +1,4 @@
-"""STS files in the SentEval layout, read exactly as the evaluation protocol reads them.
-
-Tokens are joined with one space; pairs with a blank gold line are not annotated and are dropped
-(``docs/evaluation.md``, data).
-"""
+"""STS files in the SentEval layout, read exactly as the protocol reads them (``docs/evaluation.md``, data)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -215,10 +211,10 @@ def has_split(task: str, split: str) -> bool:
 
 @dataclass(frozen=True)
 class ExpectedFile:
-    """One file of the published folder.
+    """One file of the published folder; ``task`` is ``-`` if no evaluation reads it.
 
-    ``task`` is ``-`` if no evaluation reads the file; ``columns`` is the smallest number of tab-separated columns
-    in a line; ``sha256`` is the digest of the lines, each stripped of trailing white space and ended by a line feed.
+    ``columns`` is the smallest number of tab-separated columns in a line; ``sha256`` is the digest of the lines, each
+    stripped of trailing white space and ended by a line feed.
     """
 
     path: str

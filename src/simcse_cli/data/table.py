@@ -21,8 +21,7 @@ _WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --
 class Table:
     """An input as rows with named columns; the format follows from its name (``.gz`` is unpacked).
 
-    Text and standard input are tables with the single column ``anchor``. SentEval's STS-B files have
-    ``STSB_COLUMNS``.
+    Text and standard input are tables with the single column ``anchor``.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
@@ -61,10 +60,7 @@ class Table:
         return (self._record(row.items(), number) for number, row in islice(rows, start, None))
 
     def texts(self) -> Iterator[Record[str]]:
-        """Yield each row with every value as a string.
-
-        Numbers and lists keep their JSON spelling; a missing value is the empty string.
-        """
+        """Yield each row with every value as a string: numbers and lists in JSON spelling, "" for a missing value."""
         for number, row in formats.READERS[self.form](self._source, self._layout):
             yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
 
@@ -82,10 +78,7 @@ class Table:
     def pick(
         self, resolve: Callable[[Record[str]], tuple[str, ...]]
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the place of each row and its texts in the columns that ``resolve`` finds.
-
-        ``resolve`` is called for the first row, and again for each row with other columns.
-        """
+        """Yield the place of each row and its texts in the columns that ``resolve`` finds, again in rows of others."""
         names: tuple[str, ...] = ()
         for record in self.texts():
             if not names or any(name not in record for name in names):
@@ -95,11 +88,10 @@ class Table:
     def sentences(
         self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0
     ) -> Iterator[str]:
-        """Yield one string per line of a text file (blank lines too), or one per row of a table.
+        """Yield one string per line of a text file (blank lines too), or one per row of a table, from ``start``.
 
         ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``
-        or one of their aliases. ``hint`` is shown if this does not decide it, with ``COLUMN`` replaced by an actual
-        name. The first ``start`` rows are skipped, in parquet files without reading them.
+        or one of their aliases. ``hint`` is shown if this does not decide it, with a name in place of ``COLUMN``.
         """
         if self.is_text:
             lines = iter_lines(self._source, encoding=self._layout.encoding)

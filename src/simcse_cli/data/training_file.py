@@ -69,9 +69,8 @@ class StoredRows(Sequence[Row]):
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    Attributes:
-        files: for several files, the number of rows of each and its passes per epoch.
-        remarks: messages for the user about rows left out for other reasons than a missing text.
+    ``files`` gives, for several files, the number of rows of each and its passes per epoch; ``remarks`` tell the user
+    about rows left out for other reasons than a missing text.
     """
 
     name: str
@@ -100,11 +99,8 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 class RowLayout:
     """The columns of a table that make up training rows.
 
-    Attributes:
-        columns: those of anchor, positive and hard negative that the table has.
-        keys: the table's columns for each; hard negatives may have several (``negative_1``, ...).
-        label: the column that tells which rows are pairs, if there is one.
-        labels: whether each label marks a pair.
+    ``keys`` are the table's columns for each of ``columns``; hard negatives may have several (``negative_1``, ...).
+    ``labels`` tells whether each value of the column ``label`` marks a pair.
     """
 
     columns: tuple[str, ...]
@@ -252,10 +248,9 @@ def read_training_rows(
     limit: int | None = None,
     n_columns: int = 1,
 ) -> TrainingRows:
-    """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
+    """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
     Text files give single sentences, or rows where a row needs more; for tables see ``iter_training_rows``.
-    At most ``limit`` rows are read.
     """
     is_text = guess_format(source) is FileFormat.TEXT
     text_as = FileFormat.TSV if n_columns > 1 else FileFormat.TEXT
@@ -354,10 +349,7 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
 
 
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
-    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
-
-    ``columns`` gives the names of ``anchor``, ``positive`` and ``label``, if they are not recognised.
-    """
+    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
     name = source_name(source)
     pairs = [pair for part in iter_nli(source, columns) for pair in part]
     rows: list[tuple[str, ...]] = [
@@ -372,10 +364,7 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
 
 
 def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
-    """Return left text, right text and score of a file of scored pairs, such as any dev set.
-
-    ``columns`` gives the names of ``left``, ``right`` and ``score``, if they are not recognised.
-    """
+    """Return left text, right text and score of a file of scored pairs, such as any dev set."""
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]
     if len({score for *_, score in rows}) == 1:

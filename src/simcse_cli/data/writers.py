@@ -57,10 +57,7 @@ def row_output(
 def open_rows(
     output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
 ) -> Iterator[Callable[[Row], object]]:
-    """Yield a function that writes one row of clean texts; the file appears when the block ends without an error.
-
-    ``manifest`` builds the manifest of the complete file, which appears together with it.
-    """
+    """Yield a function that writes one row of clean texts; file and ``manifest`` appear together at the end."""
 
     def write_record(complete: Path) -> None:
         output.write_record(complete.parent, manifest(complete) if manifest else {})
@@ -120,8 +117,8 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``, the folder of the
-    manifest; ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
+    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``; ``seed`` is None if
+    nothing is random; ``results`` holds counts, findings and other results.
     """
     return {
         "kind": kind,

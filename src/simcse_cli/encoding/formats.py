@@ -102,10 +102,7 @@ def finish_file(
     """Turn a raw file (``HEADER_BYTES`` of space, then rows) into the target's format; equal rows give equal bytes.
 
     ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, preceded by
-    ``id`` if there are ids.
-
-    Returns:
-        For ``.npy`` and ``.safetensors`` the raw file, now with its header; for other formats the target.
+    ``id`` if there are ids. Returns the complete file: for ``.npy`` and ``.safetensors`` the raw one with its header.
     """
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):

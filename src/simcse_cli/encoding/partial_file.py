@@ -70,7 +70,7 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file."""
+        """Make room for a new file; rows or texts without a journal are refused without ``force``."""
         for path in (self.rows, self.texts):
             if not self.exists():
                 check_output(path, force=force)

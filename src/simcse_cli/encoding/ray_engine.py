@@ -40,10 +40,9 @@ _STORE_BYTES = 256 << 20
 
 
 class _Worker:
-    """Load the model with the first part, and write one part after another.
+    """Load the model with the first part, and write one part after another, with paths relative to ``folder``.
 
-    Relative paths are relative to ``folder``, where the command was started; ``marker`` is a file that exists while
-    the command runs, or None for outputs at addresses.
+    ``marker`` is a file that exists while the command runs, or None for outputs at addresses.
     """
 
     def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
@@ -82,10 +81,9 @@ def encode_on_ray(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one.
+    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one; all must see the input.
 
-    All workers must be able to read the input. ``marker`` is a file beside the outputs that exists while this runs,
-    or None for outputs at addresses.
+    ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at addresses.
     """
     # The digest is computed once here and sent along with the files.
     progress.detail(f"{files.source}: {files.digest}")

@@ -68,10 +68,7 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 class _UnitBlocks:
-    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1.
-
-    If they ``are_units``, rows are taken as they are.
-    """
+    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1, which they may be already."""
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
         self.vectors, self._are_units = vectors, are_units
@@ -208,8 +205,7 @@ class SearchIndex:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
-        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``). Vectors
-        and sentences of different numbers, or none at all, are a DataError.
+        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             raise DataError(

@@ -122,11 +122,10 @@ def encode_stream(
 ) -> int:
     """Write one vector per sentence (row i is sentence i); return the number of rows, 0 on all but the first process.
 
-    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume``
-    continues an unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and
-    encodes damaged windows and those of changed sentences again. ``force`` overwrites a finished or unfinished
-    file. ``total`` is the number of sentences, if known, to estimate the time left; with a total of 0 the file
-    has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
+    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume`` continues an
+    unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and encodes damaged
+    windows and those of changed sentences again. ``total`` is the number of sentences, if known; with a total of 0 the
+    file has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
     ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
     """
     window = window or WINDOW

@@ -25,10 +25,7 @@ from simcse_cli.version import __version__
 
 
 def side_file(output: Path) -> Path:
-    """Return the path of the side file, which records the origin of an output.
-
-    In a folder of parts its name starts with ``_``, so that readers of data sets skip it.
-    """
+    """Return the path of the file that records the origin of an output; readers of data sets skip that of a part."""
     return output.with_name(f"{'_' * output.name.startswith('part-')}{output.name}.json")
 
 
@@ -85,10 +82,7 @@ def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[Enco
 
 
 class VectorWriter:
-    """Load a model and write the vectors of one input.
-
-    ``inputs`` holds the state of the input files before the first row was read.
-    """
+    """Load a model and write the vectors of one input; ``inputs`` is the state of its files before they were read."""
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
         self.files, self.inputs, self.options = files, inputs, options

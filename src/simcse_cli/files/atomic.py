@@ -76,10 +76,9 @@ def temporary_beside(target: Path, kind: str = "tmp") -> Path:
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove the temporary files that killed writers of the outputs ``names``, or of any, left in a folder.
+    """Remove the temporary files that killed writers of ``names``, or of any output, left in a folder that is locked.
 
-    The caller must hold their lock. A folder that was moved aside (``old``) is restored if its replacement never
-    appeared.
+    A folder that was moved aside (``old``) is restored if its replacement never appeared.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = _LEFTOVER.fullmatch(path.name)
@@ -105,10 +104,7 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target`` for its new content; delete it at the end.
-
-    Its name is random, so nobody can have placed links in it; ``publish`` moves its files.
-    """
+    """Yield a temporary folder of a random name beside ``target`` for its new content; delete it at the end."""
     folder = temporary_beside(target)
     folder.mkdir()
     try:
@@ -120,8 +116,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
 def publish(complete: Path, target: Path, folder: Path) -> None:
     """Move the other files in ``folder`` beside ``target``, and then the complete file to ``target``.
 
-    All are on disk before the first is moved. A target always has its own companions: an earlier target is removed
-    before new companions are moved.
+    A target always has its own companions: an earlier target is removed before new companions are moved.
     """
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
@@ -152,7 +147,7 @@ def writing(target: Path) -> Iterator[None]:
 def atomic_path(
     target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[Path]:
-    """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
+    """Yield a temporary path that becomes ``target`` on success.
 
     ``companions`` is called with the complete temporary file; files that it writes beside it appear beside the target.
     """

@@ -17,10 +17,7 @@ _HINTS: dict[int, str] = {
 def hub_failure(
     error: BaseException, kind: str, name: str, revision: str | None = None
 ) -> tuple[str, str | None] | None:
-    """Return the answer of the Hub or the network in words, and a hint; None for an error with another reason.
-
-    ``kind`` is what was asked for: ``model`` or ``dataset``.
-    """
+    """Return the answer of the Hub or the network about a model or dataset, and a hint; None for another reason."""
     from huggingface_hub import errors  # takes half a second
 
     called = f"{name}@{revision}" if revision else name
@@ -53,10 +50,7 @@ def hub_failure(
 
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
-    """Tell whether the Hub knows no such repository, or does not show it to us.
-
-    Without a valid token it answers 401 for both; ``datasets`` passes that on as an exception of its own.
-    """
+    """Tell whether the Hub knows no such repository or hides it: without a valid token it answers 401 for both."""
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
     is_refused = "Invalid credentials" in response.headers.get("X-Error-Message", "")

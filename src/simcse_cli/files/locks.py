@@ -24,8 +24,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
 
     The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output
     folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
-    one. ``companions`` are other files that only writers of ``target`` write. Folders that it
-    makes are removed at the end if they are empty.
+    one. ``companions`` are other files that only writers of ``target`` write. Empty folders that it made are removed.
     """
     if str(target) == STDIO:
         yield

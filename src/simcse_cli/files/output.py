@@ -43,12 +43,10 @@ class Output:
 
     Args:
         path: the path of the output.
-        record: the file beside it that records its origin, if any.
-        key: a key in every record of this kind; a file without it belongs to somebody else.
+        record: the file beside it that records its origin, if any; a file without ``key`` belongs to somebody else.
         inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
         lock: the name to lock instead, for one of several processes that write one output.
-        force: replace existing files.
         resume: accept an existing output, which this command may continue.
     """
 

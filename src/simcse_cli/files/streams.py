@@ -47,8 +47,7 @@ def default_cache_dir() -> Path:
 def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale: UTF-8, with lone surrogates as escapes.
 
-    Closed streams are opened to the null device; otherwise the next file would get their number and receive the
-    output of libraries.
+    Closed ones are opened to the null device: the next file would get their number, and the output of libraries.
     """
     for descriptor in range(3):
         try:
@@ -267,10 +266,7 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
-
-    Lines end only at LF (CR LF is accepted), so that no Unicode separator splits a sentence.
-    """
+    """Yield the lines of a text file without their ends, LF or CR LF alone; ``-`` is stdin and ``.gz`` is unpacked."""
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")

@@ -25,10 +25,7 @@ def open_itself(path: Path, flags: int) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed; return False if another process holds the lock.
-
-    On a file system without locks this does nothing.
-    """
+    """Lock a file, if its file system can, until its descriptor is closed; return False if another process has."""
     if sys.platform == "win32":
         import msvcrt
 

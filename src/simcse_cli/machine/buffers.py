@@ -18,7 +18,7 @@ _HELD_AS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32
 class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
-    Several threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
+    Threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
     two, so that a slightly larger batch reuses the same buffers; pages never written to take no memory.
     """
 

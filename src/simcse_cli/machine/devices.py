@@ -27,8 +27,7 @@ DTYPES = {
 def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set; a single process takes the
-    first.
+    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set.
     """
     device = Device(device)
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
@@ -78,8 +77,8 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
 
-    ``avx512_bf16`` are AMD's processors: Intel's take four times as long for a bfloat16 instruction as for a float32
-    one, which is half of its work, and have AMX instead (not in every virtual machine).
+    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of float32 ones in the
+    same time, and they have AMX instead (not in every virtual machine).
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -113,10 +112,7 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Make float32 products and convolutions on a GPU round their inputs to TF32 only if ``precision`` is tf32.
-
-    By default, PyTorch rounds the inputs of convolutions.
-    """
+    """Let float32 products and convolutions on a GPU round to TF32, as PyTorch's convolutions do, only for tf32."""
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32
         torch.set_float32_matmul_precision("high" if is_rounded else "highest")

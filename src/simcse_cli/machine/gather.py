@@ -81,11 +81,8 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
-    The mean of the shares over processes is the global mean, even if local batches differ in size.
-
-    Args:
-        total: sum of this process's values, a scalar.
-        count: how many values that are; if no process has any, the result is 0.
+    ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes is the global mean,
+    even if local batches differ in size; 0 if no process has a value.
     """
     own = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
     return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
@@ -118,15 +115,9 @@ def gather_views(
 def gather_with_grad(rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, keeping gradients.
 
-    Args:
-        rows: this process's rows; their number may differ between processes, the other dimensions may not.
-        counts: number of rows of each process, in rank order; exchanged if not given.
-        original_scaling: reproduce the original SimCSE code instead: rows of other processes are constants,
-            so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern that
-            DeCLUTR's authors multiply back).
-
-    Returns:
-        ``(N, ...)``; ``rows`` itself on one process.
+    Numbers of rows may differ between processes; ``counts`` are exchanged if not given. ``original_scaling`` reproduces
+    the original SimCSE code: rows of other processes are constants, so DDP's average leaves 1 / n_processes of the
+    true gradient of the global loss (the pattern that DeCLUTR's authors multiply back).
     """
     if n_processes() == 1:
         return rows

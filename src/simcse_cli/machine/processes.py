@@ -60,11 +60,7 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """End this process as soon as the one that started it has ended for any reason.
-
-    Standard input is a pipe to which only the launcher could write, and it never does; the pipe closes when the
-    launcher ends.
-    """
+    """End this process as soon as the one that started it has ended for any reason, which closes its standard input."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -90,9 +86,9 @@ def in_contact() -> Iterator[None]:
 
 
 def join_group() -> None:
-    """Form a group with the processes that were started together, unless it exists; leave it at exit.
+    """Form a group with the processes that were started together, unless it exists.
 
-    If the group is not left, its threads abort the process at its end.
+    It is left at exit; otherwise its threads abort the process at its end.
     """
     if process_count() == 1 or distributed.is_initialized():
         return

@@ -27,8 +27,8 @@ def map_on_cores(
     into items must not depend on the number of threads, so that results do not either, apart from rounding.
 
     The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
-    15 ms. ``function`` computes with PyTorch on the CPU, several calls at once, under the default gradient and
-    inference modes; after an exception, remaining items are dropped. A single item gets all threads.
+    15 ms. ``function`` computes with PyTorch on the CPU under the default gradient and inference modes; after an
+    exception, remaining items are dropped. A single item gets all threads.
     """
     n_threads = torch.get_num_threads()
     n_workers = min(n_threads, len(items), at_once, _MOST_WORKERS)
@@ -94,10 +94,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend idle threads; nested calls get separate ones.
-
-    Each helper, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has ``n_threads_after``.
-    """
+    """Lend idle threads that compute with ``n_threads`` each, as the caller does too; nested calls get others."""
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
     torch.set_num_threads(n_threads)

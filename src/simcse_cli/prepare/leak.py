@@ -24,8 +24,8 @@ _SKETCH_BATCH = 1024
 class TaskLeak:
     """The leak of one task; sentences are counted once up to case, spacing and punctuation.
 
-    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` counts those that occur only nearly,
-    None if they were not searched; ``n_rows`` counts the rows that contain one.
+    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` those that occur only nearly, None if they
+    were not searched; ``n_rows`` the rows that contain one.
     """
 
     task: str
@@ -60,10 +60,9 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
 
 
 class LeakFilter:
-    """A ``RowFilter`` that finds evaluation sentences in the texts of rows.
+    """A ``RowFilter`` that finds evaluation sentences, given by task, in rows; without ``drop`` it only counts.
 
-    ``sentences`` holds the evaluation sentences by task; without ``drop``, rows are only counted. ``near`` is the
-    smallest Jaccard similarity of a near occurrence; None searches only exact ones.
+    ``near`` is the smallest Jaccard similarity of a near occurrence; None searches only exact ones.
     """
 
     def __init__(

@@ -85,11 +85,9 @@ class Finding:
 
 
 class Linter:
-    """Count the rows that each check finds.
+    """Count the rows that each check finds; without ``count_tokens`` there is no check for truncated texts.
 
-    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text are checked in
-    constant memory. Without ``count_tokens`` there is no check for truncated texts. Sub-words include special
-    tokens.
+    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text take constant memory.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:

@@ -219,7 +219,7 @@ def _units(
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
-    """Number distinct values by first occurrence; return which entries are first, and the number of each entry.
+    """Return which entries are the first of their value, and the number of each entry's value, by first occurrence.
 
     Example:
         >>> _number(np.array([7, 5, 7], np.uint64))

@@ -76,11 +76,10 @@ def pair_rows(
     encoding: str = "utf-8",
     counts: PairCounts | None = None,
 ) -> Iterator[Row]:
-    """Yield the pairs of the sources; the column names tell the layout of each.
+    """Yield the pairs of the sources; the column names tell the layout of each, as in ``iter_training_rows``.
 
-    The layouts are those of ``iter_training_rows``; ParaNMT and any other file of two or three tab-separated columns
-    without a header is read too. Of a file with hard negatives each pair is taken once. ``columns`` gives the names of
-    ``anchor`` and ``positive`` in other tables.
+    ParaNMT and any other file of two or three tab-separated columns without a header is read too. Of a file with hard
+    negatives each pair is taken once. ``columns`` gives the names of ``anchor`` and ``positive`` in other tables.
     """
     counts = counts or PairCounts()
     for source in sources:
@@ -139,8 +138,7 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
     The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
-    ``|`` between the columns (whose header is like an image with one caption, and makes no pair), or tables with a
-    column of image names and one of captions.
+    ``|`` between the columns (whose header is like an image with one caption), or tables.
     """
     for source in sources:
         seen: set[str] = set()

@@ -61,10 +61,9 @@ class RowWriter:
         settings: dict[str, Any],
         corpus: CorpusCounts | None = None,
     ) -> RowResult:
-        """Write the rows.
+        """Write the rows; nothing is written if none is left, or if lint found something and ``strict`` is on.
 
-        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` holds the counts of
-        what was read.
+        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` counts what was read.
         """
         options, progress = self.options, self.progress
         linter = Linter(self._count_tokens, options.max_length)

@@ -49,8 +49,7 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
 def split_sentences(text: str) -> list[str]:
     """Split a text into stripped sentences; only the white space between them is lost.
 
-    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``, ``e.g. this``), nor
-    when a lower-case letter follows.
+    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``), or before a small letter.
     """
     sentences: list[str] = []
     start = 0

@@ -1,7 +1,6 @@
-"""``prepare senteval``: compare a SentEval folder file by file with the published one.
+"""``prepare senteval``: compare a SentEval folder file by file with the one that the SimCSE repository downloads.
 
-The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content digest
-ignores trailing white space, so files with other line ends pass.
+The content digest ignores trailing white space, so files with other line ends pass.
 """
 
 import hashlib
@@ -47,10 +46,7 @@ class FileCheck:
 def check_senteval(
     data_dir: Path | str, *, tasks: Sequence[str] | None = None, content: bool = True, progress: Progress
 ) -> list[FileCheck]:
-    """Return the state of every expected file, or of those of some tasks.
-
-    Without ``content`` only lines and columns are compared, not digests.
-    """
+    """Return the state of every expected file, or of those of some tasks; digests are compared with ``content``."""
     root = resolve_senteval_dir(data_dir)
     expected = [file for file in expected_files() if tasks is None or file.task in tasks]
     with progress.task("checking files", total=len(expected)) as task:
