@@ -76,9 +76,8 @@ def source_name(source: InputPath) -> str:
 
 
 def _text_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return (
-        (n, {POSITIONAL[0]: line}) for n, line in enumerate(iter_lines(source, encoding=layout.encoding), 1)
-    )
+    lines = iter_lines(source, encoding=layout.encoding)
+    return enumerate(({POSITIONAL[0]: line} for line in lines), start=1)
 
 
 def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> NumberedRows:
@@ -92,10 +91,8 @@ def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
     A list or string is a row without column names.
     """
     hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
-    values = _array_items(source) or iter_json_lines(
-        source, encoding=layout.encoding, lenient=True, hint=hint
-    )
-    for number, value in values:
+    how: dict[str, Any] = {"encoding": layout.encoding, "lenient": True, "hint": hint}
+    for number, value in _array_items(source) or iter_json_lines(source, **how):
         if isinstance(value, str):
             value = [value]
         if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):

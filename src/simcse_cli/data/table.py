@@ -11,6 +11,7 @@ from typing import Any
 from simcse_cli.data import formats
 from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
 from simcse_cli.data.delimited import is_table
+from simcse_cli.data.formats import FileFormat
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.streams import STDIO, iter_lines
 
@@ -41,12 +42,11 @@ class Table:
         names: Sequence[str] = (),
         is_whole: bool = False,
     ) -> None:
-        form = formats.guess_format(source)
         self._source, self.name = source, formats.source_name(source)
         columns = [column for column in columns if column]
-        if form is formats.FileFormat.TEXT:
-            form = formats.FileFormat.CSV if columns else text_as
-        self.form = form
+        self.form = formats.guess_format(source)
+        if self.is_text:
+            self.form = FileFormat.CSV if columns else text_as
         self._is_whole = is_whole and self.is_text
         self._layout = formats.Layout(encoding, has_header(columns), tuple(names))
 
@@ -65,9 +65,8 @@ class Table:
             yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
 
     def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
-        return Record(
-            values, self.name, number, has_names=self.form is formats.FileFormat.JSONL, head=self._head_rows
-        )
+        has_names = self.form is FileFormat.JSONL
+        return Record(values, self.name, number, has_names=has_names, head=self._head_rows)
 
     def _head_rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
@@ -141,11 +140,7 @@ class Table:
         if column is None:
             found = find_column(record, "text") or find_column(record, "anchor")
             # A delimited file with a single column may be plain text without separators.
-            if (
-                found is None
-                and len(record) == 1
-                and self.form not in (formats.FileFormat.CSV, formats.FileFormat.TSV)
-            ):
+            if found is None and len(record) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
                 found = next(iter(record))
             what = f"which of the columns {', '.join(record)} holds the sentences?"
         else:
@@ -164,7 +159,7 @@ def check_column(column: str | None, sources: Sequence[formats.InputPath], optio
 
 
 def _is_plain(source: formats.InputPath) -> bool:
-    if formats.guess_format(source) is not formats.FileFormat.TEXT:
+    if formats.guess_format(source) is not FileFormat.TEXT:
         return False
     return str(source) == STDIO or not is_table(iter_lines(source, encoding="latin-1"))  # any bytes will do
 

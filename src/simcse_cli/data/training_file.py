@@ -159,15 +159,11 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
     for column, cells in zip(layout.columns, zip(*rows, strict=True), strict=True):
         if column != "anchor" and all(map(is_number, cells)):
             shown = "".join(f"\n   {' | '.join(text[:40] for text in row)}" for row in rows)
-            named = ",".join(
-                f"{each}={keys[0]}"
-                for each, keys in zip(layout.columns, layout.keys, strict=True)
-                if each != column
-            )
+            keys = dict(zip(layout.columns, layout.keys, strict=True))
+            named = shlex.quote(",".join(f"{each}={keys[each][0]}" for each in keys if each != column))
             raise DataError(
                 f"{place}: the column of {column} texts holds numbers{shown}",
-                hint="to train on scored pairs: --objective cosent; to leave the numbers out: "
-                f"--columns {shlex.quote(named)}",
+                hint=f"to train on scored pairs: --objective cosent; to leave the numbers out: --columns {named}",
             )
 
 
@@ -237,7 +233,7 @@ def _texts(value: Any, place: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     known = (
         each for each in values if each is not None and each == each
-    )  # pandas writes missing values as NaN
+    )  # pandas writes NaN for missing ones
     return [text for text in (" ".join(str(each).split()) for each in known) if text]
 
 
@@ -255,14 +251,14 @@ def read_training_rows(
     is_text = guess_format(source) is FileFormat.TEXT
     text_as = FileFormat.TSV if n_columns > 1 else FileFormat.TEXT
     table = Table(source, text_as=text_as, columns=(columns or {}).values())
-    left_out, n_dropped = Counter[str](), 0
-    name, records = table.name, table.records()
+    left_out, n_dropped, name = Counter[str](), 0, table.name
     found_columns: tuple[str, ...] = ()
     least = 1 if is_text else n_columns
+    found = iter_training_rows(table.records(), columns, left_out=left_out, n_columns=least)
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in iter_training_rows(records, columns, left_out=left_out, n_columns=least):
+        for layout, row in found:
             found_columns = layout
             if all(row):
                 yield row
@@ -351,12 +347,9 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
     name = source_name(source)
-    pairs = [pair for part in iter_nli(source, columns) for pair in part]
-    rows: list[tuple[str, ...]] = [
-        (pair.premise, pair.hypothesis, pair.label.value)
-        for pair in pairs
-        if pair.label is not None and pair.premise and pair.hypothesis
-    ]
+    pairs = list(chain.from_iterable(iter_nli(source, columns)))
+    rows = [(each.premise, each.hypothesis, each.label.value) for each in pairs if each.label is not None]
+    rows = [row for row in rows if all(row)]
     if not rows:
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
     sha256 = _digest(source, ("\t".join(row) for row in rows))

@@ -144,9 +144,8 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
             names = resolve_columns(record, (*sides, "label"), record.columns_place, columns)
         *texts, label = (single_spaced(record.get(name, "")) for name in names)
         if not label or not all(texts):
-            raise DataError(
-                f"{record.place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
-            )
+            what = "the label" if all(texts) else "a text"
+            raise DataError(f"{record.place}: {what} is missing", hint="mend the row")
         part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
@@ -178,14 +177,8 @@ def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> 
         ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
         ranges[part] = range(start, len(ordered))
     left, right, labels = zip(*ordered, strict=True)
-    return TransferTask(
-        name=task,
-        left=list(left),
-        right=list(right) if any(right) else [],
-        labels=np.array(labels, dtype=np.int64),
-        parts=ranges,
-        n_classes=n_classes,
-    )
+    sides = list(left), list(right) if any(right) else []
+    return TransferTask(task, *sides, np.array(labels, dtype=np.int64), ranges, n_classes)
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:

@@ -34,9 +34,8 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
             f"{output}: cannot write {fmt}", hint="name it .txt, .csv, .tsv or .jsonl (also .gz)"
         )
     if fmt is FileFormat.TEXT and len(columns) > 1:
-        kind = (
-            "plain text" if Path(output).suffix in ("", ".txt", ".gz") else f"a file of {Path(output).suffix}"
-        )
+        ending = Path(output).suffix
+        kind = "plain text" if ending in ("", ".txt", ".gz") else f"a file of {ending}"
         raise OutputError(
             f"{output}: {kind} cannot hold the columns {', '.join(columns)}",
             hint="name it .csv, .tsv or .jsonl (also .gz)",
