@@ -54,14 +54,11 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method is Augmentation.DELETE_ONE:
-        raise ConfigError(
-            f"{method} takes no rate, found {rate}", hint="use `delete` to drop a share of the words"
-        )
+        hint = "use `delete` to drop a share of the words"
+        raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
     if not 0 < rate <= 1:
-        raise ConfigError(
-            f"rate {rate} of {method}: need a fraction above 0 and at most 1",
-            hint=f"for 10% write {method}:0.1",
-        )
+        what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
+        raise ConfigError(what, hint=f"for 10% write {method}:0.1")
     return rate
 
 
@@ -80,14 +77,11 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     except ValueError:
         known = ", ".join(Augmentation)
         raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
-    if not number:
-        return method, check_rate(method, None)
     try:
-        rate = float(number)
+        rate = float(number) if number else None
     except ValueError:
-        raise ConfigError(
-            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
-        ) from None
+        what = f"augmentation {text!r}: {number!r} is no number"
+        raise ConfigError(what, hint=f"write {method}:0.1") from None
     return method, check_rate(method, rate)
 
 
@@ -126,10 +120,8 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if method is Augmentation.MLM or (method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD):
         return replace(step, model=resource or options.pinned_model)
     if resource:
-        raise ConfigError(
-            f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
-            hint=f"write {plain}",
-        )
+        what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
+        raise ConfigError(what, hint=f"write {plain}")
     return step
 
 
@@ -200,15 +192,8 @@ def make_augmenter(
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
 
-def build_augmenter(
-    options: AugmentOptions, build_step: Callable[[AugmentOptions], TextAugmenter]
-) -> TextAugmenter:
-    """Return the augmenter of ``options.method``, each of its steps built from options of its own."""
-    return CombinedAugmenter([build_step(step) for step in parse_steps(options)])
-
-
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    return build_augmenter(options, word_step)
+    return CombinedAugmenter(list(map(word_step, parse_steps(options))))
 
 
 def word_step(step: AugmentOptions) -> Augmenter:

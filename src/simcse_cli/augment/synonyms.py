@@ -118,9 +118,8 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
         for synonym in synset
         if synonym.lower() != reading.lemma
     )
-    cased = dict.fromkeys(
-        match_case(core, form) for form in forms if form is not None and form.lower() != core.lower()
-    )
+    others = (form for form in forms if form is not None and form.lower() != core.lower())
+    cased = dict.fromkeys(match_case(core, form) for form in others)
     return [parts["before"] + form + parts["after"] for form in cased]
 
 
@@ -255,9 +254,9 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
     adverb, ending = ("most", "est") if inflection is Inflection.SUPERLATIVE else ("more", "er")
-    irregular = [form for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE) if form.endswith(ending)]
-    if irregular:
-        return irregular[0]
+    for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE):
+        if form.endswith(ending):
+            return form
     is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
     if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
         return f"{adverb} {lemma}"
