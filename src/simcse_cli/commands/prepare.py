@@ -125,7 +125,7 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOpti
     from simcse_cli.prepare.rows import RowWriter
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare(inputs, options, RowWriter(options, get_console(), count_tokens=count_tokens))
+    prepare(inputs, options, RowWriter(options, get_console(), count_tokens))
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:

@@ -30,9 +30,10 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
         corpus=counts,
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
-        writer.progress.warn(
+        remark = (
             "no blank line separates documents: pairs are neighbours only if the lines are in document order"
         )
+        writer.progress.warn(remark)
 
 
 @dataclass
@@ -61,9 +62,8 @@ def iter_documents(
     for source in sources:
         table = Table(source, encoding=encoding, columns=[column])
         texts = table.sentences(column)
-        paragraphs = (
-            block for has_text, block in groupby(texts, lambda line: bool(line.strip())) if has_text
-        )
+        blocks = groupby(texts, lambda line: bool(line.strip()))
+        paragraphs = (block for has_text, block in blocks if has_text)
         for lines in paragraphs if table.is_text else (text.split("\n") for text in texts):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)

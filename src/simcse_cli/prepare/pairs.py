@@ -35,10 +35,8 @@ class PairCounts:
 
     def summary(self) -> str:
         found = list_left_out(self.other_labels)
-        if self.n_hard_negatives:
-            found.append(
-                f"left out {self.n_hard_negatives:,} hard negatives; `simcse train` reads such files as they are"
-            )
+        if n_others := self.n_hard_negatives:
+            found.append(f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are")
         return "; ".join(found)
 
 
@@ -83,13 +81,8 @@ def pair_rows(
     """
     counts = counts or PairCounts()
     for source in sources:
-        table = Table(
-            source,
-            text_as=FileFormat.TSV,
-            encoding=encoding,
-            columns=(columns or {}).values(),
-            names=_wikiauto_columns(source, encoding),
-        )
+        given, names = (columns or {}).values(), _wikiauto_columns(source, encoding)
+        table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given, names=names)
         # ParaNMT is a text file with a score in its third column, which is left out.
         is_text = guess_format(source) is FileFormat.TEXT
         how: dict[str, Any] = {"left_out": counts.other_labels, "allow_numbers": is_text, "n_columns": 2}
