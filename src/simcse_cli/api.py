@@ -336,13 +336,11 @@ def mine_hard_negatives(
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
-    (options,) = build_options(
-        {"output": output} | settings, HardNegativeOptions, place="mine_hard_negatives"
-    )
+    place, settings = "mine_hard_negatives", {"output": output} | settings
+    (options,) = build_options(settings, HardNegativeOptions, place=place)
     sources = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
     prepare_hard_negatives(sources, options, RowWriter(options, _PythonWarnings()))
-    manifest: dict[str, Any] = read_json(manifest_path(output), dict[str, Any])
-    return manifest
+    return dict(read_json(manifest_path(output), dict[str, Any]))
 
 
 def _list_of(texts: Texts) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -189,9 +190,8 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus, chosen = NumberedTexts.numbered(list(rows)), list(rows.values())
-    indexes = [
-        (space.encoder, SearchIndex.build(space.vectors[chosen], corpus.sentences)) for space in spaces
-    ]
+    build = partial(SearchIndex.build, sentences=corpus.sentences)
+    indexes = [(space.encoder, build(space.vectors[chosen])) for space in spaces]
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
     return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import FloatMatrix
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -29,12 +29,12 @@ class Spectrum:
 
     effective_rank: float
     isotropy: float
-    singular_values: NDArray[np.float64]
+    singular_values: Floats
 
     @property
-    def relative(self) -> NDArray[np.float64]:
+    def relative(self) -> Floats:
         """Singular values divided by the largest: 1 first, then falling to 0 at the latest."""
-        relative: NDArray[np.float64] = self.singular_values / self.singular_values[0]
+        relative: Floats = self.singular_values / self.singular_values[0]
         return relative
 
 
@@ -98,15 +98,13 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepare_rows(
-    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
-) -> NDArray[np.float64]:
+def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Floats:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 
-def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
+def singular_values(vectors: FloatMatrix) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
@@ -116,11 +114,11 @@ def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
-    values: NDArray[np.float64] = np.linalg.svd(triangle, compute_uv=False)
+    values: Floats = np.linalg.svd(triangle, compute_uv=False)
     return values
 
 
-def effective_rank(values: NDArray[np.float64]) -> float:
+def effective_rank(values: Floats) -> float:
     """Return the exponential of the entropy of the singular values taken as a distribution.
 
     Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1 (one
@@ -150,9 +148,9 @@ def isotropy(vectors: FloatMatrix) -> float:
     return float(np.exp(log_partitions.min() - log_partitions.max()))
 
 
-def _log_sum_exp(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_sum_exp(columns: Floats) -> Floats:
     peaks = columns.max(axis=0)
-    sums: NDArray[np.float64] = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
+    sums: Floats = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
     return sums
 
 

@@ -173,9 +173,8 @@ class MlmFiller:
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     """Return the text of each token that is a whole word, else the empty string, as for parts and punctuation."""
     special = set(tokenizer.all_special_tokens)
-    texts = (
-        "" if token in special else tokenizer.convert_tokens_to_string([token]).strip() for token in tokens
-    )
+    text_of = tokenizer.convert_tokens_to_string
+    texts = ("" if token in special else text_of([token]).strip() for token in tokens)
     return [text if split_punctuation(text) == ("", text, "") else "" for text in texts]
 
 

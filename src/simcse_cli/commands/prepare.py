@@ -156,10 +156,8 @@ def senteval_command(options: SentevalOptions, outputs: OutputOptions) -> None:
     from simcse_cli.prepare import senteval
 
     names = None if options.tasks is None else senteval.check_task_names(options.tasks)
-    progress = get_console()
-    checks = senteval.check_senteval(
-        options.data_dir, tasks=names, content=options.content, progress=progress
-    )
+    console = get_console()
+    checks = senteval.check_senteval(options.data_dir, tasks=names, content=options.content, progress=console)
     outputs.show(senteval.senteval_outcome(options.data_dir, checks))
     senteval.require_published(options.data_dir, checks)
 

@@ -113,10 +113,8 @@ def parse_columns(text: str | None, roles: Sequence[str], option: str = "--colum
         if role not in roles or not name:
             wanted = ",".join(f"{each}=NAME" for each in roles)
             near = get_close_matches(role, roles, n=1)
-            what = (
-                f"{part!r}; did you mean {near[0]}={name or 'NAME'}?" if near else f"{part!r}; need {wanted}"
-            )
-            raise UsageError(what, option=option)
+            what = f"did you mean {near[0]}={name or 'NAME'}?" if near else f"need {wanted}"
+            raise UsageError(f"{part!r}; {what}", option=option)
         found[role] = name
     return found
 
@@ -174,17 +172,13 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
             chosen[column] = ""
     free = [name for name in record if name not in chosen.values()]
     values = {name: [_shown(row[name]) for row in rows if row.get(name)] for name in free}
-    length = {
-        name: sum(map(len, values[name])) / len(values[name])
-        for name in free
-        if is_text_column(name, values[name])
-    }
+    texts = {name: own for name, own in values.items() if is_text_column(name, own)}
+    length = {name: sum(map(len, own)) / len(own) for name, own in texts.items()}
     wanted = [column for column, name in chosen.items() if not name and column not in ("score", "label")]
     longest = sorted(length, key=lambda name: length[name], reverse=True)[: len(wanted)]
     chosen.update(zip(wanted, sorted(longest, key=free.index), strict=False))
-    others = [
-        name for name in reversed(free) if values[name] and name not in length and not _ID_NAME.search(name)
-    ]
+    others = [each for each in reversed(free) if values[each] and each not in length]
+    others = [name for name in others if not _ID_NAME.search(name)]
     numbers = [name for name in others if all(map(is_number, values[name]))]
     for column, fitting, repeats in (("score", numbers, 0), ("label", others, 1)):
         if chosen.get(column) == "":

@@ -139,9 +139,10 @@ class FileSet:
         return self._rows(read, start, stop)
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        return self._rows(
-            lambda file, skipped: Table(file, columns=[column]).column(column, start=skipped), start, stop
-        )
+        def read(file: str, skipped: int) -> Iterator[Any]:
+            return Table(file, columns=[column]).column(column, start=skipped)
+
+        return self._rows(read, start, stop)
 
     def within(self, start: int, stop: int) -> dict[str, int]:
         found, first = {}, 0
@@ -205,9 +206,8 @@ def _listed_remotely(source: str) -> list[str] | None:
 
 def _is_data(name: PurePath) -> bool:
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
-    return not is_hidden and (
-        guess_format(str(name)) is not FileFormat.TEXT or name.name.endswith(_TEXT_ENDINGS)
-    )
+    is_table = guess_format(str(name)) is not FileFormat.TEXT
+    return not is_hidden and (is_table or name.name.endswith(_TEXT_ENDINGS))
 
 
 def _state(file: str) -> str:

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -86,9 +87,8 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
     if fmt is FileFormat.TEXT:
         return lambda row: stream.write(f"{row[0]}\n")
     if fmt is FileFormat.JSONL:
-        return lambda row: stream.write(
-            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n"
-        )
+        dump = partial(json.dumps, ensure_ascii=False)
+        return lambda row: stream.write(dump(dict(zip(columns, row, strict=True))) + "\n")
     if fmt is FileFormat.TSV:
         stream.write("\t".join(columns) + "\n")
         return lambda row: stream.write("\t".join(row) + "\n")

@@ -45,18 +45,15 @@ def make_folder_of(path: Path) -> None:
     """Create the folder of an output; raise OutputError if that fails or the name is too long."""
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
-        raise OutputError(
-            f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}",
-            hint="choose a shorter name",
-        )
+        what = f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}"
+        raise OutputError(what, hint="choose a shorter name")
+    hint = "choose another place with -o"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"cannot create the folder {path.parent}: {error.strerror}", hint="choose another place with -o"
-        ) from error
+        raise OutputError(f"cannot create the folder {path.parent}: {error.strerror}", hint=hint) from error
     if not os.access(path.parent, os.W_OK):
-        raise OutputError(f"the folder {path.parent} is not writable", hint="choose another place with -o")
+        raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

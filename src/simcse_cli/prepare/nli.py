@@ -99,9 +99,8 @@ def _triplets(
     for premise, hypotheses in grouped.items():
         positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
         chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
-        candidates = {
-            label: [text for text in hypotheses.get(label, ()) if text != chosen] for label in negatives
-        }
+        every = {label: hypotheses.get(label, []) for label in negatives}
+        candidates = {label: [text for text in texts if text != chosen] for label, texts in every.items()}
         if chosen is None or not any(candidates.values()):
             counts.n_without_partner += 1
             continue

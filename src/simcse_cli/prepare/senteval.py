@@ -94,9 +94,7 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
     bad = [check for check in checks if check.state is not FileState.OK]
     if bad:
-        named = "; ".join(
-            f"{check.expected.path}: {check.state}, {check.detail}" for check in bad[:_MAX_NAMED]
-        )
+        named = "; ".join(f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED])
         more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
         raise DataError(
             f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}",
