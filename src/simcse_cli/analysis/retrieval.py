@@ -15,14 +15,7 @@ from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.data.table import check_column
-from simcse_cli.encoding.search_index import (
-    Neighbour,
-    SearchIndex,
-    check_index_output,
-    nearest,
-    rank_rows,
-    require_made_by,
-)
+from simcse_cli.encoding import search_index
 from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
@@ -50,12 +43,12 @@ class CorpusSearch:
 
     options: RetrievalOptions
     corpus: NumberedTexts
-    indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
+    indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
-    def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
+    def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
         k, left_out = self.options.top_k, self._left_out(queries)
         return {
-            encoder.label: nearest(index, encoder.encode(queries), k, left_out)
+            encoder.label: search_index.nearest(index, encoder.encode(queries), k, left_out)
             for encoder, index in self.indexes
             if queries
         }
@@ -80,7 +73,7 @@ class CorpusSearch:
             )
         scores = {}
         for encoder, index in self.indexes:
-            rows, _ = rank_rows(index, encoder.encode(queries.sentences), depth, left_out)
+            rows, _ = search_index.rank_rows(index, encoder.encode(queries.sentences), depth, left_out)
             scores[encoder.label] = score_retrieval(rows, relevant)
         return scores
 
@@ -105,7 +98,7 @@ def open_search(
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
-        check_index_output(options.save_index, force=force)
+        search_index.check_index_output(options.save_index, force=force)
     corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
     indexes = []
     for i, source in enumerate(sources):
@@ -175,7 +168,7 @@ def _query_encoder(
 
 def _build_index(
     model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
-) -> SearchIndex:
+) -> search_index.SearchIndex:
     """Return an index over the vectors given with the model, or over freshly encoded ones."""
     files, prompt = options.embeddings, model.document_prompt
     if options.corpus_prompt is not None:
@@ -187,7 +180,9 @@ def _build_index(
         how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
         vectors = model.encode(corpus.sentences, prompt=prompt, **how)
     info, factory = model.facts(prompt), options.faiss_factory
-    return SearchIndex.build(vectors, corpus.sentences, backend=options.backend, factory=factory, info=info)
+    return search_index.SearchIndex.build(
+        vectors, corpus.sentences, backend=options.backend, factory=factory, info=info
+    )
 
 
 _NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have and queries not
@@ -202,7 +197,7 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
     is_alike = side.get("precision") == resolve_precision(options.precision, model.device)
     is_alike = is_alike and not _NOT_OF_QUERIES & (side.keys() | model.variations.keys())
     if is_alike:
-        require_made_by(side | {"digest": side["model_digest"]}, model, path)
+        search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
         raise DataError(
             f"{path} holds post-processed vectors, and queries are not post-processed",
@@ -218,9 +213,9 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
 
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
-) -> tuple[NamedEncoder, SearchIndex]:
+) -> tuple[NamedEncoder, search_index.SearchIndex]:
     """Return a saved index with its model, loaded with the recorded settings of the vectors."""
-    index = SearchIndex.load(path)
+    index = search_index.SearchIndex.load(path)
     info = index.info
     if not model:
         model = info.get("model")
@@ -341,7 +336,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
-def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[Neighbour]]]) -> list[Report]:
+def neighbour_tables(
+    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+) -> list[Report]:
     """Return one table a query, the models side by side."""
     columns = [Column("rank", "#", "count")]
     for label in found:

@@ -10,16 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.encoding.formats import (
-    DAMAGED,
-    HEADER_BYTES,
-    STORED,
-    RowDigest,
-    VectorType,
-    finish_file,
-    read_blocks,
-    stored_width,
-)
+from simcse_cli.encoding import formats
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.stream import Part, count_windows
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, vector_output
@@ -155,15 +146,15 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     record = side_file(output)
     with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
-        kind = VectorType(side["dtype"])
-        dtype, width = STORED[kind], stored_width(kind, side["dim"])
+        kind = formats.VectorType(side["dtype"])
+        dtype, width = formats.STORED[kind], formats.stored_width(kind, side["dim"])
 
         def column(of: int) -> Iterator[Any]:
             for path, own in pieces.items():
-                for block in read_blocks(path, dtype, (own["n_rows"], width)):
+                for block in formats.read_blocks(path, dtype, (own["n_rows"], width)):
                     yield from block[of] or ()
 
-        whole = RowDigest()
+        whole = formats.RowDigest()
         shape, has_ids = (side["n_rows"], width), False
 
         def write_side(complete: Path) -> None:
@@ -172,18 +163,21 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
         with atomic_path(output, force=force, companions=write_side) as complete:
             raw = complete.with_name("rows")
             with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
-                stream.write(b"\0" * HEADER_BYTES)
+                stream.write(b"\0" * formats.HEADER_BYTES)
                 for path, own in pieces.items():
-                    digest = RowDigest()
-                    for rows, texts, ids in read_blocks(path, dtype, (own["n_rows"], width)):
+                    digest = formats.RowDigest()
+                    for rows, texts, ids in formats.read_blocks(path, dtype, (own["n_rows"], width)):
                         stream.write(np.ascontiguousarray(rows).data)
                         has_ids = has_ids or ids is not None
                         task.advance(len(rows))
                         digest.add(rows, texts)
                         whole.add(rows, texts)
                     if own | digest.facts() != own and "rows_sha256" in own:
-                        raise DataError(f"{path} is not what its side file describes", hint=DAMAGED)
-            if finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
+                        raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
+            if (
+                formats.finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None)
+                == raw
+            ):
                 raw.rename(complete)
             else:
                 raw.unlink()
@@ -230,13 +224,13 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 def _read_side(path: Path) -> dict[str, Any]:
     """Read the side file of a shard; raise DataError if it is not one."""
     side: dict[str, Any] = read_json(path, dict[str, Any], place=f"{path} is no side file of a shard")
-    needed = {"dtype": VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
+    needed = {"dtype": formats.VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
     for key, kind in needed.items():
         if key not in side:
-            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=DAMAGED)
-        checked(side[key], kind, f"{path}: {key}", hint=DAMAGED)
+            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED)
+        checked(side[key], kind, f"{path}: {key}", hint=formats.DAMAGED)
     if len(side["rows"]) != 2 or min(side["dim"], side["n_rows"] + 1) < 1:
-        raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=DAMAGED)
+        raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=formats.DAMAGED)
     return side
 
 

@@ -18,16 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.encoding.formats import (
-    HEADER_BYTES,
-    STORED,
-    WITH_TEXT,
-    VectorType,
-    finish_file,
-    quantize,
-    stored_width,
-    vector_file,
-)
+from simcse_cli.encoding import formats
 from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder
@@ -108,7 +99,7 @@ def encode_stream(
     output: Path,
     *,
     dim: int,
-    kind: VectorType = VectorType.FLOAT32,
+    kind: formats.VectorType = formats.VectorType.FLOAT32,
     settings: dict[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
@@ -129,7 +120,7 @@ def encode_stream(
     ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
     """
     window = window or WINDOW
-    keep_texts = keep_texts or vector_file(output) in WITH_TEXT
+    keep_texts = keep_texts or formats.vector_file(output) in formats.WITH_TEXT
     facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": group.n_processes}
     partial = PartialFile(output, group.rank, group.n_processes)
     partial.settings = {**(settings or {}), **facts, "texts": keep_texts}
@@ -156,7 +147,7 @@ def encode_stream(
             every = windows(sentences, window)
             for texts in _open_windows(every, partial, group, task, total):
                 inner = InsideTask(task)
-                vectors = quantize(encode(texts, progress=inner), kind)
+                vectors = formats.quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
                 partial.append(vectors, texts)
         group.wait()
@@ -237,7 +228,7 @@ def _open_windows(
 
 def _assemble(
     output: Path,
-    kind: VectorType,
+    kind: formats.VectorType,
     dim: int,
     partials: list[PartialFile],
     companions: Companions | None,
@@ -248,17 +239,17 @@ def _assemble(
     """Turn the partial files into the output and return its number of rows."""
     for partial in partials:
         partial.read_journal()
-    dtype, width = STORED[kind], stored_width(kind, dim)
+    dtype, width = formats.STORED[kind], formats.stored_width(kind, dim)
     shape = (sum(partial.n_rows for partial in partials), width)
     with staging_folder(output) as folder:
         raw, texts = partials[0].rows, partials[0].texts
         if len(partials) > 1:
             raw, texts = _interleave(folder, partials)
         if companions is not None:
-            rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
+            rows = np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
             companions(folder, rows, _read_texts(texts))
             del rows
-        complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
+        complete = formats.finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
         for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:
             path.unlink()
         sync(complete)
@@ -284,9 +275,9 @@ def _interleave(folder: Path, partials: list[PartialFile]) -> tuple[Path, Path]:
             for partial in partials
         ]
         all_rows, all_texts = (stack.enter_context(path.open("xb")) for path in (raw, texts))
-        all_rows.write(b"\0" * HEADER_BYTES)
+        all_rows.write(b"\0" * formats.HEADER_BYTES)
         for rows, _ in streams:
-            rows.seek(HEADER_BYTES)
+            rows.seek(formats.HEADER_BYTES)
         for number in range(sum(len(partial.windows) for partial in partials)):
             own_number, rank = divmod(number, len(partials))
             window = partials[rank].windows[own_number]
