@@ -227,10 +227,8 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
             saved = datasets.load_from_disk(name)
             if isinstance(saved, datasets.DatasetDict):
                 if split not in saved:
-                    raise DataError(
-                        f"{source}: no split {split}; there are {', '.join(saved)}",
-                        hint=f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}",
-                    )
+                    hint = f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}"
+                    raise DataError(f"{source}: no split {split}; there are {', '.join(saved)}", hint=hint)
                 saved = saved[split]
             yield from saved
             return

@@ -19,14 +19,13 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-# Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI.
-_LABELS: dict[str, Label] = {
+# Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI; None for no label.
+_LABELS: dict[str, Label | None] = {
     spelling: label
     for number, label in enumerate(Label)
     for spelling in (label.value, label.value[0], str(number))
-}
+} | dict.fromkeys(("-", "", "-1", "hidden"))
 NO_LABEL = "no_label"
-_NO_LABEL_SPELLINGS = frozenset({"-", "", "-1", "hidden"})
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,12 @@ def iter_nli(
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
-    return NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
+    text = label.strip().lower()
+    if text not in _LABELS:
+        raise DataError(
+            f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
+        )
+    return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
 
 
 def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, str]:
@@ -73,17 +77,6 @@ def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, s
         )
     premise, hypothesis, label = map(str, found)
     return premise, hypothesis, label
-
-
-def _parse_label(text: str, place: str) -> Label | None:
-    text = text.strip().lower()
-    if text in _NO_LABEL_SPELLINGS:
-        return None
-    if text not in _LABELS:
-        raise DataError(
-            f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
-        )
-    return _LABELS[text]
 
 
 def _label_files(source: Path) -> list[Path]:

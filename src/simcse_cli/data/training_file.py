@@ -185,7 +185,9 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
         return RowLayout((_SET,), (tuple(record),))
     found = {column: find_column(record, column) for column in POSITIONAL}
     keys = {column: (name,) for column, name in found.items() if name is not None}
-    if numbered := _numbered_negatives(record):
+    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
+    numbered = [name for name in record if _NUMBERED.search(name)]  # negative_1, neg2
+    if numbered := [name for name in numbered if _NUMBERED.sub("", name.strip().lower()) in known]:
         keys["hard_negative"] = tuple(dict.fromkeys((*keys.get("hard_negative", ()), *numbered)))
     columns = tuple(keys)
     if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
@@ -199,20 +201,12 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
     label = find_column(record, "label")
     positive, score = keys["positive"][0].lower(), find_column(record, "score")
     if label is None and score is not None and positive != "positive":
-        pair = ",".join(f"{column}={names[0]}" for column, names in keys.items())
+        pair = shlex.quote(",".join(f"{column}={names[0]}" for column, names in keys.items()))
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
-            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {shlex.quote(pair)}",
+            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {pair}",
         )
     return RowLayout(columns, tuple(keys.values()), label, _LABELS | _LABELS_OF.get(positive, {}))
-
-
-def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
-    """Return the columns such as ``negative_1`` and ``neg2``, in order."""
-    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
-    return [
-        name for name in record if _NUMBERED.search(name) and _NUMBERED.sub("", name.strip().lower()) in known
-    ]
 
 
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:

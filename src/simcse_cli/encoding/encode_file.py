@@ -101,7 +101,7 @@ def _encode_one(
     if options.shard is not None:
         number, of = shards.parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]
-        output, sentences = shards.shard_file(output, part), files.sentences(part.start, part.stop)
+        output, sentences = shards.shard_file(output, part), files.sentences(*part.span)
         if not part.n_rows:
             progress.info(
                 f"shard {options.shard} is empty: a shard is of whole windows of {stream.WINDOW:,} rows, "

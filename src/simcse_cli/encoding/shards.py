@@ -99,7 +99,7 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
 
 def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
     """Write a part or shard, locally or at an address, and return its number of rows."""
-    sentences = writer.files.sentences(part.start, part.stop)
+    sentences = writer.files.sentences(*part.span)
     if not is_remote(output):
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)

@@ -60,6 +60,10 @@ class Part:
     total: int
 
     @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.stop
+
+    @property
     def n_rows(self) -> int:
         return self.stop - self.start
 

@@ -13,6 +13,7 @@ from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.files.atomic import EXISTS_HINT
 from simcse_cli.files.output import Output
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.machine.devices import capability, resolve_precision
@@ -172,30 +173,28 @@ class VectorWriter:
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the values of the column ``id``; by default row numbers in a folder of parts, else nothing."""
         if self.options.id_column is not None:
-            rows = (part.start, part.stop) if part else (0, None)
-            return self.files.cells(self.options.id_column, *rows)
+            return self.files.cells(self.options.id_column, *(part.span if part else ()))
         return range(part.start, part.stop) if part and output.name.startswith("part-") else None
 
     def _side(self, n_rows: int, part: Part | None) -> dict[str, Any]:
         side = {"format": 1, "version": __version__, "model": self.encoder.name, **self._record}
         side |= {"input": self.files.source, "input_sha256": self.files.digest}
         if len(self.files.files) > 1:
-            rows = (part.start, part.stop) if part else (0, n_rows)
-            side["files"] = self.files.within(*rows)
+            side["files"] = self.files.within(*(part.span if part else (0, n_rows)))
         side |= {"dtype": self.kind.value, "n_rows": n_rows, "dim": self.dim}
         if part is not None:
-            side |= {"rows": [part.start, part.stop], "input_rows": part.total}
+            side |= {"rows": list(part.span), "input_rows": part.total}
         return side
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a finished output has the same model, settings and input in its side file."""
-    hint = "choose another name, or overwrite it with --force"
     if not isinstance(side, dict):
-        raise OutputError(f"{output} exists already, without a side file that tells what it holds", hint=hint)
+        what = f"{output} exists already, without a side file that tells what it holds"
+        raise OutputError(what, hint=EXISTS_HINT)
     # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
     untold = {"precision"} if side.get("precision") == Precision.AUTO else set()
     untold |= {"capability"} - side.keys()
     for key, value in facts.items():
         if key not in untold and side.get(key) != value:
-            raise OutputError(f"{output} exists already and has another {key}", hint=hint)
+            raise OutputError(f"{output} exists already and has another {key}", hint=EXISTS_HINT)

@@ -18,6 +18,7 @@ from simcse_cli.errors import OutputError, SimcseError
 from simcse_cli.files.streams import STDIO
 from simcse_cli.files.system import sync
 
+EXISTS_HINT = "choose another name, or overwrite it with --force"
 LONGEST_NAME = 215
 """Maximum bytes in the name of an output: 255 minus the suffixes of files beside it."""
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
@@ -30,9 +31,7 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
         if path.is_dir():
             raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
         if os.path.lexists(path) and not force:
-            raise OutputError(
-                f"{path} exists already", hint="choose another name, or overwrite it with --force"
-            )
+            raise OutputError(f"{path} exists already", hint=EXISTS_HINT)
         if path.exists() and not path.is_file():
             raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
     except OSError as error:

@@ -25,7 +25,7 @@ from simcse_cli.data.writers import Row, describe_file, manifest_path, output_fo
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output
+from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -194,10 +194,7 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
     wanted = json.loads(json.dumps(facts | settings, default=str))
     kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
     if any(kept.get(key) != value for key, value in wanted.items()):
-        raise OutputError(
-            f"{output} exists already, and this search did not write it",
-            hint="choose another name, or overwrite it with --force",
-        )
+        raise OutputError(f"{output} exists already, and this search did not write it", hint=EXISTS_HINT)
 
 
 def _units(
