@@ -7,7 +7,7 @@ search continues where it stopped. Memory holds a few numbers per text, and one 
 import json
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
@@ -50,19 +50,19 @@ Numbers = NDArray[np.int64]
 
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
-    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
+    parse_columns(options.columns, POSITIONAL[:2])  # raises before anything is loaded
     own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
-        "margin": limits.margin,
+        "margin": _Limits(options).margin,
         **{name: getattr(options, name) for name in own},
         "index": None if options.index is None else str(options.index),
         "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
-    mine = partial(_negative_rows, inputs, columns, options, limits, writer.progress)
+    mine = partial(_negative_rows, inputs, options, writer.progress)
     _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
 
 
@@ -198,19 +198,13 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
 
 
 def _units(
-    texts: PackedTexts,
-    output: Path,
-    encoder: ReadyEncoder,
-    prompt: str,
-    how: MiningOptions,
-    progress: Progress,
+    texts: PackedTexts, output: Path, encoder: ReadyEncoder, progress: Progress, **how: Any
 ) -> NDArray[np.float32]:
     """Return vectors of length 1, on disk; those that an earlier run has written are not computed again."""
     if not output.exists():
-        encode = partial(encoder.encode, batch_tokens=how.batch_tokens, normalize=True, prompt=prompt)
-        encode_stream(
-            encode, texts, output, dim=encoder.dim, resume=True, total=len(texts), progress=progress
-        )
+        encode = partial(encoder.encode, normalize=True, **how)
+        dim, total = encoder.dim, len(texts)
+        encode_stream(encode, texts, output, dim=dim, resume=True, total=total, progress=progress)
     units: NDArray[np.float32] = np.load(output, mmap_mode="r")
     return units
 
@@ -251,15 +245,10 @@ def _blocks(
 
 
 def _negative_rows(
-    inputs: Sequence[str],
-    columns: Mapping[str, str],
-    options: HardNegativeOptions,
-    limits: _Limits,
-    progress: Progress,
-    encoder: ReadyEncoder,
-    work: Path,
+    inputs: Sequence[str], options: HardNegativeOptions, progress: Progress, encoder: ReadyEncoder, work: Path
 ) -> Mined:
     """Mine the negatives and return the rows, in the order of the pairs."""
+    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
 
     def pairs() -> Iterator[tuple[str, str]]:
         for anchor, positive in pair_rows(inputs, columns=columns, encoding=options.encoding):
@@ -283,7 +272,7 @@ def _negative_rows(
     is_new_anchor, anchor_rows = _number(anchor_digests)
     is_new_text, text_rows = _number(text_digests)
     positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
-    known = _Known(anchor_keys, positive_keys)
+    known = _known(anchor_keys, positive_keys)
     texts = PackedTexts.stored(compress(candidates(), is_new_text), work / "texts.txt")
     new_anchors = compress((anchor for anchor, _ in pairs()), is_new_anchor)
     anchors = PackedTexts.stored(new_anchors, work / "anchors.txt")
@@ -291,8 +280,9 @@ def _negative_rows(
     if options.corpus_prompt is not None:
         prompt = encoder.find_prompt(options.corpus_prompt)
     read.require_unchanged()
-    units = _units(texts, work / "texts.npy", encoder, prompt, options, progress)
-    queries = _units(anchors, work / "anchors.npy", encoder, encoder.query_prompt, options, progress)
+    encode = partial(_units, encoder=encoder, progress=progress, batch_tokens=options.batch_tokens)
+    units = encode(texts, work / "texts.npy", prompt=prompt)
+    queries = encode(anchors, work / "anchors.npy", prompt=encoder.query_prompt)
     encoder.warn_truncated(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
@@ -309,7 +299,7 @@ def _negative_rows(
 
     def search(block: slice) -> NDArray[Any]:
         numbers = range(*block.indices(len(anchors)))
-        excluded = [known.of(keys[number]) for number in numbers]
+        excluded = [known(keys[number]) for number in numbers]
         n_excluded = (
             np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
             for each in excluded
@@ -354,18 +344,17 @@ def _negative_rows(
     return rows(), counts
 
 
-class _Known:
-    """The keys that cannot be negatives of a text: its own, and those of its partners on either side of a pair."""
+def _known(anchor_keys: Digests, positive_keys: Digests) -> Callable[[np.uint64], Digests]:
+    """Return a function from a key to those of no negatives: itself, and its partners on either side of a pair."""
+    left, right = np.concatenate([anchor_keys, positive_keys]), np.concatenate([positive_keys, anchor_keys])
+    order = np.argsort(left, kind="stable")
+    left, right = left[order], right[order]
 
-    def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
-        left = np.concatenate([anchor_keys, positive_keys])
-        order = np.argsort(left, kind="stable")
-        self._left = left[order]
-        self._right = np.concatenate([positive_keys, anchor_keys])[order]
+    def known(key: np.uint64) -> Digests:
+        start, end = np.searchsorted(left, key), np.searchsorted(left, key, "right")
+        return np.unique(np.append(right[start:end], key))
 
-    def of(self, key: np.uint64) -> Digests:
-        start, end = np.searchsorted(self._left, key), np.searchsorted(self._left, key, "right")
-        return np.unique(np.append(self._right[start:end], key))
+    return known
 
 
 _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
@@ -385,7 +374,8 @@ def _paraphrase_rows(
     texts = PackedTexts.stored(compress(every(), is_new), work / "texts.txt")
     if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
-    units = _units(texts, work / "texts.npy", encoder, encoder.prompt, options, progress)
+    how = {"prompt": encoder.prompt, "batch_tokens": options.batch_tokens}
+    units = _units(texts, work / "texts.npy", encoder, progress, **how)
     encoder.warn_truncated(progress)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
