@@ -1,7 +1,7 @@
 """`analyze spectrum`: singular values, effective rank and isotropy of an embedding space."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -192,7 +192,7 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         | {f"s{rank}": value for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)}
         for space, row in zip(spaces, payload["models"], strict=True)
     ]
-    bound_keys = ("gram_sum", "largest_eigenvalue", "smallest_element", "negatives_term", "bound")
+    bound_shown = columns("label", *(each.name for each in fields(NegativesBound)), label="model")
     value_rows = [
         {"model": name, "rank": rank, "singular_value": value, "relative": relative}
         for name, each in by_name.items()
@@ -207,18 +207,11 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
             Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
-            Report(
-                "Negatives of the loss (Eqs. 6 and 7)",
-                columns("label", *bound_keys, label="model"),
-                payload["models"],
-                [BOUND_NOTE],
-            ),
+            Report("Negatives of the loss (Eqs. 6 and 7)", bound_shown, payload["models"], [BOUND_NOTE]),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
         terminal_plot=lambda: plots.bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
-        series=[
-            Report("Singular values", columns("model", "rank", "singular_value", "relative"), value_rows)
-        ],
+        series=[Report("Singular values", columns(*value_rows[0]), value_rows)],
     )

@@ -181,7 +181,7 @@ def lint_command(
     from simcse_cli.prepare.lint import faults, lint_files, lint_outcome, list_findings
 
     count_tokens = _token_counter(options.tokenizer)
-    linter = lint_files(inputs, options, count_tokens=count_tokens, progress=get_console())
+    linter = lint_files(inputs, options, count_tokens, get_console())
     outputs.show(lint_outcome(inputs, linter))
     if options.strict and (findings := faults(linter.findings())):
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")

@@ -232,11 +232,7 @@ def _texts(value: Any, place: str) -> list[str]:
 
 
 def read_training_rows(
-    source: str | Path,
-    columns: Mapping[str, str] | None = None,
-    *,
-    limit: int | None = None,
-    n_columns: int = 1,
+    source: str | Path, columns: Mapping[str, str] | None = None, limit: int | None = None, n_columns: int = 1
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 

@@ -20,7 +20,7 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import check_index_output
-from simcse_cli.encoding.stream import ALONE, InsideTask, Part, ProcessGroup, cut, windows
+from simcse_cli.encoding.stream import ALONE, InsideTask, Outputs, ProcessGroup, cut, windows
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
     check_dtype,
@@ -143,7 +143,7 @@ def _encode_folder(
     progress.info(f"wrote {len(own)} of {len(parts)} parts in {folder}, {n_rows:,} rows in all")
 
 
-def _encode_here(writer: VectorWriter, outputs: list[tuple[str, Part]], progress: Progress) -> None:
+def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> None:
     n_rows = sum(part.n_rows for _, part in outputs)
     with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: shards.PARTS_KEPT):
         for output, part in outputs:

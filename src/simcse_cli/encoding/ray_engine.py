@@ -21,7 +21,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import drop_unfinished
 from simcse_cli.encoding.shards import PARTS_KEPT, encode_part
-from simcse_cli.encoding.stream import Part
+from simcse_cli.encoding.stream import Outputs, Part
 from simcse_cli.encoding.vector_writer import VectorWriter
 from simcse_cli.errors import (
     ConfigError,
@@ -75,11 +75,7 @@ class _Worker:
 
 
 def encode_on_ray(
-    files: FileSet,
-    outputs: list[tuple[str, Part]],
-    marker: Path | None,
-    options: EncodeOptions,
-    progress: Progress,
+    files: FileSet, outputs: Outputs, marker: Path | None, options: EncodeOptions, progress: Progress
 ) -> None:
     """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one; all must see the input.
 

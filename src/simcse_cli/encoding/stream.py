@@ -68,6 +68,10 @@ class Part:
         return self.stop - self.start
 
 
+Outputs = list[tuple[str, Part]]
+"""The files or addresses of parts."""
+
+
 def cut(n_rows: int, n_parts: int) -> list[Part]:
     """Cut an input into parts of whole windows, so that each row is in the same window as without parts.
 

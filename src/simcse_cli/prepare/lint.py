@@ -204,7 +204,6 @@ def _script(letter: str) -> str:
 def lint_files(
     sources: Sequence[InputPath],
     options: LintFileOptions,
-    *,
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
