@@ -86,10 +86,8 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
     """Return a name for each source: its label, else its last part, or all of it where that repeats."""
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
-            raise UsageError(
-                f"{len(given)} labels for {len(sources)} sources, need a different one for each",
-                option="--label",
-            )
+            what = f"{len(given)} labels for {len(sources)} sources, need a different one for each"
+            raise UsageError(what, option="--label")
         return list(given)
     short = [Path(source).name or source for source in sources]
     return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]

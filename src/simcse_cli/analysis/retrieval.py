@@ -199,10 +199,8 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
     if is_alike:
         search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
-        raise DataError(
-            f"{path} holds post-processed vectors, and queries are not post-processed",
-            hint="encode without --postprocess",
-        )
+        what = f"{path} holds post-processed vectors, and queries are not post-processed"
+        raise DataError(what, hint="encode without --postprocess")
     source = str(options.corpus)
     found = None if source == STDIO else FileSet.find(source, options.column).digest
     if found is not None and found != side.get("input_sha256"):

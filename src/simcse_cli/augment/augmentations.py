@@ -64,10 +64,8 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
-        raise ConfigError(
-            f"{method} works on whole words, found unit char",
-            hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}",
-        )
+        what = f"{method} works on whole words, found unit char"
+        raise ConfigError(what, hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}")
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
@@ -93,10 +91,8 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
-        raise ConfigError(
-            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
-            hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
-        )
+        what = f"--rate {options.rate} beside {options.method}: rates stand behind the methods there"
+        raise ConfigError(what, hint="write for example crop:0.1+mlm:0.15, and leave --rate out")
     if options.revision is not None and options.model is None:
         raise ConfigError(f"--revision {options.revision}: of which model?", hint="name it with --model")
     steps = [_parse_step(part, options) for part in parts]
@@ -184,10 +180,8 @@ def make_augmenter(
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.MLM:
-        raise ConfigError(
-            f"{method} needs a masked language model and is no operator on words alone",
-            hint="load one with simcse_cli.augment.language_model.load_mlm_filler",
-        )
+        what = f"{method} needs a masked language model and is no operator on words alone"
+        raise ConfigError(what, hint="load one with simcse_cli.augment.language_model.load_mlm_filler")
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 

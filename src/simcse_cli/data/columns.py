@@ -67,10 +67,8 @@ class Record(dict[str, V], Generic[V]):
         return f"{self._table}, line {self._number}"
 
     def __missing__(self, column: str) -> V:
-        raise DataError(
-            f"{self.place}: no column {column}; there are {', '.join(self)}",
-            hint="give every row the columns of the first",
-        )
+        what = f"{self.place}: no column {column}; there are {', '.join(self)}"
+        raise DataError(what, hint="give every row the columns of the first")
 
 
 def find_column(record: Mapping[str, Any], column: str) -> str | None:

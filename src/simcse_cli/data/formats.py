@@ -99,10 +99,8 @@ def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
             value = dict(zip(POSITIONAL, value, strict=False))
         if not isinstance(value, dict) or not value:
             place = f"{source_name(source)}, line {number}"
-            raise DataError(
-                f"{place}: a JSON {type(value).__name__}, need an object with named columns",
-                hint='for example {"anchor": "...", "positive": "..."}',
-            )
+            what = f"{place}: a JSON {type(value).__name__}, need an object with named columns"
+            raise DataError(what, hint='for example {"anchor": "...", "positive": "..."}')
         is_nested = any(isinstance(each, dict) or _is_objects(each) for each in value.values())
         yield number, dict(_flat(value)) if is_nested else value
 

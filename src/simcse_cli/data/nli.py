@@ -84,10 +84,8 @@ def _label_files(source: Path) -> list[Path]:
     if source.is_dir():
         found = sorted(source.glob("labels.*"))
         if not found:
-            raise DataError(
-                f"{source} is a folder without labels.* files (the SentEval layout)",
-                hint="name the corpus files instead, for example snli_1.0_train.jsonl",
-            )
+            what = f"{source} is a folder without labels.* files (the SentEval layout)"
+            raise DataError(what, hint="name the corpus files instead, for example snli_1.0_train.jsonl")
         return found
     stem, _, split = source.name.partition(".")
     labels = source.with_name(f"labels.{split}")

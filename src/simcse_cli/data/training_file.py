@@ -176,10 +176,8 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
         if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
-            raise DataError(
-                f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive",
-                hint=columns_hint(record, POSITIONAL[:2]),
-            )
+            what = f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive"
+            raise DataError(what, hint=columns_hint(record, POSITIONAL[:2]))
         return RowLayout(wanted, tuple((name,) for name in resolve_columns(record, wanted, place, given)))
     if list(record) in ([_SET], ["texts"]) and isinstance(next(iter(record.values())), list):
         return RowLayout((_SET,), (tuple(record),))

@@ -37,10 +37,8 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if fmt is FileFormat.TEXT and len(columns) > 1:
         ending = Path(output).suffix
         kind = "plain text" if ending in ("", ".txt", ".gz") else f"a file of {ending}"
-        raise OutputError(
-            f"{output}: {kind} cannot hold the columns {', '.join(columns)}",
-            hint="name it .csv, .tsv or .jsonl (also .gz)",
-        )
+        what = f"{output}: {kind} cannot hold the columns {', '.join(columns)}"
+        raise OutputError(what, hint="name it .csv, .tsv or .jsonl (also .gz)")
     return fmt
 
 

@@ -57,10 +57,8 @@ def vector_file(path: Path) -> VectorFile:
     try:
         return VectorFile(path.suffix.lower())
     except ValueError:
-        raise ConfigError(
-            f"-o {path}: unknown ending {path.suffix or '(none)'!r}",
-            hint=f"use one of {', '.join(VectorFile)}",
-        ) from None
+        what = f"-o {path}: unknown ending {path.suffix or '(none)'!r}"
+        raise ConfigError(what, hint=f"use one of {', '.join(VectorFile)}") from None
 
 
 def stored_width(kind: VectorType, dim: int) -> int:

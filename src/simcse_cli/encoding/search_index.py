@@ -61,10 +61,8 @@ def check_index_output(path: Path, *, force: bool) -> None:
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
     """Raise DataError if the record of some vectors (``model``, ``digest``, ``prompt``) names another encoder."""
     if info.get("digest") not in (None, encoder.digest_with(info.get("prompt", ""))):
-        raise DataError(
-            f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}",
-            hint="search it with the model that made it, or build it again",
-        )
+        what = f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
+        raise DataError(what, hint="search it with the model that made it, or build it again")
 
 
 class _UnitBlocks:
@@ -208,10 +206,8 @@ class SearchIndex:
         ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
-            raise DataError(
-                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence",
-                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
-            )
+            what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence"
+            raise DataError(what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`")
         if backend is SearchBackend.EXACT:
             on_disk = isinstance(vectors, np.memmap)
             units = vectors if on_disk else unit_rows(vectors, np.float32)
@@ -222,10 +218,8 @@ class SearchIndex:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
-            raise DataError(
-                f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}",
-                hint="search with the model that made the vectors: --model",
-            )
+            what = f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}"
+            raise DataError(what, hint="search with the model that made the vectors: --model")
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:

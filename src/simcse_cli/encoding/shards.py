@@ -69,10 +69,8 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
         found = _PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
         if is_other and not options.force:
-            raise OutputError(
-                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts",
-                hint="choose another folder, or give --force, which removes those parts",
-            )
+            what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
+            raise OutputError(what, hint="choose another folder, or give --force, which removes those parts")
         if name in own and not (options.resume or options.force):
             hint = "continue with --resume, or overwrite it with --force"
             raise OutputError(f"{folder} holds {name} already", hint=hint)

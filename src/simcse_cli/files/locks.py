@@ -89,10 +89,8 @@ def _lock(path: Path, target: Path) -> int:
         with ExitStack() as on_failure:
             on_failure.callback(os.close, lock)
             if not try_lock(lock):
-                raise OutputError(
-                    f"{target} is being written by {_holder(_content(lock))}",
-                    hint="wait until it has finished, or choose another place with -o",
-                )
+                what = f"{target} is being written by {_holder(_content(lock))}"
+                raise OutputError(what, hint="wait until it has finished, or choose another place with -o")
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")

@@ -123,10 +123,8 @@ def work_folder(
             own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
             for entry in path.iterdir():
                 if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
-                    raise OutputError(
-                        f"{path} holds {entry.name}, which this program did not write",
-                        hint="move it away, or choose another name with -o",
-                    )
+                    what = f"{path} holds {entry.name}, which this program did not write"
+                    raise OutputError(what, hint="move it away, or choose another name with -o")
             if resume and record.is_file():
                 require_same_settings(record, "the interrupted search", read_json(record), facts)
             else:

@@ -38,10 +38,8 @@ def default_cache_dir() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
     except RuntimeError:
-        raise ConfigError(
-            "there is no home folder to keep a cache in",
-            hint="name a folder for it: export SIMCSE_CACHE=FOLDER",
-        ) from None
+        what = "there is no home folder to keep a cache in"
+        raise ConfigError(what, hint="name a folder for it: export SIMCSE_CACHE=FOLDER") from None
 
 
 def open_standard_streams() -> None:
@@ -216,10 +214,8 @@ def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
     """Yield the lines of a binary stream with their ends; a DataError for an endless one names the line."""
     for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
         if len(line) > LONGEST_LINE:
-            raise DataError(
-                f"{name}, line {number}: more than {LONGEST_LINE >> 20} MiB without a line end",
-                hint="give a file with one sentence or record a line",
-            )
+            what = f"{name}, line {number}: more than {LONGEST_LINE >> 20} MiB without a line end"
+            raise DataError(what, hint="give a file with one sentence or record a line")
         yield line
 
 
@@ -238,10 +234,8 @@ def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -
         try:
             line = raw.decode(encoding)
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text",
-                hint=_conversion(name, "cp1252"),
-            ) from error
+            what = f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text"
+            raise DataError(what, hint=_conversion(name, "cp1252")) from error
         if number == 1:
             line = line.removeprefix("\ufeff")
         yield line.rstrip("\r\n")

@@ -79,10 +79,8 @@ def in_contact() -> Iterator[None]:
         if process_count() == 1 or not (is_known or any(sign in str(error) for sign in _LOST_SIGNS)):
             raise
         reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
-        raise ContactError(
-            f"another process of the group has ended{reason}",
-            hint="look at its messages, then continue with --resume",
-        ) from error
+        what = f"another process of the group has ended{reason}"
+        raise ContactError(what, hint="look at its messages, then continue with --resume") from error
 
 
 def join_group() -> None:

@@ -163,10 +163,8 @@ def _mine(
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     if STDIO in sources or str(options.output) == STDIO:
-        raise UsageError(
-            "mining reads its input several times and saves its progress beside its output: need files",
-            option="--output" if str(options.output) == STDIO else "INPUT",
-        )
+        what = "mining reads its input several times and saves its progress beside its output: need files"
+        raise UsageError(what, option="--output" if str(options.output) == STDIO else "INPUT")
     is_there = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_there)

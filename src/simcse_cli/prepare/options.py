@@ -25,10 +25,8 @@ class LintOptions:
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise UsageError(
-                f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030",
-                option="'--encoding'",
-            ) from None
+            what = f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
+            raise UsageError(what, option="'--encoding'") from None
 
 
 @dataclass(frozen=True, kw_only=True)

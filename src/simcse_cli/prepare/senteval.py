@@ -96,10 +96,8 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     if bad:
         named = "; ".join(f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED])
         more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        raise DataError(
-            f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}",
-            hint=_WHERE_TO_FIND,
-        )
+        what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}"
+        raise DataError(what, hint=_WHERE_TO_FIND)
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
