@@ -148,12 +148,8 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
         )
         return []
-    own = SpaceOptions(
-        **{name: getattr(options, name) for name in LoadOptions.__dataclass_fields__},
-        model=[str(run)],
-        data_dir=options.data_dir,
-        pair_file=options.pair_file,
-    )
+    shared = (*LoadOptions.__dataclass_fields__, "data_dir", "pair_file")
+    own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
     baseline = options.baseline or record.model
     label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
     label += "" if options.baseline else " (start)"

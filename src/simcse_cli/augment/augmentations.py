@@ -16,14 +16,8 @@ from simcse_cli.augment.words import join_units, split_units, split_words
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import Augmentation, TextUnit
 
-DEFAULT_RATES = {
-    Augmentation.CROP: 0.1,
-    Augmentation.CROP_PREFIX_CHARS: 0.1,
-    Augmentation.DELETE: 0.1,
-    Augmentation.MLM: 0.15,
-    Augmentation.SHUFFLE: 0.1,
-    Augmentation.EDA: 0.1,
-}
+_TAKE_A_TENTH = ("crop", "crop-prefix-chars", "delete", "shuffle", "eda")
+DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {Augmentation.MLM: 0.15}
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {

@@ -7,6 +7,7 @@ from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 
+_OF_VECTORS = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize", "text_per")
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
@@ -34,17 +35,7 @@ class EncodeOptions(ModelOptions):
         False,
         "Rows are pairs: write them with their cosines.",
         "--pairs",
-        excludes=(
-            "index",
-            "resume",
-            "shard",
-            "engine",
-            "workers",
-            "dtype",
-            "id_column",
-            "normalize",
-            "text_per",
-        ),
+        excludes=_OF_VECTORS,
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")

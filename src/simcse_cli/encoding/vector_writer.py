@@ -62,18 +62,14 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
 def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
     """Return a function from sentences to vectors as the options want them, and the dimension of the vectors."""
     fitted = None
+    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "max_length": options.max_length}
     if options.postprocess is not None:
         fitted = load(options.postprocess)
         check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
 
     def encode(sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
-        vectors = encoder.encode(
-            sentences,
-            batch_tokens=options.batch_tokens,
-            max_length=options.max_length,
-            normalize=options.normalize and fitted is None,
-            progress=progress,
-        )
+        is_unit = options.normalize and fitted is None
+        vectors = encoder.encode(sentences, normalize=is_unit, progress=progress, **how)
         if fitted is not None:
             vectors = fitted.apply(vectors, normalize=options.normalize)
             check_vectors(vectors, sentences, str(options.postprocess))

@@ -58,8 +58,7 @@ def make_folder_of(path: Path) -> None:
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
     hint = {
-        errno.ENOSPC: "free some space or choose another place with -o",
-        errno.EDQUOT: "free some space or choose another place with -o",
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space or choose another place with -o"),
         errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
         errno.ENAMETOOLONG: "choose a shorter name",
     }.get(error.errno or 0)

@@ -51,14 +51,8 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         if options.columns is not None:
             _two(list(columns), "--columns", "names")
         rows = pair_rows(inputs, columns=columns, encoding=encoding, counts=counts)
-    writer.write(
-        "pairs",
-        rows,
-        POSITIONAL[:2],
-        inputs=inputs,
-        settings={name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")},
-        corpus=counts,
-    )
+    own = {name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")}
+    writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
 
 
 def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
