@@ -111,11 +111,9 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     return named
 
 
+_LOADER = FileSystemLoader(str(files("simcse_cli") / "resources"))
 _TEMPLATES = Environment(
-    loader=FileSystemLoader(str(files("simcse_cli") / "resources")),
-    autoescape=True,
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
+    loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
 )
 
 
@@ -127,5 +125,4 @@ def html_page(page: Page) -> str:
         for number, analysis in enumerate(analyses)
     ]
     template = _TEMPLATES.get_template("page.html.j2")
-    text: str = template.render(page=page, analyses=analyses, figures=figures, version=__version__)
-    return printable(text)
+    return printable(template.render(page=page, analyses=analyses, figures=figures, version=__version__))

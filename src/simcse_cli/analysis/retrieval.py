@@ -46,20 +46,16 @@ class CorpusSearch:
     indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
-        k, left_out = self.options.top_k, self._left_out(queries)
+        k, left_out = self.options.top_k, None if self.options.keep_identical else queries
         return {
             encoder.label: search_index.nearest(index, encoder.encode(queries), k, left_out)
             for encoder, index in self.indexes
             if queries
         }
 
-    def _left_out(self, queries: Sequence[str]) -> Sequence[str] | None:
-        """Return the texts that no result may have: each query's own."""
-        return None if self.options.keep_identical else queries
-
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
-        left_out = self._left_out(queries.sentences)
+        left_out = None if self.options.keep_identical else queries.sentences
         relevant = read_relevance(qrels, queries, self.corpus)
         if left_out is not None:
             relevant = [
@@ -125,9 +121,8 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
-    check_column(
-        options.column, [str(each) for each in (options.corpus, options.queries) if each is not None]
-    )
+    files = [str(each) for each in (options.corpus, options.queries) if each is not None]
+    check_column(options.column, files)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -140,15 +135,14 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and len(models) != len(embeddings):
-        raise UsageError(
-            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries",
-            option="--embeddings",
+        what = (
+            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
         )
-    if indexes and models and len(models) != len(indexes):
-        raise UsageError(
-            f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)", option="--index"
-        )
+        raise UsageError(what, option="--embeddings")
     if indexes:
+        if models and len(models) != len(indexes):
+            what = f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)"
+            raise UsageError(what, option="--index")
         paths = [str(path) for path in indexes]
         labels = label_sources(models or paths, shown.label)
         return [NamedSource(*each) for each in zip(paths, labels, strict=True)]
@@ -224,14 +218,12 @@ def _load_index(
                 f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
+    recorded: dict[str, Any] = {"long": checked(info.get("long", "cut"), LongTexts, f"{path}: long")}
     if options.pooler is None and info.get("pooler"):
-        pooler = checked(info["pooler"], Pooler, f"{path}: pooler")
-        options = replace(options, pooler=pooler, force_pooler=True)
+        recorded |= {"pooler": checked(info["pooler"], Pooler, f"{path}: pooler"), "force_pooler": True}
     if "truncate_dim" in info:
-        n_kept = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
-        options = replace(options, truncate_dim=n_kept)
-    long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
-    loaded = load_for_encoding(model, replace(options, long=long), progress)
+        recorded["truncate_dim"] = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
+    loaded = load_for_encoding(model, replace(options, **recorded), progress)
     index.require_made_by(loaded, path)
     return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused, settings_of
-
-SPLITS = ("train", "dev", "test", "all")
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,8 @@ class PairSet:
 
 def read_pair_set(options: SpaceOptions) -> PairSet:
     """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
-    if options.split not in SPLITS:
-        raise UsageError(f"{options.split!r}; need one of {', '.join(SPLITS)}", option="--split")
+    if options.split not in get_args(Split):
+        raise UsageError(f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split")
     if options.pair_file is not None:
         if options.fit != "nli":
             refuse_unused(options, ["data_dir"], "has no use with --pair-file and without --fit nli")

@@ -176,10 +176,9 @@ class _Generator:
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
         """Yield pairs with their score, changing 0 to 5 parts of the scene, each number equally often."""
         for index in range(count):
-            scene = demo_grammar.draw_scene(self._rng)
-            other = demo_grammar.vary(
-                scene, self._rng.sample(demo_grammar.PARTS, index % (len(demo_grammar.PARTS) + 1)), self._rng
-            )
+            scene, parts = demo_grammar.draw_scene(self._rng), demo_grammar.PARTS
+            changed = self._rng.sample(parts, index % (len(parts) + 1))
+            other = demo_grammar.vary(scene, changed, self._rng)
             yield demo_grammar.similarity(scene, other), self._say(scene), self._say(other)
 
     def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:

@@ -181,8 +181,7 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
         return [folder / name for part, name in files.items() if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    kinds = ("input", "gs")
-    return [folder / f"STS.{kind}.{subset}.txt" for subset in STS_SUBSETS[task] for kind in kinds]
+    return [folder / f"STS.{kind}.{name}.txt" for name in STS_SUBSETS[task] for kind in ("input", "gs")]
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:

@@ -26,21 +26,15 @@ def hub_failure(
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
             return f"access to the {kind} {name} is granted on request", f"ask on its page, then {_LOG_IN}"
         if isinstance(cause, errors.RevisionNotFoundError):
-            return (
-                f"the {kind} {name} has no revision {revision} on the Hugging Face Hub",
-                "give a branch, a tag or a full commit, as its page on the Hub lists them",
-            )
+            hint = "give a branch, a tag or a full commit, as its page on the Hub lists them"
+            return f"the {kind} {name} has no revision {revision} on the Hugging Face Hub", hint
         if _is_unknown(cause, response):
-            return (
-                f"the Hugging Face Hub has no {kind} {name}, or it is private",
-                f"check the name; a private {kind} needs a token: {_LOG_IN}",
-            )
+            hint = f"check the name; a private {kind} needs a token: {_LOG_IN}"
+            return f"the Hugging Face Hub has no {kind} {name}, or it is private", hint
         if response is not None:
             answer = f"{response.status_code} ({response.reason_phrase})"
-            return (
-                f"the Hugging Face Hub answered {answer} when asked for {called}",
-                _HINTS.get(response.status_code, "try again later"),
-            )
+            hint = _HINTS.get(response.status_code, "try again later")
+            return f"the Hugging Face Hub answered {answer} when asked for {called}", hint
         if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
             return f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it", None
         if type(cause).__module__.startswith("httpx"):

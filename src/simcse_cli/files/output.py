@@ -111,9 +111,8 @@ def work_folder(
     of it is ours: plain files whose names match ``names``, a regular expression.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise OutputError(
-            f"{path} is in the way: it is not a folder", hint="rename it, or choose another name with -o"
-        )
+        hint = "rename it, or choose another name with -o"
+        raise OutputError(f"{path} is in the way: it is not a folder", hint=hint)
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")

@@ -199,15 +199,15 @@ def open_input(source: Path | str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _conversion(name: str, encoding: str) -> str:
+def _conversion(name: str) -> str:
     """Return a hint that converts a file to UTF-8, under a name with the same ending."""
     if name == "standard input":
-        return f"put `iconv -f {encoding} -t utf-8` into the pipe before it"
+        return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
     fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
     unpack = f"zcat {shlex.quote(name)} | " if name.endswith(".gz") else ""
     file = "" if unpack else f" {shlex.quote(name)}"
-    return f"convert it first, for example: {unpack}iconv -f {encoding} -t utf-8{file} > {fixed}"
+    return f"convert it first, for example: {unpack}iconv -f cp1252 -t utf-8{file} > {fixed}"
 
 
 def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
@@ -235,7 +235,7 @@ def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -
             line = raw.decode(encoding)
         except UnicodeDecodeError as error:
             what = f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text"
-            raise DataError(what, hint=_conversion(name, "cp1252")) from error
+            raise DataError(what, hint=_conversion(name)) from error
         if number == 1:
             line = line.removeprefix("\ufeff")
         yield line.rstrip("\r\n")
