@@ -91,13 +91,13 @@ def encode_file(
 def _encode_one(
     files: FileSet,
     inputs: Inputs,
-    first: Iterator[str],
+    sentences: Iterator[str],
     output: Path,
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
     """Encode the input, or one shard of it, into one file."""
-    part, group, sentences = None, ALONE, first
+    part, group = None, ALONE
     if options.shard is not None:
         number, of = shards.parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]

@@ -319,14 +319,14 @@ def nearest(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
-    found = (each.tolist() for each in rank_rows(index, queries, k, texts))
+    rows, scores = rank_rows(index, queries, k, texts)
     return [
         [
             Neighbour(row, index.sentences[row], min(1.0, score))
-            for row, score in zip(*query, strict=True)
+            for row, score in zip(query_rows, query_scores, strict=True)
             if row >= 0
         ]
-        for query in zip(*found, strict=True)
+        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
     ]
 
 
