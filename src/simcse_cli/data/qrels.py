@@ -116,9 +116,8 @@ def _by_id(
         except ValueError:
             if position == 0:
                 continue  # a header
-            raise DataError(
-                f"{path}, line {line_no}: relevance {relevance!r} is not a number", hint=_HINT
-            ) from None
+            what = f"{path}, line {line_no}: relevance {relevance!r} is not a number"
+            raise DataError(what, hint=_HINT) from None
         if gain > 0 and document in corpus_rows:
             relevant[query][corpus_rows[document]] = gain
     return [relevant.get(identifier, {}) for identifier in queries.ids]

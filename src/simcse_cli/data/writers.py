@@ -31,9 +31,8 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
     if fmt in (FileFormat.PARQUET, FileFormat.HUB):
-        raise OutputError(
-            f"{output}: cannot write {fmt}", hint="name it .txt, .csv, .tsv or .jsonl (also .gz)"
-        )
+        what = f"{output}: cannot write {fmt}"
+        raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
     if fmt is FileFormat.TEXT and len(columns) > 1:
         ending = Path(output).suffix
         kind = "plain text" if ending in ("", ".txt", ".gz") else f"a file of {ending}"

@@ -83,9 +83,8 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
             with np.errstate(over="ignore"):
                 stored = vectors.astype(STORED[kind], copy=False)
             if not np.isfinite(stored).all():
-                raise DataError(
-                    f"a component is too large for {kind}", hint="store them with --dtype float32"
-                )
+                what = f"a component is too large for {kind}"
+                raise DataError(what, hint="store them with --dtype float32")
             return stored
 
 
@@ -191,9 +190,8 @@ def _id_column(ids: list[Any], kind: Any) -> Any:
     try:
         return pa.array(ids, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(
-            f"the ids are of several types ({reason_of(error)})", hint="choose another --id-column"
-        ) from error
+        what = f"the ids are of several types ({reason_of(error)})"
+        raise DataError(what, hint="choose another --id-column") from error
 
 
 Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]

@@ -102,9 +102,8 @@ class PartialFile:
                     self.windows.append(checked(facts, _Window, "a window"))
         except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             if not self.settings:
-                raise DataError(
-                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
-                ) from error
+                what = f"{self._journal} is damaged"
+                raise DataError(what, hint="start again with --force, which drops it") from error
 
     def finished_rows(self, output: Path) -> int | None:
         """Return the number of rows if the output is the file that the journal says was finished, else None."""

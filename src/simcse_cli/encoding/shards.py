@@ -213,9 +213,8 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     if missing:
         some = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         again = f"{command} --shard {missing[0]}/{of}" if source is None else command
-        raise DataError(
-            f"{folder}: of {of} shards {len(missing)} are missing: {some}", hint=f"{again} --resume"
-        )
+        what = f"{folder}: of {of} shards {len(missing)} are missing: {some}"
+        raise DataError(what, hint=f"{again} --resume")
     return [files[number] for number in sorted(files)]
 
 
