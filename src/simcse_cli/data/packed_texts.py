@@ -34,7 +34,8 @@ class PackedTexts(Sequence[str]):
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
-        self.content, self.ends, self._errors = np.asarray(content), np.asarray(ends), errors
+        self.content, self.ends, self._errors = content, ends, errors
+        self._bytes = np.ascontiguousarray(content).data
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
@@ -63,10 +64,12 @@ class PackedTexts(Sequence[str]):
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: Any) -> str | list[str]:
         if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        start = self.ends[row - 1] if row else 0
-        return str(self.content[start : self.ends[row]].data, "utf-8", self._errors)
+            return list(map(self._text, range(*row.indices(len(self)))))
+        return self._text(range(len(self))[row])
+
+    def _text(self, row: int) -> str:
+        start = self.ends.item(row - 1) if row else 0
+        return str(self._bytes[start : self.ends.item(row)], "utf-8", self._errors)
 
 
 def _write(texts: Iterable[str], stream: IO[bytes]) -> NDArray[np.int64]:
