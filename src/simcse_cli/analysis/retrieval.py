@@ -163,7 +163,6 @@ def _query_encoder(
 def _build_index(
     model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
 ) -> search_index.SearchIndex:
-    """Return an index over the vectors given with the model, or over freshly encoded ones."""
     files, prompt = options.embeddings, model.document_prompt
     if options.corpus_prompt is not None:
         prompt = model.find_prompt(options.corpus_prompt)
@@ -329,7 +328,6 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 def neighbour_tables(
     queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
 ) -> list[Report]:
-    """Return one table a query, the models side by side."""
     columns = [Column("rank", "#", "count")]
     for label in found:
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]

@@ -40,7 +40,6 @@ _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; W
 
 
 def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> augmentations.TextAugmenter:
-    """Return the function that changes texts, of which a step may need a language model or its tokenizer."""
     steps = augmentations.parse_steps(options)
     return augmentations.CombinedAugmenter([_model_step(step, progress) for step in steps])
 

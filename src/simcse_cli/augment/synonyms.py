@@ -141,7 +141,6 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
-    """Tell whether the word before speaks against the reading."""
     if previous in DETERMINERS:
         return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:

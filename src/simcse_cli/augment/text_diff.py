@@ -21,7 +21,6 @@ class Change(NamedTuple):
 
 
 def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
-    """Return a text beside its changed version, with the edit distance and the number of words."""
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""

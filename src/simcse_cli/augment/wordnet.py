@@ -29,8 +29,6 @@ _CACHED_WORDS = 1 << 16
 
 
 class Pos(StrEnum):
-    """Part of speech, by WordNet's letter."""
-
     NOUN = "n"
     VERB = "v"
     ADJECTIVE = "a"

@@ -40,7 +40,6 @@ def grapheme_starts(text: str) -> set[int]:
 
 
 def split_units(text: str, unit: TextUnit) -> list[str]:
-    """Return the words or graphemes of ``text``; none for blank text."""
     return split_words(text) if unit is TextUnit.WORD else split_graphemes(text)
 
 

@@ -96,7 +96,6 @@ def _encode_one(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Encode the input, or one shard of it, into one file."""
     part, group = None, ALONE
     if options.shard is not None:
         number, of = shards.parse_shard(options.shard)

@@ -36,8 +36,6 @@ WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 
 
 class VectorType(StrEnum):
-    """Type of a stored component."""
-
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     INT8 = "int8"
@@ -53,7 +51,6 @@ STORED: dict[VectorType, np.dtype[Any]] = {
 
 
 def vector_file(path: Path) -> VectorFile:
-    """Return the format of an output, or raise ConfigError."""
     try:
         return VectorFile(path.suffix.lower())
     except ValueError:

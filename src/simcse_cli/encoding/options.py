@@ -13,8 +13,6 @@ _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 @dataclass(frozen=True)
 class EncodeOptions(ModelOptions):
-    """The model, the treatment of its vectors, and the output."""
-
     output: str | None = setting(
         None,
         "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",

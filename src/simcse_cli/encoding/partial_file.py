@@ -77,7 +77,6 @@ class PartialFile:
         self.remove()
 
     def open(self) -> None:
-        """Create the files that do not exist yet."""
         if not self.exists():
             self._write_journal()
         for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
@@ -156,7 +155,6 @@ class PartialFile:
         self.windows.append(window)
 
     def finish(self, complete: Path, n_rows: int) -> None:
-        """Record which file becomes the output."""
         self._record({"finished": _identity(complete) | {"rows": n_rows}})
 
     def _record(self, facts: dict[str, Any]) -> None:
@@ -188,7 +186,6 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def is_unfinished(output: Path) -> bool:
-    """Tell whether there is a partial file to continue."""
     return any(PartialFile(output, 0, n_processes).exists() for n_processes in (1, 2))
 
 

@@ -29,7 +29,6 @@ _LEAST_PARTS = 32
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return I and N of ``I/N``."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     number, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= of:
@@ -232,7 +231,6 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the side file of the joined output."""
     (first, shared), *_ = pieces.items()
     again = "encode it again with the command of the others and --force"
     joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}

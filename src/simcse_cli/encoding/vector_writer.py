@@ -31,7 +31,6 @@ def side_file(output: Path) -> Path:
 
 
 def check_dtype(options: EncodeOptions) -> VectorType:
-    """Return the type of stored components, or raise ConfigError."""
     try:
         return VectorType(options.dtype)
     except ValueError:
@@ -44,7 +43,6 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
-    """Return a file of vectors as an output, with its side file as the record."""
     part = path.with_name(f"{path.name}.part-{rank}")
     unfinished = [Path(f"{path}.part.json"), Path(f"{part}.json")]
     return Output(

@@ -125,7 +125,6 @@ class Linter:
                 self._count_pending()
 
     def findings(self) -> list[Finding]:
-        """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
         languages = [what for what in self._found if what not in list(Check)]
         main = max(languages, key=self._found.__getitem__, default=None)

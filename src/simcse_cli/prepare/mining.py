@@ -245,7 +245,6 @@ def _blocks(
 def _negative_rows(
     inputs: Sequence[str], options: HardNegativeOptions, progress: Progress, encoder: ReadyEncoder, work: Path
 ) -> Mined:
-    """Mine the negatives and return the rows, in the order of the pairs."""
     limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
 
     def pairs() -> Iterator[tuple[str, str]]:
